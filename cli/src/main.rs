@@ -1,0 +1,3 @@
+//! The tenant's and operator's command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Management API, operations and their store.

@@ -1,0 +1,1 @@
+//! The installation's certificate authority and the mutual TLS between control plane and nodes.

@@ -1,0 +1,1 @@
+//! Runs CVMs on one host and routes traffic to them.

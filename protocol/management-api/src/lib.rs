@@ -1,0 +1,1 @@
+//! Wire types of the management API: dated versions, identifiers, error bodies.

@@ -1,0 +1,1 @@
+//! Journeys across the whole system, through real processes.
