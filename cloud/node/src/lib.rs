@@ -1,1 +1,5 @@
 //! Runs CVMs on one host and routes traffic to them.
+
+mod backends;
+
+pub use backends::Backends;
