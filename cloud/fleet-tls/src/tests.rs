@@ -1,0 +1,121 @@
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::*;
+
+const NOW: i64 = 1_790_000_000;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(NOW).unwrap()
+}
+
+fn authority() -> (tempfile::TempDir, Authority) {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::load_or_create(dir.path(), now()).unwrap();
+    (dir, authority)
+}
+
+fn names() -> Vec<String> {
+    vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
+}
+
+/// One handshake and one byte each way; the server's view of its peer.
+async fn handshake(server: ServerConfig, client: ClientConfig) -> Result<Option<Identity>, std::io::Error> {
+    let (near, far) = duplex(64 * 1024);
+    let serve = async {
+        let mut stream = TlsAcceptor::from(Arc::new(server)).accept(far).await?;
+        stream.write_all(b"x").await?;
+        stream.flush().await?;
+        let identity = peer_identity(stream.get_ref().1.peer_certificates());
+        Ok::<_, std::io::Error>(identity)
+    };
+    let connect = async {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = TlsConnector::from(Arc::new(client)).connect(name, near).await?;
+        stream.read_u8().await
+    };
+    let (served, connected) = tokio::join!(serve, connect);
+    connected?;
+    served
+}
+
+#[tokio::test]
+async fn peers_know_each_other_by_certificate() {
+    let (_dir, authority) = authority();
+    let node = authority.issue(&Identity::Node("alpha".to_owned()), &names(), now()).unwrap();
+    let control = authority.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+    let seen = handshake(server_config(&node, false).unwrap(), client_config(&control).unwrap()).await;
+    assert_eq!(seen.unwrap(), Some(Identity::ControlPlane));
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused_in_both_directions() {
+    let ((_a, ours), (_b, theirs)) = (authority(), authority());
+    let server = ours.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+    let stranger = theirs.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+    let mut half_stranger = stranger.clone();
+    half_stranger.authority = ours.certificate_pem().to_owned();
+    for client in [stranger, half_stranger] {
+        let outcome =
+            handshake(server_config(&server, false).unwrap(), client_config(&client).unwrap()).await;
+        assert!(outcome.is_err());
+    }
+}
+
+#[tokio::test]
+async fn enrolment_trusts_the_pinned_authority_only() {
+    let ((_a, ours), (_b, theirs)) = (authority(), authority());
+    let server = ours.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+    let good: JoinToken = JoinToken::new(ours.certificate_der(), [1; 32]).to_string().parse().unwrap();
+    let anonymous =
+        handshake(server_config(&server, true).unwrap(), enrolment_client_config(good.clone()).unwrap());
+    assert_eq!(anonymous.await.unwrap(), None);
+    let required = handshake(server_config(&server, false).unwrap(), enrolment_client_config(good).unwrap());
+    assert!(required.await.is_err());
+    let foreign = JoinToken::new(theirs.certificate_der(), [1; 32]);
+    let outcome =
+        handshake(server_config(&server, true).unwrap(), enrolment_client_config(foreign).unwrap()).await;
+    assert!(outcome.is_err());
+}
+
+#[tokio::test]
+async fn a_signed_request_carries_the_identity_that_the_authority_chose() {
+    let (_dir, authority) = authority();
+    let (private_key, request) = make_node_request().unwrap();
+    let identity = Identity::Node("beta-2".to_owned());
+    let node = Credentials {
+        certificate: authority.sign_request(&request, &identity, &names(), now()).unwrap(),
+        private_key,
+        authority: authority.certificate_pem().to_owned(),
+    };
+    let server = authority.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+    let seen = handshake(server_config(&server, true).unwrap(), client_config(&node).unwrap()).await;
+    assert_eq!(seen.unwrap(), Some(identity));
+}
+
+#[test]
+fn the_authority_and_credentials_survive_a_restart() {
+    let (dir, first) = authority();
+    let again = Authority::load_or_create(dir.path(), now()).unwrap();
+    assert_eq!(first.certificate_pem(), again.certificate_pem());
+    let node = again.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+    assert!(Credentials::load(dir.path(), "node").unwrap().is_none());
+    node.save(dir.path(), "node").unwrap();
+    let loaded = Credentials::load(dir.path(), "node").unwrap().unwrap();
+    assert_eq!(loaded.certificate, node.certificate);
+}
+
+#[test]
+fn hostile_names_and_tokens_are_refused() {
+    for uri in ["cloister://node/", "cloister://node/A", "cloister://node/a/b", "cloister://other", ""] {
+        assert!(uri.parse::<Identity>().is_err(), "{uri}");
+    }
+    for token in ["", "cjt_", "cjt_00_11", "cjt_zz"] {
+        assert!(token.parse::<JoinToken>().is_err(), "{token}");
+    }
+}
