@@ -6,6 +6,8 @@ use cloister_app_compose::AppId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::NodeToken;
+
 /// Largest app-compose document that a guest copies, in bytes (platform limit: 50 MB).
 pub const MAX_APP_COMPOSE_BYTES: u64 = 50_000_000;
 /// Largest sealed environment, in bytes.
@@ -33,6 +35,8 @@ pub struct SysConfig {
     pub image_mirror: bool,
     /// Unix time in milliseconds at which the node launched the VM, for guests without a clock.
     pub launched_at_ms: i64,
+    /// Lets the node, and nobody else, read `/logs` and `/containers` of an app that keeps them private.
+    pub node_token: NodeToken,
 }
 
 /// All files of the configuration disk.
@@ -151,6 +155,7 @@ mod tests {
             hostname: "hello".to_owned(),
             image_mirror: true,
             launched_at_ms: 1,
+            node_token: NodeToken::from_bytes([9; 32]),
         };
         ConfigDisk { app_compose, sys_config, encrypted_env, user_config: None }
     }

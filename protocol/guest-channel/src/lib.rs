@@ -3,10 +3,13 @@
 //! Two one-way surfaces, both outside the guest's trust: the *configuration disk*, a read-only tar
 //! archive on a virtio block device that the guest reads once at boot ([`config_disk`]), and the
 //! *status channel*, JSON lines over a virtio serial port ([`status`]). Everything that crosses them is
-//! checked by the guest agent before use; nothing on them is secret.
+//! checked by the guest agent before use; nothing on them is secret from the node.
 
 pub mod config_disk;
+mod node_token;
 pub mod status;
+
+pub use node_token::{InvalidNodeToken, NODE_TOKEN_HEADER, NodeToken};
 
 /// Serial of the virtio block device that carries the read-only root file system.
 pub const ROOT_DISK_SERIAL: &str = "cloister-root";

@@ -2,7 +2,9 @@
 //!
 //! The guest sends its *whole* status after every change and at least every
 //! [`HEARTBEAT_INTERVAL`], so that a node that was restarted, or missed lines, knows everything after
-//! the next one. A line longer than [`MAX_LINE_BYTES`] ends the connection.
+//! the next one. A line longer than [`MAX_LINE_BYTES`] ends the connection. The first line after a
+//! connection was made may be the rest of one that an earlier peer began: receivers skip what is not
+//! JSON.
 
 use std::time::Duration;
 
