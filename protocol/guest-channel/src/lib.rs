@@ -7,6 +7,7 @@
 
 pub mod config_disk;
 mod node_token;
+pub mod registries;
 pub mod status;
 
 pub use node_token::{InvalidNodeToken, NODE_TOKEN_HEADER, NodeToken};
@@ -28,7 +29,8 @@ pub const GUEST_PREFIX_LENGTH: u8 = 24;
 pub const GATEWAY_ADDRESS: &str = "10.0.2.2";
 /// The guest's resolver.
 pub const RESOLVER_ADDRESS: &str = "10.0.2.3";
-/// Address of the node's image mirror as seen by the guest (plain HTTP, OCI distribution API).
+/// Address of the node's image mirror as seen by the guest (plain HTTP, OCI distribution API); what the
+/// guest tells its container engine about it is in [`registries`].
 pub const IMAGE_MIRROR_ADDRESS: &str = "10.0.2.100:5000";
 /// TCP port of the guest agent's external listener: `/logs/<container>`, `/containers`, `/health`.
 pub const AGENT_PORT: u16 = 8090;
