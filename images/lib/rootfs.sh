@@ -1,0 +1,65 @@
+# The guest's root file system. Sourced by build.sh.
+
+# Identifies the file system to people only; fixed, so that it is reproducible.
+readonly rootfs_uuid=c1015fe2-0000-4000-8000-000000000001
+
+# Turns the unpacked packages into the guest's root: configuration that maintainer scripts would have
+# made, ours on top, what is not needed away.
+assemble_rootfs() {
+    say "assembling the root file system"
+    mkdir -p "$root/usr/lib/modules"
+    cp -a "$kernel/usr/lib/modules/$release" "$root/usr/lib/modules/"
+    make_system_files
+    entries "$here/exclude.txt" | while read -r pattern; do
+        # shellcheck disable=SC2086 # the pattern is meant to expand
+        (cd "$root" && rm -rf -- $pattern)
+    done
+    (cd "$here/rootfs" && find . -type f) | while read -r file; do
+        mode=644
+        [ ! -x "$here/rootfs/$file" ] || mode=755
+        install -D -m "$mode" "$here/rootfs/$file" "$root/$file"
+    done
+    tool usr/sbin/depmod --basedir "$root" "$release"
+    check_libraries
+}
+
+# Files and links that packages make when they are installed.
+make_system_files() {
+    install -D -m 644 "$root/usr/share/base-passwd/passwd.master" "$root/etc/passwd"
+    install -D -m 644 "$root/usr/share/base-passwd/group.master" "$root/etc/group"
+    mkdir -p "$root/etc/ssl/certs" "$root/data" "$root/run" "$root/tmp" "$root/dev" "$root/proc" "$root/sys"
+    find "$root/usr/share/ca-certificates" -name '*.crt' | sort | xargs cat >"$root/etc/ssl/certs/ca-certificates.crt"
+    ln -sf ../libexec/docker/cli-plugins/docker-compose "$root/usr/bin/docker-compose"
+    ln -sf mawk "$root/usr/bin/awk"
+    ln -sf /proc/mounts "$root/etc/mtab"
+    rm -f "$root/etc/containers/registries.conf"
+    # Written by the guest agent on every boot.
+    local file
+    for file in resolv.conf hosts hostname containers/registries.conf; do
+        ln -sf "/run/cloister/$(basename "$file")" "$root/etc/$file"
+    done
+    ln -sfn /run "$root/var/run"
+    ln -sfn usr/share/zoneinfo/Etc/UTC "$root/etc/localtime"
+}
+
+# Every program must find its libraries: what was omitted was not needed.
+check_libraries() {
+    local libraries=$root/usr/lib/x86_64-linux-gnu missing
+    missing=$(find "$root"/usr/{bin,sbin,libexec,lib/podman} -type f -perm -100 | while read -r program; do
+        [ "$(head -c 4 "$program" | tail -c 3)" = ELF ] || continue
+        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" --list "$program" 2>/dev/null |
+            sed -n "s#^\s*\(\S*\) => not found#$(basename "$program") needs \1#p"
+    done)
+    [ -z "$missing" ] || die "libraries are missing in the root file system: $missing"
+}
+
+# Writes the root file system to $1. It goes through a sorted archive, so that neither the order in
+# which this host lists directories nor its owners enter the image.
+write_rootfs_image() {
+    say "writing the root file system image"
+    tar -C "$root" --create --format=posix --sort=name --owner=0 --group=0 --numeric-owner \
+        --mtime="@$SOURCE_DATE_EPOCH" --pax-option=delete=atime,delete=ctime,delete=mtime . >"$work/root.tar"
+    tool usr/bin/mkfs.erofs --quiet -x-1 -T "$SOURCE_DATE_EPOCH" --all-root -U "$rootfs_uuid" $EROFS_OPTIONS \
+        --tar=f "$1" "$work/root.tar" >&2
+    rm "$work/root.tar"
+}
