@@ -9,6 +9,7 @@ mod authority;
 mod configs;
 mod identity;
 mod join_token;
+mod listener;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ pub use authority::{Authority, Credentials, make_node_request};
 pub use configs::{client_config, enrolment_client_config, peer_identity, server_config};
 pub use identity::Identity;
 pub use join_token::{InvalidJoinToken, JoinToken};
+pub use listener::{Peer, TlsListener};
 
 use std::path::PathBuf;
 
