@@ -1,1 +1,13 @@
-//! Management API, operations and their store.
+//! The control plane: management API, operations and their store, and the fleet of nodes.
+//!
+//! It belongs to the operator's side: it may lie and may fail, and it holds no tenant secret. What it
+//! answered with success is durable. See [`ControlPlane::start`].
+
+pub mod api;
+pub mod clock;
+pub mod fleet;
+pub mod operations;
+mod start;
+pub mod store;
+
+pub use start::{App, Config, ControlPlane, FirstKey, StartError};

@@ -1,0 +1,251 @@
+//! Calls to nodes over mutual TLS.
+
+use std::future::Future;
+use std::time::Duration;
+
+use axum::http::header::CONTENT_TYPE;
+use bytes::Bytes;
+use cloister_fleet_tls::{Credentials, FleetTlsError, client_config};
+use cloister_node_api::{ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, paths};
+use futures_util::{Stream, StreamExt};
+use reqwest::{Client, Method, RequestBuilder, Response};
+use serde::de::DeserializeOwned;
+use tracing::debug;
+use url::Url;
+use uuid::Uuid;
+
+use super::placement::NodeStanding;
+use super::{VmChanges, placement};
+use crate::clock::Clock;
+use crate::operations::{NodeCallError, Nodes};
+use crate::store::{Store, StoreError, Usage};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A node answers power calls when they are done; taking the power away is the slowest.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+const MAX_ERROR_BYTES: usize = 16 * 1024;
+
+/// An answer of a node that is passed on while it arrives.
+pub struct NodeStream {
+    /// Its content type.
+    pub content_type: String,
+    /// Its body.
+    pub body: std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>,
+}
+
+/// The nodes of this installation.
+pub struct Fleet {
+    store: Store,
+    clock: Clock,
+    changes: VmChanges,
+    http: Client,
+}
+
+impl Fleet {
+    pub(crate) fn new(
+        store: Store,
+        clock: Clock,
+        changes: VmChanges,
+        credentials: &Credentials,
+    ) -> Result<Self, FleetClientError> {
+        let http = Client::builder()
+            .tls_backend_preconfigured(client_config(credentials)?)
+            .https_only(true)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()?;
+        Ok(Self { store, clock, changes, http })
+    }
+
+    /// All nodes with their reports and usage.
+    pub async fn standings(&self) -> Result<Vec<NodeStanding>, StoreError> {
+        let now_ms = self.clock.now_ms();
+        let mut standings = Vec::new();
+        for node in self.store.nodes().await? {
+            let usage = self.store.node_usage(node.id).await?;
+            standings.push(NodeStanding::of(&node, usage, now_ms));
+        }
+        Ok(standings)
+    }
+
+    /// The last report of one node, its usage left out.
+    pub async fn standing(&self, node: i64) -> Result<Option<NodeStanding>, StoreError> {
+        let now_ms = self.clock.now_ms();
+        Ok(self.store.node(node).await?.map(|row| NodeStanding::of(&row, Usage::default(), now_ms)))
+    }
+
+    /// The last lines of a VM's serial console, `text/plain`.
+    pub async fn serial(&self, node: i64, vm: Uuid, tail: u32) -> Result<NodeStream, NodeCallError> {
+        let query = format!("tail={tail}");
+        self.stream(node, &[paths::VMS, &format!("/{vm}/serial")].concat(), &query).await
+    }
+
+    /// The containers of a running guest, the guest agent's JSON document.
+    pub async fn containers(&self, node: i64, vm: Uuid) -> Result<serde_json::Value, NodeCallError> {
+        self.call(node, Method::GET, &format!("{}/{vm}/containers", paths::VMS), |request| request).await
+    }
+
+    /// A container's log; the query is passed on to the guest agent.
+    pub async fn container_log(
+        &self,
+        node: i64,
+        vm: Uuid,
+        container: &str,
+        query: &str,
+    ) -> Result<NodeStream, NodeCallError> {
+        self.stream(node, &format!("{}/{vm}/logs/{container}", paths::VMS), query).await
+    }
+
+    /// Streams an image archive to a node's store for one workspace.
+    pub async fn import_image<S>(
+        &self,
+        node: i64,
+        workspace_id: i64,
+        reference: &str,
+        archive: S,
+    ) -> Result<ImportedImage, NodeCallError>
+    where
+        S: Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static,
+    {
+        let path = format!("{}/{workspace_id}/images", paths::WORKSPACES);
+        let (url, name) = self.url(node, &path, &[("reference", reference)]).await?;
+        let request = self.http.put(url).body(reqwest::Body::wrap_stream(archive));
+        decode(send(request, &name).await?, &name).await
+    }
+
+    /// The images that a workspace pushed to a node.
+    pub async fn images(&self, node: i64, workspace_id: i64) -> Result<Vec<ImportedImage>, NodeCallError> {
+        let path = format!("{}/{workspace_id}/images", paths::WORKSPACES);
+        self.call(node, Method::GET, &path, |request| request).await
+    }
+
+    async fn stream(&self, node: i64, path: &str, query: &str) -> Result<NodeStream, NodeCallError> {
+        let (mut url, name) = self.url(node, path, &[]).await?;
+        url.set_query(Some(query).filter(|query| !query.is_empty()));
+        let response = send(self.http.get(url), &name).await?;
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("text/plain; charset=utf-8")
+            .to_owned();
+        Ok(NodeStream { content_type, body: Box::pin(response.bytes_stream()) })
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        node: i64,
+        method: Method,
+        path: &str,
+        fill: impl FnOnce(RequestBuilder) -> RequestBuilder + Send,
+    ) -> Result<T, NodeCallError> {
+        let (url, name) = self.url(node, path, &[]).await?;
+        let request = fill(self.http.request(method, url).timeout(CALL_TIMEOUT));
+        decode(send(request, &name).await?, &name).await
+    }
+
+    /// Where to reach a path of a node, and the node's name.
+    async fn url(
+        &self,
+        node: i64,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<(Url, String), NodeCallError> {
+        let row = match self.store.node(node).await {
+            Ok(Some(row)) => row,
+            Ok(None) => return Err(NodeCallError::NodeGone),
+            Err(error) => {
+                debug!(%error, node, "cannot look a node up");
+                return Err(NodeCallError::Unreachable { node: node.to_string() });
+            }
+        };
+        let standing = placement::NodeStanding::of(&row, Usage::default(), self.clock.now_ms());
+        let unreachable = || NodeCallError::Unreachable { node: row.name.clone() };
+        let endpoint = standing.report.ok_or_else(unreachable)?.endpoint;
+        let mut url = Url::parse(&format!("https://{endpoint}")).map_err(|_| unreachable())?;
+        url.set_path(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok((url, row.name))
+    }
+}
+
+/// Why the client of the nodes could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetClientError {
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Tls(#[from] FleetTlsError),
+    /// The HTTP client refused its configuration.
+    #[error("the HTTP client for nodes cannot be built")]
+    Http(#[from] reqwest::Error),
+}
+
+async fn send(request: RequestBuilder, node: &str) -> Result<Response, NodeCallError> {
+    let response = request.send().await.map_err(|error| unreachable(node, &error))?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let status = response.status();
+    let mut body = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(Ok(chunk)) = chunks.next().await {
+        body.extend_from_slice(&chunk);
+        if body.len() > MAX_ERROR_BYTES {
+            break;
+        }
+    }
+    Err(NodeCallError::Refused(serde_json::from_slice(&body).unwrap_or_else(|_| NodeError {
+        code: NodeErrorCode::Internal,
+        message: format!("node {node} answered with status {status}"),
+    })))
+}
+
+async fn decode<T: DeserializeOwned>(response: Response, node: &str) -> Result<T, NodeCallError> {
+    response.json().await.map_err(|error| unreachable(node, &error))
+}
+
+fn unreachable(node: &str, error: &reqwest::Error) -> NodeCallError {
+    debug!(node, error = error as &dyn std::error::Error, "a call to a node failed");
+    NodeCallError::Unreachable { node: node.to_owned() }
+}
+
+impl Nodes for Fleet {
+    async fn prepare(&self, node: i64, spec: &VmSpec) -> Result<VmReport, NodeCallError> {
+        let path = format!("{}/{}", paths::VMS, spec.vm_uuid);
+        self.call(node, Method::PUT, &path, |request| request.json(spec)).await
+    }
+
+    async fn start(&self, node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
+        self.call(node, Method::POST, &format!("{}/{vm}/start", paths::VMS), |request| request).await
+    }
+
+    async fn shutdown(
+        &self,
+        node: i64,
+        vm: Uuid,
+        request: ShutdownRequest,
+    ) -> Result<VmReport, NodeCallError> {
+        let path = format!("{}/{vm}/shutdown", paths::VMS);
+        self.call(node, Method::POST, &path, |call| call.json(&request)).await
+    }
+
+    async fn stop(&self, node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
+        self.call(node, Method::POST, &format!("{}/{vm}/stop", paths::VMS), |request| request).await
+    }
+
+    async fn look(&self, node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
+        self.call(node, Method::GET, &format!("{}/{vm}", paths::VMS), |request| request).await
+    }
+
+    async fn remove(&self, node: i64, vm: Uuid) -> Result<(), NodeCallError> {
+        let (url, name) = self.url(node, &format!("{}/{vm}", paths::VMS), &[]).await?;
+        send(self.http.delete(url).timeout(CALL_TIMEOUT), &name).await.map(|_| ())
+    }
+
+    fn changed(&self, vm: Uuid) -> impl Future<Output = ()> + Send {
+        self.changes.changed(vm)
+    }
+}

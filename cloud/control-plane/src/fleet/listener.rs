@@ -1,0 +1,274 @@
+//! The listener that only nodes use: enrolment and reports, over mutual TLS.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, Peer, TlsListener};
+use cloister_node_api::{
+    EnrolRequest, EnrolResponse, NodeError, NodeErrorCode, NodeReport, ReportReceipt, VmReport, paths,
+};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use super::reconcile::{Finding, Remedy, remedy};
+use super::{Fleet, VmChanges, observed};
+use crate::clock::{Clock, NoRandomness, Random};
+use crate::operations::{CvmStatus, Nodes};
+use crate::store::{CvmRow, NodeRow, Store, StoreError};
+
+/// A report of 10,000 VMs with long texts stays below it.
+const MAX_REPORT_BYTES: usize = 64 * 1024 * 1024;
+const JOIN_TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+const NODE_IS_GONE: &str = "the node no longer has this VM";
+
+/// Serves nodes until it is stopped.
+pub(crate) struct NodeListener {
+    pub(crate) address: SocketAddr,
+    pub(crate) task: tokio::task::JoinHandle<()>,
+}
+
+struct Shared {
+    store: Store,
+    fleet: Arc<Fleet>,
+    authority: Arc<Authority>,
+    clock: Clock,
+    changes: VmChanges,
+    /// What each node said last, so that an unchanged report costs no query per VM.
+    last_reports: Mutex<HashMap<i64, HashMap<Uuid, VmReport>>>,
+}
+
+impl NodeListener {
+    pub(crate) async fn start(
+        listener: TlsListener,
+        store: Store,
+        fleet: Arc<Fleet>,
+        authority: Arc<Authority>,
+        clock: Clock,
+        changes: VmChanges,
+        stop: CancellationToken,
+    ) -> Self {
+        let address = listener.address();
+        let shared =
+            Arc::new(Shared { store, fleet, authority, clock, changes, last_reports: Mutex::default() });
+        let router = Router::new()
+            .route(paths::REPORT, post(report))
+            .route(paths::ENROL, post(enrol))
+            .layer(DefaultBodyLimit::max(MAX_REPORT_BYTES))
+            .with_state(shared);
+        let service = router.into_make_service_with_connect_info::<Peer>();
+        let task = tokio::spawn(async move {
+            let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
+            if let Err(error) = served {
+                error!(%error, "the node listener failed");
+            }
+        });
+        Self { address, task }
+    }
+}
+
+/// Why a node's call failed.
+enum ListenerError {
+    Refused(NodeErrorCode, &'static str),
+    Forbidden(&'static str),
+    Store(StoreError),
+}
+
+impl From<StoreError> for ListenerError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl IntoResponse for ListenerError {
+    fn into_response(self) -> Response {
+        let (status, code, message) = match self {
+            Self::Refused(code, message) => (
+                StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+                code,
+                message,
+            ),
+            Self::Forbidden(message) => (StatusCode::FORBIDDEN, NodeErrorCode::Invalid, message),
+            Self::Store(error) => {
+                error!(error = &error as &dyn std::error::Error, "a node's call failed");
+                (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    NodeErrorCode::Internal,
+                    "the control plane failed; try again",
+                )
+            }
+        };
+        (status, Json(NodeError { code, message: message.to_owned() })).into_response()
+    }
+}
+
+/// Makes an invitation that one node can use within a day.
+pub(crate) async fn make_join_token(
+    store: &Store,
+    authority: &Authority,
+    clock: &Clock,
+    random: Random,
+) -> Result<JoinToken, JoinTokenError> {
+    let token = JoinToken::new(authority.certificate_der(), random.bytes()?);
+    let now_ms = clock.now_ms();
+    let lifetime_ms = i64::try_from(JOIN_TOKEN_LIFETIME.as_millis()).unwrap_or(i64::MAX);
+    let mut change = store.change().await?;
+    change.insert_join_token(&token.secret_hash(), now_ms.saturating_add(lifetime_ms), now_ms).await?;
+    change.commit().await?;
+    Ok(token)
+}
+
+/// Why no invitation was made.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinTokenError {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No randomness for the secret.
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+}
+
+async fn enrol(
+    State(shared): State<Arc<Shared>>,
+    Json(request): Json<EnrolRequest>,
+) -> Result<Json<EnrolResponse>, ListenerError> {
+    let refused = ListenerError::Forbidden(
+        "this join token is unknown, expired or used by another node; `cloister nodes invite` makes one",
+    );
+    let Ok(token) = request.join_token.parse::<JoinToken>() else { return Err(refused) };
+    let identity: Identity = Identity::Node(request.name.clone())
+        .to_string()
+        .parse()
+        .map_err(|()| ListenerError::Forbidden("a node's name is a DNS label in lower case"))?;
+    let now_ms = shared.clock.now_ms();
+    let mut change = shared.store.change().await?;
+    if !change.use_join_token(&token.secret_hash(), &request.name, now_ms).await? {
+        return Err(refused);
+    }
+    let certificate = shared
+        .authority
+        .sign_request(
+            &request.certificate_request,
+            &identity,
+            &request.subject_alternative_names,
+            shared.clock.now(),
+        )
+        .map_err(|error: FleetTlsError| {
+            warn!(
+                node = request.name,
+                error = &error as &dyn std::error::Error,
+                "unusable certificate request"
+            );
+            ListenerError::Refused(NodeErrorCode::Invalid, "the certificate request cannot be used")
+        })?;
+    if shared.store.node_by_name(&request.name).await?.is_none() {
+        change.insert_node(&request.name, now_ms).await?;
+    }
+    change.commit().await?;
+    info!(node = request.name, "a node was enrolled");
+    Ok(Json(EnrolResponse { certificate, authority: shared.authority.certificate_pem().to_owned() }))
+}
+
+async fn report(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Json(report): Json<NodeReport>,
+) -> Result<Json<ReportReceipt>, ListenerError> {
+    let Some(Identity::Node(name)) = peer.identity else {
+        return Err(ListenerError::Forbidden("only nodes report; show a node's certificate"));
+    };
+    let node = shared.store.node_by_name(&name).await?.ok_or(ListenerError::Forbidden(
+        "this node was removed from the installation; enrol it again with a new join token",
+    ))?;
+    shared.take_report(&node, report).await?;
+    Ok(Json(ReportReceipt { node_id: node.id }))
+}
+
+impl Shared {
+    async fn take_report(&self, node: &NodeRow, mut report: NodeReport) -> Result<(), StoreError> {
+        let vms: HashMap<Uuid, VmReport> =
+            std::mem::take(&mut report.vms).into_iter().map(|vm| (vm.vm_uuid, vm)).collect();
+        let Ok(text) = serde_json::to_string(&report) else { return Ok(()) };
+        let now_ms = self.clock.now_ms();
+        let mut change = self.store.change().await?;
+        change.put_node_report(node.id, &text, now_ms).await?;
+        change.commit().await?;
+
+        let before = self.last_reports.lock().insert(node.id, vms.clone());
+        let cvms = self.store.cvms_on_node(node.id).await?;
+        for cvm in &cvms {
+            let now = vms.get(&cvm.vm_uuid);
+            let changed = before.as_ref().is_none_or(|before| before.get(&cvm.vm_uuid) != now);
+            self.settle(cvm, now, changed).await?;
+        }
+        let known: HashSet<Uuid> = cvms.iter().map(|cvm| cvm.vm_uuid).collect();
+        for leftover in vms.keys().filter(|vm| !known.contains(vm)) {
+            // Looked up again: it may have been created after the list was read.
+            if self.store.cvm_by_uuid(*leftover).await?.is_none() {
+                self.remove_leftover(node.id, *leftover);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings one CVM's row and its VM into agreement.
+    async fn settle(&self, cvm: &CvmRow, report: Option<&VmReport>, changed: bool) -> Result<(), StoreError> {
+        let action = match cvm.operation_id {
+            Some(_) => Remedy::Nothing,
+            None => remedy(cvm.status, Finding::of(report)),
+        };
+        if !changed && action == Remedy::Nothing {
+            return Ok(());
+        }
+        let now_ms = self.clock.now_ms();
+        let mut change = self.store.change().await?;
+        // An operation may have taken the CVM since the list was read; it then decides.
+        let Some(current) = change.cvm(cvm.id).await? else { return Ok(()) };
+        if let (true, Some(report)) = (changed, report) {
+            change.observe_cvm(cvm.id, &observed(report), now_ms).await?;
+        }
+        let undisturbed = current.operation_id.is_none() && current.status == cvm.status;
+        if let (Remedy::SetStatus(status), true) = (action, undisturbed) {
+            info!(cvm_id = cvm.id, from = %cvm.status, to = %status, "a CVM's status follows its VM");
+            change.set_cvm_status(cvm.id, status, now_ms).await?;
+            if status == CvmStatus::Error {
+                change.set_boot_error(cvm.id, NODE_IS_GONE).await?;
+            }
+        }
+        change.commit().await?;
+        if (action, undisturbed) == (Remedy::Stop, true) {
+            self.stop_leftover(cvm);
+        }
+        self.changes.tell(cvm.vm_uuid);
+        Ok(())
+    }
+
+    fn stop_leftover(&self, cvm: &CvmRow) {
+        let (fleet, node, vm) = (Arc::clone(&self.fleet), cvm.node_id, cvm.vm_uuid);
+        tokio::spawn(async move {
+            warn!(%vm, "a VM runs although its CVM is off; taking its power away");
+            if let Err(error) = fleet.stop(node, vm).await {
+                warn!(%vm, %error, "it could not be stopped; the next report tries again");
+            }
+        });
+    }
+
+    fn remove_leftover(&self, node: i64, vm: Uuid) {
+        let fleet = Arc::clone(&self.fleet);
+        tokio::spawn(async move {
+            warn!(%vm, "a node has a VM without a CVM; removing it");
+            if let Err(error) = fleet.remove(node, vm).await {
+                warn!(%vm, %error, "it could not be removed; the next report tries again");
+            }
+        });
+    }
+}

@@ -1,0 +1,288 @@
+//! Accepting work: each call checks the rules and writes the CVM and its operation in one transaction.
+//! When it returns, the work is durable and a worker knows of it.
+
+use std::sync::Arc;
+
+use cloister_app_compose::{AppId, ComposeHash};
+use serde_json::json;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::machine::{CvmStatus, OperationKind, Rules};
+use crate::clock::{Clock, NoRandomness, Random};
+use crate::fleet::{NodeStanding, PlacementError};
+use crate::store::{Caller, Change, CvmRow, NewCvm, NewOperation, OperationRow, Store, StoreError};
+
+/// A CVM to be created from a cached provision (spec 2.2).
+#[derive(Debug, Clone)]
+pub struct CreateRequest {
+    /// The provision.
+    pub compose_hash: ComposeHash,
+    /// The app that the caller believes to create.
+    pub app_id: AppId,
+    /// Sealed environment in hex.
+    pub encrypted_env: Option<String>,
+}
+
+/// Why a CVM was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// No provision with that hash in the workspace, or it expired.
+    #[error("no provision with this compose_hash; provision again")]
+    ProvisionNotFound,
+    /// The app id is not the provisioned one.
+    #[error("app_id must be the provisioned {provisioned}")]
+    AppIdMismatch {
+        /// What was provisioned.
+        provisioned: AppId,
+    },
+    /// The app id is in use with another configuration.
+    #[error("app_id {0} is already used with another configuration")]
+    AppIdInUse(AppId),
+    /// The name is taken in the workspace.
+    #[error("a CVM named {0:?} exists already in this workspace")]
+    NameTaken(String),
+    /// The chosen node can't take it.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No randomness for identifiers.
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+}
+
+/// A change of a CVM's power state, or its deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LifecycleRequest {
+    /// What to do.
+    pub kind: OperationKind,
+    /// For restart: take the power away instead of asking the guest.
+    pub force: bool,
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The CVM is gone.
+    #[error("the CVM does not exist any more")]
+    NotFound,
+    /// Another operation holds the CVM; the same request may succeed later.
+    #[error("{0} is in progress; wait for it to end, or cancel it")]
+    Busy(OperationKind),
+    /// The CVM's status forbids it.
+    #[error("a CVM that is {status} cannot do {kind}")]
+    IllegalStatus {
+        /// What was asked.
+        kind: OperationKind,
+        /// The status it is in.
+        status: CvmStatus,
+    },
+    /// Its node takes no changes now.
+    #[error("the CVM's node is under maintenance; try again later")]
+    Maintenance,
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No randomness for identifiers.
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+}
+
+/// Outcome of a cancel call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cancellation {
+    /// The operation that is being cancelled; `None` when the CVM was idle.
+    pub correlation_id: Option<Uuid>,
+}
+
+/// Why an operation was not cancelled.
+#[derive(Debug, thiserror::Error)]
+pub enum CancelError {
+    /// The CVM is gone.
+    #[error("the CVM does not exist any more")]
+    NotFound,
+    /// Operations of this kind run to their end.
+    #[error("a running {0} cannot be cancelled")]
+    NotCancellable(OperationKind),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Entry to everything that changes CVMs; cheap to clone.
+#[derive(Clone)]
+pub struct Lifecycle {
+    store: Store,
+    clock: Clock,
+    random: Random,
+    wake_workers: Arc<Notify>,
+}
+
+impl Lifecycle {
+    /// `wake_workers` is notified after each accepted operation.
+    #[must_use]
+    pub fn new(store: Store, clock: Clock, random: Random, wake_workers: Arc<Notify>) -> Self {
+        Self { store, clock, random, wake_workers }
+    }
+
+    /// Creates a CVM from a cached provision. Repeating the call returns the same living CVM.
+    pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<CvmRow, CreateError> {
+        let now_ms = self.clock.now_ms();
+        let mut change = self.store.change().await?;
+        let existing =
+            change.cvm_of_app_and_hash(caller.workspace_id, request.app_id, request.compose_hash).await?;
+        if let Some(cvm) = existing {
+            return Ok(cvm);
+        }
+        let provision = change
+            .provision(caller.workspace_id, request.compose_hash, now_ms)
+            .await?
+            .ok_or(CreateError::ProvisionNotFound)?;
+        if change.app_in_use(request.app_id).await? {
+            return Err(CreateError::AppIdInUse(request.app_id));
+        }
+        if provision.app_id != request.app_id {
+            return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
+        }
+        let node = change.node(provision.node_id).await?.ok_or(PlacementError::NodeGone)?;
+        let usage = change.lock_node_usage(provision.node_id).await?;
+        NodeStanding::of(&node, usage, now_ms).accept(&(&provision).into())?;
+
+        let name = provision.name.clone();
+        let new = NewCvm {
+            workspace_id: caller.workspace_id,
+            user_id: caller.user_id,
+            vm_uuid: self.random.uuid()?,
+            encrypted_env: request.encrypted_env,
+            provision,
+        };
+        let cvm_id = change.insert_cvm(&new, now_ms).await.map_err(|error| match error {
+            error if error.is_duplicate() => CreateError::NameTaken(name),
+            error => error.into(),
+        })?;
+        let operation = self.new_operation(cvm_id, caller.user_id, OperationKind::Create, false, None)?;
+        change.acquire_cvm(cvm_id, operation.correlation_id).await?;
+        self.accept(&mut change, &operation, CvmStatus::Creating).await?;
+        let cvm = change.cvm(cvm_id).await?.ok_or(CreateError::ProvisionNotFound)?;
+        change.commit().await?;
+        self.wake_workers.notify_one();
+        Ok(cvm)
+    }
+
+    /// Accepts a change of power state or a deletion and returns the CVM as it is then. Asking for what
+    /// is already so, or already under way, changes nothing.
+    pub async fn request(
+        &self,
+        cvm_id: i64,
+        request: LifecycleRequest,
+        user_id: i64,
+    ) -> Result<CvmRow, RequestError> {
+        let rules = request.kind.rules();
+        let mut change = self.store.change().await?;
+        let cvm = change.cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
+        let current = running_operation(&mut change, &cvm).await?;
+        match &current {
+            Some(current) if current.kind == request.kind => return Ok(cvm),
+            Some(current) if !rules.preempts || current.kind == OperationKind::Delete => {
+                return Err(RequestError::Busy(current.kind));
+            }
+            Some(_) => {}
+            None if rules.already == Some(cvm.status) => return Ok(cvm),
+            None => self.check_idle(&mut change, &cvm, request.kind, rules).await?,
+        }
+
+        let predecessor = current.as_ref().map(|operation| operation.correlation_id);
+        let operation = self.new_operation(cvm.id, user_id, request.kind, request.force, predecessor)?;
+        if let Some(current) = &current {
+            // What takes the power away anyway is let finish; everything else is told to make room.
+            if current.kind != OperationKind::PowerOff {
+                change.request_cancel(current.correlation_id).await?;
+            }
+            change.release_cvm(cvm.id, current.correlation_id).await?;
+        }
+        if !change.acquire_cvm(cvm.id, operation.correlation_id).await? {
+            return Err(RequestError::Busy(request.kind));
+        }
+        change.set_cvm_status(cvm.id, rules.during, self.clock.now_ms()).await?;
+        self.accept(&mut change, &operation, rules.during).await?;
+        let cvm = change.cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
+        change.commit().await?;
+        self.wake_workers.notify_one();
+        Ok(cvm)
+    }
+
+    async fn check_idle(
+        &self,
+        change: &mut Change,
+        cvm: &CvmRow,
+        kind: OperationKind,
+        rules: &Rules,
+    ) -> Result<(), RequestError> {
+        if !rules.from.contains(&cvm.status) {
+            return Err(RequestError::IllegalStatus { kind, status: cvm.status });
+        }
+        // Taking a CVM away from a node under maintenance must stay possible.
+        if rules.target != Some(CvmStatus::Running) {
+            return Ok(());
+        }
+        match change.node(cvm.node_id).await? {
+            Some(node) if NodeStanding::in_maintenance(&node) => Err(RequestError::Maintenance),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the running operation of a CVM to end.
+    pub async fn cancel(&self, cvm_id: i64) -> Result<Cancellation, CancelError> {
+        let mut change = self.store.change().await?;
+        let cvm = change.cvm(cvm_id).await?.ok_or(CancelError::NotFound)?;
+        let Some(operation) = running_operation(&mut change, &cvm).await? else {
+            return Ok(Cancellation { correlation_id: None });
+        };
+        if !operation.kind.rules().cancellable {
+            return Err(CancelError::NotCancellable(operation.kind));
+        }
+        change.request_cancel(operation.correlation_id).await?;
+        change.commit().await?;
+        self.wake_workers.notify_one();
+        Ok(Cancellation { correlation_id: Some(operation.correlation_id) })
+    }
+
+    fn new_operation(
+        &self,
+        cvm_id: i64,
+        user_id: i64,
+        kind: OperationKind,
+        force: bool,
+        predecessor: Option<Uuid>,
+    ) -> Result<NewOperation, NoRandomness> {
+        Ok(NewOperation {
+            correlation_id: self.random.uuid()?,
+            cvm_id,
+            kind,
+            arguments: json!({ "force": force }).to_string(),
+            triggered_by: user_id,
+            predecessor,
+        })
+    }
+
+    async fn accept(
+        &self,
+        change: &mut Change,
+        operation: &NewOperation,
+        status: CvmStatus,
+    ) -> Result<(), StoreError> {
+        let now_ms = self.clock.now_ms();
+        change.insert_operation(operation, now_ms).await?;
+        let event = format!("instance.{}.start", operation.kind);
+        change.append_event(operation.correlation_id, &event, status.as_str(), now_ms).await
+    }
+}
+
+async fn running_operation(change: &mut Change, cvm: &CvmRow) -> Result<Option<OperationRow>, StoreError> {
+    match cvm.operation_id.as_deref().and_then(|id| id.parse().ok()) {
+        Some(id) => change.operation(id).await,
+        None => Ok(None),
+    }
+}

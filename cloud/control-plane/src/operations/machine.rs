@@ -1,0 +1,328 @@
+//! What can be done to a CVM, as one table: which operation is legal in which status, what it does step
+//! by step, how it is undone and where it leads. Printed to a snapshot; everything else only reads it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A stored name that this version does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {kind} {name:?} in the database")]
+pub struct UnknownName {
+    kind: &'static str,
+    name: String,
+}
+
+macro_rules! named_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value, in order of declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Name on the wire and in the database.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = UnknownName;
+
+            fn from_str(name: &str) -> Result<Self, UnknownName> {
+                Self::ALL
+                    .iter()
+                    .copied()
+                    .find(|value| value.as_str() == name)
+                    .ok_or_else(|| UnknownName { kind: stringify!($name), name: name.to_owned() })
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = UnknownName;
+
+            fn try_from(name: String) -> Result<Self, UnknownName> {
+                name.parse()
+            }
+        }
+    };
+}
+
+named_enum!(
+    /// Status of a CVM. Only `running`, `stopped` and `error` are at rest.
+    CvmStatus {
+        /// Accepted, being made for the first time.
+        Creating = "creating",
+        /// Being powered on.
+        Starting = "starting",
+        /// Up; its application was started.
+        Running = "running",
+        /// Being shut down and powered on again.
+        Restarting = "restarting",
+        /// Being shut down in order.
+        ShuttingDown = "shutting_down",
+        /// Power is being taken away.
+        Stopping = "stopping",
+        /// Off.
+        Stopped = "stopped",
+        /// Being deleted.
+        Removing = "removing",
+        /// The last operation failed; `boot_error` says why.
+        Error = "error",
+    }
+);
+
+named_enum!(
+    /// What an operation does.
+    OperationKind {
+        /// First boot of a new CVM.
+        Create = "create",
+        /// Power on.
+        PowerOn = "power_on",
+        /// Orderly shutdown.
+        Shutdown = "shutdown",
+        /// Take the power away.
+        PowerOff = "power_off",
+        /// Shut down and power on.
+        Restart = "restart",
+        /// Remove with everything.
+        Delete = "delete",
+    }
+);
+
+named_enum!(
+    /// How an operation stands.
+    OperationStatus {
+        /// Waiting or being worked on.
+        InProgress = "in_progress",
+        /// Done.
+        Completed = "completed",
+        /// Ended without reaching its target.
+        Failed = "failed",
+    }
+);
+
+named_enum!(
+    /// One idempotent unit of work.
+    Step {
+        /// The node makes or updates the VM's directory, disks and configuration.
+        PrepareDisk = "prepare_disk",
+        /// The node starts the VM.
+        StartVm = "start_vm",
+        /// The guest reports that the application was started.
+        AwaitBoot = "await_boot",
+        /// The guest is asked to shut down, or with `force` loses its power.
+        RequestShutdown = "request_shutdown",
+        /// The VM's process is gone.
+        AwaitPowerOff = "await_power_off",
+        /// The node takes the power away.
+        StopVm = "stop_vm",
+        /// The node removes the VM and all its files.
+        RemoveVm = "remove_vm",
+    }
+);
+
+impl CvmStatus {
+    /// Whether nothing moves in this status.
+    #[must_use]
+    pub const fn is_stable(self) -> bool {
+        matches!(self, Self::Running | Self::Stopped | Self::Error)
+    }
+}
+
+impl Step {
+    /// How long a step may take from the moment a worker first takes it up.
+    #[must_use]
+    pub const fn time_limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::PrepareDisk | Self::StartVm | Self::StopVm | Self::RemoveVm => 60,
+            Self::AwaitBoot => 600,
+            Self::RequestShutdown => 30,
+            Self::AwaitPowerOff => 120,
+        })
+    }
+}
+
+/// The rules of one kind of operation.
+#[derive(Debug)]
+pub struct Rules {
+    /// Statuses in which it may begin.
+    pub from: &'static [CvmStatus],
+    /// A status in which asking for it changes nothing, because it is already so.
+    pub already: Option<CvmStatus>,
+    /// Status while it runs.
+    pub during: CvmStatus,
+    /// Status after success; `None` when the CVM is gone then.
+    pub target: Option<CvmStatus>,
+    /// Its work.
+    pub steps: &'static [Step],
+    /// Done after a failure or cancellation; a failing undo step is skipped.
+    pub undo: &'static [Step],
+    /// Status after a cancellation that was undone.
+    pub after_cancel: CvmStatus,
+    /// Whether it can be cancelled.
+    pub cancellable: bool,
+    /// Whether it may begin while another operation runs, which is cancelled first.
+    pub preempts: bool,
+}
+
+use CvmStatus::{Creating, Error, Removing, Restarting, Running, ShuttingDown, Starting, Stopped, Stopping};
+use Step::{AwaitBoot, AwaitPowerOff, PrepareDisk, RemoveVm, RequestShutdown, StartVm, StopVm};
+
+impl OperationKind {
+    /// The rules of this kind.
+    #[must_use]
+    pub const fn rules(self) -> &'static Rules {
+        match self {
+            Self::Create => &Rules {
+                from: &[Creating],
+                already: None,
+                during: Creating,
+                target: Some(Running),
+                steps: &[PrepareDisk, StartVm, AwaitBoot],
+                undo: &[StopVm],
+                after_cancel: Stopped,
+                cancellable: true,
+                preempts: false,
+            },
+            Self::PowerOn => &Rules {
+                from: &[Stopped, Error],
+                already: Some(Running),
+                during: Starting,
+                target: Some(Running),
+                steps: &[PrepareDisk, StartVm, AwaitBoot],
+                undo: &[StopVm],
+                after_cancel: Stopped,
+                cancellable: true,
+                preempts: false,
+            },
+            Self::Shutdown => &Rules {
+                from: &[Running, Error],
+                already: Some(Stopped),
+                during: ShuttingDown,
+                target: Some(Stopped),
+                steps: &[RequestShutdown, AwaitPowerOff],
+                undo: &[],
+                after_cancel: Error,
+                cancellable: false,
+                preempts: false,
+            },
+            Self::PowerOff => &Rules {
+                from: CvmStatus::ALL,
+                already: Some(Stopped),
+                during: Stopping,
+                target: Some(Stopped),
+                steps: &[StopVm],
+                undo: &[],
+                after_cancel: Error,
+                cancellable: false,
+                preempts: true,
+            },
+            Self::Restart => &Rules {
+                from: &[Running, Stopped, Error],
+                already: None,
+                during: Restarting,
+                target: Some(Running),
+                steps: &[RequestShutdown, AwaitPowerOff, PrepareDisk, StartVm, AwaitBoot],
+                undo: &[StopVm],
+                after_cancel: Stopped,
+                cancellable: true,
+                preempts: false,
+            },
+            Self::Delete => &Rules {
+                from: CvmStatus::ALL,
+                already: None,
+                during: Removing,
+                target: None,
+                steps: &[RemoveVm],
+                undo: &[],
+                after_cancel: Error,
+                cancellable: false,
+                preempts: true,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table as people read it; docs/cvm-states.md is this text.
+    fn table() -> String {
+        let list = |items: &[Step]| items.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(" → ");
+        let mut text = String::from(
+            "| Operation | From | During | Steps | Undo | Success | Cancelled | Cancellable | Preempts |\n\
+             |---|---|---|---|---|---|---|---|---|\n",
+        );
+        for kind in OperationKind::ALL {
+            let rules = kind.rules();
+            let from = if rules.from.len() == CvmStatus::ALL.len() {
+                "any".to_owned()
+            } else {
+                rules.from.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ")
+            };
+            let yes_no = |flag| if flag { "yes" } else { "no" };
+            let cancelled =
+                if rules.cancellable || rules.preempts { rules.after_cancel.as_str() } else { "–" };
+            text += &format!(
+                "| {kind} | {from} | {} | {} | {} | {} | {cancelled} | {} | {} |\n",
+                rules.during,
+                list(rules.steps),
+                list(rules.undo),
+                rules.target.map_or("gone", CvmStatus::as_str),
+                yes_no(rules.cancellable),
+                yes_no(rules.preempts),
+            );
+        }
+        text
+    }
+
+    #[test]
+    fn the_table_is_the_reviewed_one() {
+        insta::assert_snapshot!(table());
+    }
+
+    #[test]
+    fn every_operation_begins_somewhere_and_ends_at_rest() {
+        for kind in OperationKind::ALL {
+            let rules = kind.rules();
+            assert!(!rules.from.is_empty() && !rules.steps.is_empty(), "{kind}");
+            assert!(!rules.during.is_stable(), "{kind} must be visible while it runs");
+            assert!(rules.target.is_none_or(CvmStatus::is_stable), "{kind}");
+            assert!(rules.after_cancel.is_stable(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn from_every_resting_status_a_cvm_can_be_started_and_deleted() {
+        for status in CvmStatus::ALL.iter().filter(|status| status.is_stable()) {
+            assert!(OperationKind::Delete.rules().from.contains(status));
+            let start = OperationKind::PowerOn.rules();
+            assert!(start.from.contains(status) || start.already == Some(*status), "{status}");
+        }
+    }
+
+    #[test]
+    fn names_parse_back_and_no_resting_name_looks_busy() {
+        for status in CvmStatus::ALL {
+            assert_eq!(status.as_str().parse::<CvmStatus>().unwrap(), *status);
+            let looks_busy = status.as_str().ends_with("ing") && *status != CvmStatus::Running;
+            assert!(!(status.is_stable() && looks_busy), "clients read …ing as busy: {status}");
+        }
+        assert!("exploded".parse::<CvmStatus>().is_err());
+    }
+}

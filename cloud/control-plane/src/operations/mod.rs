@@ -1,0 +1,15 @@
+//! Operations: everything that takes longer than a request, done step by step and resumed after a crash.
+
+mod engine;
+mod lifecycle;
+mod machine;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+pub use engine::{Boundary, Engine, EngineOptions, EngineStartError, Observer};
+pub use lifecycle::{
+    CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest, RequestError,
+};
+pub use machine::{CvmStatus, OperationKind, OperationStatus, Rules, Step, UnknownName};
+pub use steps::{NodeCallError, Nodes};

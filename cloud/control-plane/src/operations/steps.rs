@@ -1,0 +1,191 @@
+//! What each step does. Every step is idempotent: it may run again after a crash at any moment.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloister_node_api::{NodeError, ShutdownRequest, VmReport, VmSpec, VmState};
+use uuid::Uuid;
+
+use super::machine::Step;
+use crate::store::{CvmRow, OperationRow};
+
+/// Seconds that a guest gets to stop its application before its power is taken away.
+const SHUTDOWN_TIMEOUT_S: u32 = 60;
+/// Pause between two looks at a VM when no report comes.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Why a call to a node failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NodeCallError {
+    /// No answer; the call may or may not have happened.
+    #[error("node {node} does not answer; check that its service runs and reaches the control plane")]
+    Unreachable {
+        /// Name of the node.
+        node: String,
+    },
+    /// The node was removed.
+    #[error("the CVM's node was removed from this installation")]
+    NodeGone,
+    /// The node answered with a refusal.
+    #[error("{}", .0.message)]
+    Refused(NodeError),
+}
+
+impl NodeCallError {
+    /// Whether the same call may succeed a moment later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::NodeGone => false,
+            Self::Refused(error) => error.code.is_transient(),
+        }
+    }
+}
+
+/// The nodes as the operations see them. Every call is idempotent.
+pub trait Nodes: Send + Sync + 'static {
+    /// Makes or updates the VM's files.
+    fn prepare(
+        &self,
+        node: i64,
+        spec: &VmSpec,
+    ) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
+    /// Starts the VM.
+    fn start(&self, node: i64, vm: Uuid) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
+    /// Asks the guest to shut down and returns at once.
+    fn shutdown(
+        &self,
+        node: i64,
+        vm: Uuid,
+        request: ShutdownRequest,
+    ) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
+    /// Takes the power away.
+    fn stop(&self, node: i64, vm: Uuid) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
+    /// How the VM is now.
+    fn look(&self, node: i64, vm: Uuid) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
+    /// Removes the VM and all its files.
+    fn remove(&self, node: i64, vm: Uuid) -> impl Future<Output = Result<(), NodeCallError>> + Send;
+    /// Returns when a node may have something new to tell about the VM.
+    fn changed(&self, vm: Uuid) -> impl Future<Output = ()> + Send;
+}
+
+/// Why a step did not succeed, for people.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StepError {
+    /// A call failed.
+    #[error(transparent)]
+    Node(#[from] NodeCallError),
+    /// The guest gave up.
+    #[error("the application did not start: {0}")]
+    Boot(String),
+    /// The VM ended before its application was started.
+    #[error("the VM ended during boot; its serial log says more")]
+    EndedDuringBoot,
+}
+
+impl StepError {
+    /// Whether the step may succeed when it is tried again.
+    pub(super) const fn is_transient(&self) -> bool {
+        matches!(self, Self::Node(error) if error.is_transient())
+    }
+}
+
+/// Runs one step to its end. Returns what the node said last, if the step asked it.
+pub(super) async fn run<N: Nodes>(
+    step: Step,
+    nodes: &Arc<N>,
+    operation: &OperationRow,
+    cvm: &CvmRow,
+) -> Result<Option<VmReport>, StepError> {
+    let (node, vm) = (cvm.node_id, cvm.vm_uuid);
+    Ok(match step {
+        Step::PrepareDisk => Some(nodes.prepare(node, &vm_spec(cvm)).await?),
+        Step::StartVm => Some(nodes.start(node, vm).await?),
+        Step::AwaitBoot => Some(await_boot(nodes, node, vm).await?),
+        Step::RequestShutdown if is_forced(operation) => stop_if_known(nodes, node, vm).await?,
+        Step::RequestShutdown => {
+            let request = ShutdownRequest { timeout_s: SHUTDOWN_TIMEOUT_S };
+            unless_unknown(nodes.shutdown(node, vm, request).await)?
+        }
+        Step::AwaitPowerOff => await_power_off(nodes, node, vm).await?,
+        Step::StopVm => stop_if_known(nodes, node, vm).await?,
+        Step::RemoveVm => {
+            match nodes.remove(node, vm).await {
+                // A removed node took its VMs along.
+                Err(NodeCallError::NodeGone) => {}
+                outcome => outcome?,
+            }
+            None
+        }
+    })
+}
+
+fn vm_spec(cvm: &CvmRow) -> VmSpec {
+    VmSpec {
+        vm_uuid: cvm.vm_uuid,
+        workspace_id: cvm.workspace_id,
+        name: cvm.name.clone(),
+        app_id: cvm.app_id,
+        app_compose: cvm.app_compose.clone(),
+        os_image_hash: cvm.os_image_hash,
+        vcpu: u32::try_from(cvm.vcpu).unwrap_or(1),
+        memory_mb: u32::try_from(cvm.memory_mb).unwrap_or(u32::MAX),
+        disk_gb: u32::try_from(cvm.disk_gb).unwrap_or(u32::MAX),
+        encrypted_env: cvm.encrypted_env.clone(),
+        user_config: cvm.user_config.clone(),
+    }
+}
+
+fn is_forced(operation: &OperationRow) -> bool {
+    serde_json::from_str::<serde_json::Value>(&operation.arguments)
+        .is_ok_and(|arguments| arguments.get("force").and_then(serde_json::Value::as_bool) == Some(true))
+}
+
+/// A VM that its node never prepared is as good as stopped.
+fn unless_unknown(outcome: Result<VmReport, NodeCallError>) -> Result<Option<VmReport>, NodeCallError> {
+    match outcome {
+        Err(NodeCallError::Refused(NodeError {
+            code: cloister_node_api::NodeErrorCode::UnknownVm, ..
+        })) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+async fn stop_if_known<N: Nodes>(
+    nodes: &Arc<N>,
+    node: i64,
+    vm: Uuid,
+) -> Result<Option<VmReport>, NodeCallError> {
+    unless_unknown(nodes.stop(node, vm).await)
+}
+
+async fn await_boot<N: Nodes>(nodes: &Arc<N>, node: i64, vm: Uuid) -> Result<VmReport, StepError> {
+    loop {
+        let report = nodes.look(node, vm).await?;
+        if let Some(reason) = report.boot_error {
+            return Err(StepError::Boot(reason));
+        }
+        match report.state {
+            VmState::Running if report.boot_progress.as_deref() == Some("done") => return Ok(report),
+            VmState::Running => {}
+            VmState::Stopped | VmState::Stopping | VmState::Exited => return Err(StepError::EndedDuringBoot),
+        }
+        let _ = tokio::time::timeout(LOOK_AGAIN, nodes.changed(vm)).await;
+    }
+}
+
+async fn await_power_off<N: Nodes>(
+    nodes: &Arc<N>,
+    node: i64,
+    vm: Uuid,
+) -> Result<Option<VmReport>, StepError> {
+    loop {
+        match unless_unknown(nodes.look(node, vm).await)? {
+            Some(report) if matches!(report.state, VmState::Running | VmState::Stopping) => {}
+            gone => return Ok(gone),
+        }
+        let _ = tokio::time::timeout(LOOK_AGAIN, nodes.changed(vm)).await;
+    }
+}

@@ -1,0 +1,294 @@
+//! Putting the parts together.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config};
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+use url::Url;
+
+use crate::api;
+use crate::clock::{Clock, NoRandomness, Random};
+use crate::fleet::{Fleet, FleetClientError, JoinTokenError, NodeListener, VmChanges, make_join_token};
+use crate::operations::{Engine, EngineOptions, EngineStartError, Lifecycle};
+use crate::store::{NewApiKey, Store, StoreError};
+
+/// How a control plane runs.
+#[derive(Clone)]
+pub struct Config {
+    /// Directory for the embedded database and the fleet's credentials; made when absent.
+    pub data_dir: PathBuf,
+    /// `postgres:` URL for many replicas; `None` uses the embedded database.
+    pub database_url: Option<String>,
+    /// Where the management API listens; port 0 lets the system choose.
+    pub api_listen: SocketAddr,
+    /// Where nodes report and enrol.
+    pub node_listen: SocketAddr,
+    /// Host names and addresses under which nodes reach `node_listen`.
+    pub node_names: Vec<String>,
+    /// Base URL of the API as clients see it; `None` derives it from the bound address.
+    pub public_url: Option<Url>,
+    /// Source of time.
+    pub clock: Clock,
+    /// How operations are worked on.
+    pub engine: EngineOptions,
+}
+
+impl Config {
+    /// Everything embedded, on loopback.
+    #[must_use]
+    pub fn embedded(data_dir: PathBuf, api_listen: SocketAddr, node_listen: SocketAddr) -> Self {
+        Self {
+            data_dir,
+            database_url: None,
+            api_listen,
+            node_listen,
+            node_names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
+            public_url: None,
+            clock: Clock::system(),
+            engine: EngineOptions::default(),
+        }
+    }
+}
+
+/// Why a control plane did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory cannot be made or entered.
+    #[error("cannot use the data directory {path}")]
+    DataDir {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}; is another program using it?")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The fleet's credentials failed.
+    #[error(transparent)]
+    FleetTls(#[from] FleetTlsError),
+    /// The client of the nodes cannot be made.
+    #[error(transparent)]
+    FleetClient(#[from] FleetClientError),
+    /// The workers did not start.
+    #[error(transparent)]
+    Engine(#[from] EngineStartError),
+    /// No randomness.
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+    /// The bound address makes no URL.
+    #[error("the public URL of the API cannot be built")]
+    PublicUrl(#[from] url::ParseError),
+}
+
+/// What the request handlers work with.
+pub struct App {
+    /// The database, for reading.
+    pub store: Store,
+    /// Everything that changes CVMs.
+    pub lifecycle: Lifecycle,
+    /// The nodes.
+    pub fleet: Arc<Fleet>,
+    /// The installation's certificate authority.
+    pub authority: Arc<Authority>,
+    /// The time.
+    pub clock: Clock,
+    /// Randomness.
+    pub random: Random,
+    /// Base URL of the API as clients see it, without `/api/v1`.
+    pub public_url: Url,
+    /// Secret for the signatures in log URLs; new at every start.
+    pub log_url_key: [u8; 32],
+}
+
+impl App {
+    /// Makes an invitation for a new node.
+    pub async fn invite_node(&self) -> Result<JoinToken, JoinTokenError> {
+        make_join_token(&self.store, &self.authority, &self.clock, self.random).await
+    }
+}
+
+/// The administrator's key of a new installation; exists only in this value.
+#[derive(Clone)]
+pub struct FirstKey(String);
+
+impl FirstKey {
+    /// The key itself, to be shown once.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A running control plane.
+pub struct ControlPlane {
+    app: Arc<App>,
+    api_address: SocketAddr,
+    api: JoinHandle<()>,
+    nodes: NodeListener,
+    engine: Engine<Fleet>,
+    first_key: Option<FirstKey>,
+    stop: CancellationToken,
+}
+
+impl ControlPlane {
+    /// Opens the store, starts the workers and both listeners. On a new installation makes the
+    /// administrator, a workspace and [`ControlPlane::first_key`].
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        std::fs::create_dir_all(&config.data_dir)
+            .map_err(|source| StartError::DataDir { path: config.data_dir.clone(), source })?;
+        let (clock, random) = (config.clock.clone(), Random);
+        let store = match &config.database_url {
+            Some(url) => Store::open(url).await?,
+            None => Store::open_file(&config.data_dir.join("cloister.db")).await?,
+        };
+        let first_key = make_first_account(&store, &clock, random).await?;
+
+        let authority = Arc::new(Authority::load_or_create(&config.data_dir.join("fleet"), clock.now())?);
+        let credentials = authority.issue(&Identity::ControlPlane, &config.node_names, clock.now())?;
+        let changes = VmChanges::default();
+        let fleet = Arc::new(Fleet::new(store.clone(), clock.clone(), changes.clone(), &credentials)?);
+
+        let listen_error = |address| move |source| StartError::Listen { address, source };
+        let node_tls = Arc::new(server_config(&credentials, true)?);
+        let node_listener = TlsListener::bind(config.node_listen, node_tls)
+            .await
+            .map_err(listen_error(config.node_listen))?;
+        let api_listener =
+            TcpListener::bind(config.api_listen).await.map_err(listen_error(config.api_listen))?;
+        let api_address = api_listener.local_addr().map_err(listen_error(config.api_listen))?;
+
+        let wake = Arc::new(Notify::new());
+        let engine = Engine::start(
+            store.clone(),
+            Arc::clone(&fleet),
+            clock.clone(),
+            random,
+            Arc::clone(&wake),
+            config.engine,
+        )
+        .await?;
+        let stop = CancellationToken::new();
+        let nodes = NodeListener::start(
+            node_listener,
+            store.clone(),
+            Arc::clone(&fleet),
+            Arc::clone(&authority),
+            clock.clone(),
+            changes,
+            stop.clone(),
+        )
+        .await;
+        let public_url = match config.public_url {
+            Some(url) => url,
+            None => Url::parse(&format!("http://{api_address}"))?,
+        };
+        let app = Arc::new(App {
+            lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, wake),
+            store,
+            fleet,
+            authority,
+            clock,
+            random,
+            public_url,
+            log_url_key: random.bytes()?,
+        });
+        let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
+        info!(%api_address, node_address = %nodes.address, "control plane started");
+        Ok(Self { app, api_address, api, nodes, engine, first_key, stop })
+    }
+
+    /// Where the management API listens.
+    #[must_use]
+    pub fn api_address(&self) -> SocketAddr {
+        self.api_address
+    }
+
+    /// Where nodes report and enrol.
+    #[must_use]
+    pub fn node_address(&self) -> SocketAddr {
+        self.nodes.address
+    }
+
+    /// The administrator's key, if this start made the installation.
+    #[must_use]
+    pub fn first_key(&self) -> Option<&FirstKey> {
+        self.first_key.as_ref()
+    }
+
+    /// Makes an invitation for a new node.
+    pub async fn invite_node(&self) -> Result<JoinToken, JoinTokenError> {
+        self.app.invite_node().await
+    }
+
+    /// Issues a certificate for the ingress of a node in the same process.
+    pub fn issue_ingress_certificate(
+        &self,
+        names: &[String],
+    ) -> Result<cloister_fleet_tls::Credentials, FleetTlsError> {
+        self.app.authority.issue_server(names, self.app.clock.now())
+    }
+
+    /// Answers what is being asked, finishes transitions that are half-way, and ends. Unfinished
+    /// operations continue at the next start.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.engine.stop().await;
+        let _ = self.nodes.task.await;
+        let _ = self.api.await;
+        self.app.store.close().await;
+    }
+}
+
+async fn serve_api(listener: TcpListener, app: Arc<App>, stop: CancellationToken) {
+    let router = api::router(app, stop.clone());
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await {
+        error!(%error, "the API listener failed");
+    }
+}
+
+/// On an empty store: an administrator, a workspace and a key for both.
+async fn make_first_account(
+    store: &Store,
+    clock: &Clock,
+    random: Random,
+) -> Result<Option<FirstKey>, StartError> {
+    if store.user_count().await? > 0 {
+        return Ok(None);
+    }
+    let now_ms = clock.now_ms();
+    let key = format!("phak_{}", hex::encode(random.bytes::<32>()?));
+    let mut change = store.change().await?;
+    let user = change.insert_user("admin", "admin@localhost", "admin", now_ms).await?;
+    let workspace = change.insert_workspace("main", "Main", random.bytes()?, user, now_ms).await?;
+    let new_key = NewApiKey {
+        user_id: user,
+        workspace_id: workspace,
+        name: "first key".to_owned(),
+        key_hash: hex::encode(Sha256::digest(&key)),
+        key_prefix: key.chars().take(12).collect(),
+        default_version: "2026-01-21".to_owned(),
+        expires_at_ms: None,
+    };
+    change.insert_api_key(&new_key, now_ms).await?;
+    change.commit().await?;
+    Ok(Some(FirstKey(key)))
+}

@@ -1,0 +1,179 @@
+//! Nodes, their last reports, and invitations to new ones.
+
+use sqlx::FromRow;
+
+use super::{Change, Result, Store};
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct NodeRow {
+    /// Id (`teepod_id`).
+    pub id: i64,
+    /// Name, unique.
+    pub name: String,
+    /// 0 or 1: offered to everybody.
+    pub listed: i64,
+    /// 0 or 1: an administrator wants no changes here.
+    pub maintenance: i64,
+    /// JSON of the last report without its VMs.
+    pub report: Option<String>,
+    /// When it came.
+    pub reported_at_ms: Option<i64>,
+    /// When the node was enrolled.
+    pub created_at_ms: i64,
+}
+
+/// What the living CVMs of a node take together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow)]
+pub struct Usage {
+    /// CVMs.
+    pub cvms: i64,
+    /// Virtual CPUs.
+    pub vcpu: i64,
+    /// Memory in MiB.
+    pub memory_mb: i64,
+    /// Disk in GiB.
+    pub disk_gb: i64,
+}
+
+/// An invitation that a node used, or may use.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct JoinTokenRow {
+    /// When it stops working.
+    pub expires_at_ms: i64,
+    /// The node that used it.
+    pub used_by_node: Option<String>,
+}
+
+const COLUMNS_BY_ID: &str = "SELECT id, name, listed, maintenance, report, reported_at_ms, created_at_ms \
+     FROM nodes WHERE id = $1 AND deleted_at_ms IS NULL";
+const COLUMNS_BY_NAME: &str = "SELECT id, name, listed, maintenance, report, reported_at_ms, created_at_ms \
+     FROM nodes WHERE name = $1 AND deleted_at_ms IS NULL";
+const ALL: &str = "SELECT id, name, listed, maintenance, report, reported_at_ms, created_at_ms \
+     FROM nodes WHERE deleted_at_ms IS NULL ORDER BY id LIMIT 10000";
+// PostgreSQL sums BIGINT into NUMERIC.
+const USAGE: &str = "SELECT COUNT(*) AS cvms, CAST(COALESCE(SUM(vcpu), 0) AS BIGINT) AS vcpu, \
+     CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) AS memory_mb, \
+     CAST(COALESCE(SUM(disk_gb), 0) AS BIGINT) AS disk_gb \
+     FROM cvms WHERE node_id = $1 AND deleted_at_ms IS NULL";
+
+impl Store {
+    /// The node with this id.
+    pub async fn node(&self, id: i64) -> Result<Option<NodeRow>> {
+        Ok(sqlx::query_as(COLUMNS_BY_ID).bind(id).fetch_optional(&self.pool).await?)
+    }
+
+    /// The node of this name.
+    pub async fn node_by_name(&self, name: &str) -> Result<Option<NodeRow>> {
+        Ok(sqlx::query_as(COLUMNS_BY_NAME).bind(name).fetch_optional(&self.pool).await?)
+    }
+
+    /// All nodes that are not removed.
+    pub async fn nodes(&self) -> Result<Vec<NodeRow>> {
+        Ok(sqlx::query_as(ALL).fetch_all(&self.pool).await?)
+    }
+
+    /// What the CVMs of a node take.
+    pub async fn node_usage(&self, node_id: i64) -> Result<Usage> {
+        Ok(sqlx::query_as(USAGE).bind(node_id).fetch_one(&self.pool).await?)
+    }
+}
+
+impl Change {
+    /// The node with this id.
+    pub async fn node(&mut self, id: i64) -> Result<Option<NodeRow>> {
+        Ok(sqlx::query_as(COLUMNS_BY_ID).bind(id).fetch_optional(&mut *self.transaction).await?)
+    }
+
+    /// What the CVMs of a node take; no other change can add to it before this one ends.
+    pub async fn lock_node_usage(&mut self, node_id: i64) -> Result<Usage> {
+        // Locks the row on PostgreSQL; on SQLite a change holds everything anyway.
+        sqlx::query("UPDATE nodes SET listed = listed WHERE id = $1")
+            .bind(node_id)
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(sqlx::query_as(USAGE).bind(node_id).fetch_one(&mut *self.transaction).await?)
+    }
+
+    /// Adds a node.
+    pub async fn insert_node(&mut self, name: &str, now_ms: i64) -> Result<i64> {
+        let id = self.next_id("nodes").await?;
+        sqlx::query(
+            "INSERT INTO nodes (id, name, listed, maintenance, created_at_ms) VALUES ($1, $2, 1, 0, $3)",
+        )
+        .bind(id)
+        .bind(name)
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(id)
+    }
+
+    /// Keeps a node's report.
+    pub async fn put_node_report(&mut self, node_id: i64, report: &str, now_ms: i64) -> Result<()> {
+        sqlx::query("UPDATE nodes SET report = $2, reported_at_ms = $3 WHERE id = $1")
+            .bind(node_id)
+            .bind(report)
+            .bind(now_ms)
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(())
+    }
+
+    /// Switches a node's maintenance; whether there is such a node.
+    pub async fn set_node_maintenance(&mut self, node_id: i64, on: bool) -> Result<bool> {
+        let done = sqlx::query("UPDATE nodes SET maintenance = $2 WHERE id = $1 AND deleted_at_ms IS NULL")
+            .bind(node_id)
+            .bind(i64::from(on))
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Removes a node without living CVMs; whether it was removed. Its name can be used again.
+    pub async fn delete_node(&mut self, node_id: i64, now_ms: i64) -> Result<bool> {
+        let done = sqlx::query(
+            "UPDATE nodes SET deleted_at_ms = $2, name = name || '#' || CAST(id AS TEXT) \
+             WHERE id = $1 AND deleted_at_ms IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM cvms WHERE node_id = $1 AND deleted_at_ms IS NULL)",
+        )
+        .bind(node_id)
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Stores an invitation.
+    pub async fn insert_join_token(
+        &mut self,
+        secret_hash: &str,
+        expires_at_ms: i64,
+        now_ms: i64,
+    ) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO join_tokens (secret_hash, created_at_ms, expires_at_ms) VALUES ($1, $2, $3)",
+        )
+        .bind(secret_hash)
+        .bind(now_ms)
+        .bind(expires_at_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+
+    /// Uses up an invitation for a node. The same node may repeat its enrolment with it while it has not
+    /// expired, because the answer to its first attempt may have been lost.
+    pub async fn use_join_token(&mut self, secret_hash: &str, node: &str, now_ms: i64) -> Result<bool> {
+        let done = sqlx::query(
+            "UPDATE join_tokens SET used_by_node = $2 WHERE secret_hash = $1 AND expires_at_ms > $3 \
+             AND (used_by_node IS NULL OR used_by_node = $2)",
+        )
+        .bind(secret_hash)
+        .bind(node)
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(done.rows_affected() > 0)
+    }
+}

@@ -1,0 +1,343 @@
+//! Operations and their events: the durable work queue and its history.
+
+use sqlx::{Any, FromRow, QueryBuilder};
+use uuid::Uuid;
+
+use super::{Change, Engine, Result, Store};
+use crate::operations::{OperationKind, OperationStatus};
+
+/// An operation on a CVM.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct OperationRow {
+    /// Identity, shared with its events and webhooks.
+    #[sqlx(try_from = "String")]
+    pub correlation_id: Uuid,
+    /// Subject.
+    pub cvm_id: i64,
+    /// What is done.
+    #[sqlx(try_from = "String")]
+    pub kind: OperationKind,
+    /// How it stands.
+    #[sqlx(try_from = "String")]
+    pub status: OperationStatus,
+    /// JSON of the kind's arguments.
+    pub arguments: String,
+    /// Who asked for it.
+    pub triggered_by: i64,
+    /// That user's name.
+    pub triggered_by_username: String,
+    /// That user's mail address.
+    pub triggered_by_email: String,
+    /// Index of the current step, or of the current undo step once `failure` is set.
+    pub step: i64,
+    /// When the current step has taken too long; 0 until a worker took it up.
+    pub step_deadline_ms: i64,
+    /// Why it fails or failed.
+    pub failure: Option<String>,
+    /// 0 or 1: somebody wants it to end.
+    pub cancel_requested: i64,
+    /// Acceptance time.
+    pub started_at_ms: i64,
+    /// End time.
+    pub completed_at_ms: Option<i64>,
+}
+
+/// A transition of an operation.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct EventRow {
+    /// The operation.
+    #[sqlx(try_from = "String")]
+    pub correlation_id: Uuid,
+    /// Position within the operation, from 0.
+    pub sequence: i64,
+    /// For example `instance.create.prepare_disk`.
+    pub event_type: String,
+    /// Status of the CVM after it.
+    pub state: String,
+    /// When.
+    pub at_ms: i64,
+}
+
+/// An operation to be stored.
+#[derive(Debug, Clone)]
+pub struct NewOperation {
+    /// Identity.
+    pub correlation_id: Uuid,
+    /// Subject.
+    pub cvm_id: i64,
+    /// What to do.
+    pub kind: OperationKind,
+    /// JSON of the kind's arguments.
+    pub arguments: String,
+    /// Who asks.
+    pub triggered_by: i64,
+    /// An operation that ends before this one begins.
+    pub predecessor: Option<Uuid>,
+}
+
+/// Which operations of a CVM a list shows, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OperationFilter {
+    /// Started at or after.
+    pub start_ms: Option<i64>,
+    /// Started at or before.
+    pub end_ms: Option<i64>,
+    /// Only these kinds; empty means all.
+    pub kinds: Vec<OperationKind>,
+    /// Only those after this one in the list's order: its start and correlation id.
+    pub after: Option<(i64, Uuid)>,
+}
+
+macro_rules! select_operation {
+    ($condition:literal) => {
+        concat!(
+            "SELECT o.correlation_id, o.cvm_id, o.kind, o.status, o.arguments, o.triggered_by, \
+             u.username AS triggered_by_username, u.email AS triggered_by_email, o.step, \
+             o.step_deadline_ms, o.failure, o.cancel_requested, o.started_at_ms, o.completed_at_ms \
+             FROM operations o JOIN users u ON u.id = o.triggered_by WHERE ",
+            $condition
+        )
+    };
+}
+
+macro_rules! waiting_operation {
+    ($locking:literal) => {
+        concat!(
+            "SELECT w.correlation_id FROM operations w WHERE w.status = 'in_progress' \
+             AND w.lease_until_ms <= $1 AND NOT EXISTS (SELECT 1 FROM operations p \
+             WHERE p.correlation_id = w.predecessor AND p.status = 'in_progress') \
+             ORDER BY w.lease_until_ms, w.started_at_ms LIMIT 1",
+            $locking
+        )
+    };
+}
+
+const OPERATION: &str = select_operation!("o.correlation_id = $1");
+const EVENTS: &str = "SELECT correlation_id, sequence, event_type, state, at_ms FROM operation_events \
+     WHERE correlation_id = $1 ORDER BY sequence";
+
+impl Store {
+    /// The operation with this correlation id.
+    pub async fn operation(&self, correlation_id: Uuid) -> Result<Option<OperationRow>> {
+        Ok(sqlx::query_as(OPERATION).bind(correlation_id.to_string()).fetch_optional(&self.pool).await?)
+    }
+
+    /// Events of an operation in order.
+    pub async fn events(&self, correlation_id: Uuid) -> Result<Vec<EventRow>> {
+        Ok(sqlx::query_as(EVENTS).bind(correlation_id.to_string()).fetch_all(&self.pool).await?)
+    }
+
+    /// A stretch of a CVM's operations, newest first.
+    pub async fn list_operations(
+        &self,
+        cvm_id: i64,
+        filter: &OperationFilter,
+        limit: i64,
+    ) -> Result<Vec<OperationRow>> {
+        let mut query = QueryBuilder::<Any>::new(select_operation!("o.cvm_id = "));
+        query.push_bind(cvm_id);
+        push_filter(&mut query, filter);
+        if let Some((started_at_ms, id)) = filter.after {
+            query.push(" AND (o.started_at_ms < ").push_bind(started_at_ms);
+            query.push(" OR (o.started_at_ms = ").push_bind(started_at_ms);
+            query.push(" AND o.correlation_id < ").push_bind(id.to_string()).push("))");
+        }
+        query.push(" ORDER BY o.started_at_ms DESC, o.correlation_id DESC LIMIT ").push_bind(limit);
+        Ok(query.build_query_as().fetch_all(&self.pool).await?)
+    }
+
+    /// How many operations of a CVM a filter matches, whatever page is looked at.
+    pub async fn count_operations(&self, cvm_id: i64, filter: &OperationFilter) -> Result<i64> {
+        let mut query = QueryBuilder::<Any>::new("SELECT COUNT(*) FROM operations o WHERE o.cvm_id = ");
+        query.push_bind(cvm_id);
+        push_filter(&mut query, filter);
+        let (count,): (i64,) = query.build_query_as().fetch_one(&self.pool).await?;
+        Ok(count)
+    }
+
+    /// Frees every lease. Only for an embedded database, whose one process has just started: whoever
+    /// held a lease is dead.
+    pub async fn release_leases_of_the_dead(&self) -> Result<()> {
+        if self.engine == Engine::Sqlite {
+            let mut change = self.change().await?;
+            sqlx::query("UPDATE operations SET lease_until_ms = 0 WHERE status = 'in_progress'")
+                .execute(&mut *change.transaction)
+                .await?;
+            change.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Leases the operation that waits longest to `owner`; `None` when nothing waits.
+    pub async fn lease_operation(
+        &self,
+        owner: Uuid,
+        now_ms: i64,
+        until_ms: i64,
+    ) -> Result<Option<OperationRow>> {
+        let mut change = self.change().await?;
+        let candidate = match change.engine {
+            Engine::Sqlite => waiting_operation!(""),
+            Engine::Postgres => waiting_operation!(" FOR UPDATE SKIP LOCKED"),
+        };
+        let Some((id,)): Option<(String,)> =
+            sqlx::query_as(candidate).bind(now_ms).fetch_optional(&mut *change.transaction).await?
+        else {
+            return Ok(None);
+        };
+        sqlx::query("UPDATE operations SET lease_owner = $2, lease_until_ms = $3 WHERE correlation_id = $1")
+            .bind(&id)
+            .bind(owner.to_string())
+            .bind(until_ms)
+            .execute(&mut *change.transaction)
+            .await?;
+        let operation = sqlx::query_as(OPERATION).bind(&id).fetch_optional(&mut *change.transaction).await?;
+        change.commit().await?;
+        Ok(operation)
+    }
+
+    /// Keeps a lease alive; whether the operation is to be cancelled, or `None` when the lease was lost.
+    pub async fn renew_lease(
+        &self,
+        correlation_id: Uuid,
+        owner: Uuid,
+        until_ms: i64,
+    ) -> Result<Option<bool>> {
+        let mut change = self.change().await?;
+        let row: Option<(i64,)> = sqlx::query_as(
+            "UPDATE operations SET lease_until_ms = $3 \
+             WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress' \
+             RETURNING cancel_requested",
+        )
+        .bind(correlation_id.to_string())
+        .bind(owner.to_string())
+        .bind(until_ms)
+        .fetch_optional(&mut *change.transaction)
+        .await?;
+        change.commit().await?;
+        Ok(row.map(|(cancel,)| cancel != 0))
+    }
+}
+
+fn push_filter(query: &mut QueryBuilder<Any>, filter: &OperationFilter) {
+    if let Some(start) = filter.start_ms {
+        query.push(" AND o.started_at_ms >= ").push_bind(start);
+    }
+    if let Some(end) = filter.end_ms {
+        query.push(" AND o.started_at_ms <= ").push_bind(end);
+    }
+    if !filter.kinds.is_empty() {
+        let mut list = query.push(" AND o.kind IN (").separated(", ");
+        for kind in &filter.kinds {
+            list.push_bind(kind.as_str());
+        }
+        query.push(")");
+    }
+}
+
+impl Change {
+    /// Adds an operation that waits for a worker.
+    pub async fn insert_operation(&mut self, new: &NewOperation, now_ms: i64) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO operations (correlation_id, cvm_id, kind, status, arguments, triggered_by, step, \
+             step_deadline_ms, cancel_requested, predecessor, started_at_ms, lease_until_ms) \
+             VALUES ($1, $2, $3, 'in_progress', $4, $5, 0, 0, 0, $6, $7, 0)",
+        )
+        .bind(new.correlation_id.to_string())
+        .bind(new.cvm_id)
+        .bind(new.kind.as_str())
+        .bind(&new.arguments)
+        .bind(new.triggered_by)
+        .bind(new.predecessor.map(|id| id.to_string()))
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+
+    /// The operation with this correlation id.
+    pub async fn operation(&mut self, correlation_id: Uuid) -> Result<Option<OperationRow>> {
+        Ok(sqlx::query_as(OPERATION)
+            .bind(correlation_id.to_string())
+            .fetch_optional(&mut *self.transaction)
+            .await?)
+    }
+
+    /// Moves a leased operation to a step of its forward or, with a failure, its undo path; whether the
+    /// lease still held. Nothing may be committed when it did not.
+    pub async fn advance_operation(
+        &mut self,
+        correlation_id: Uuid,
+        owner: Uuid,
+        step: i64,
+        step_deadline_ms: i64,
+        failure: Option<&str>,
+    ) -> Result<bool> {
+        let done = sqlx::query(
+            "UPDATE operations SET step = $3, step_deadline_ms = $4, failure = $5 \
+             WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress'",
+        )
+        .bind(correlation_id.to_string())
+        .bind(owner.to_string())
+        .bind(step)
+        .bind(step_deadline_ms)
+        .bind(failure)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Ends a leased operation; whether the lease still held.
+    pub async fn finish_operation(
+        &mut self,
+        correlation_id: Uuid,
+        owner: Uuid,
+        status: OperationStatus,
+        now_ms: i64,
+    ) -> Result<bool> {
+        let done = sqlx::query(
+            "UPDATE operations SET status = $3, completed_at_ms = $4 \
+             WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress'",
+        )
+        .bind(correlation_id.to_string())
+        .bind(owner.to_string())
+        .bind(status.as_str())
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Asks the worker of an operation to end it; whether it was still in progress.
+    pub async fn request_cancel(&mut self, correlation_id: Uuid) -> Result<bool> {
+        let done = sqlx::query(
+            "UPDATE operations SET cancel_requested = 1 WHERE correlation_id = $1 AND status = 'in_progress'",
+        )
+        .bind(correlation_id.to_string())
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Appends to the history of an operation.
+    pub async fn append_event(
+        &mut self,
+        correlation_id: Uuid,
+        event_type: &str,
+        state: &str,
+        now_ms: i64,
+    ) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO operation_events (correlation_id, sequence, event_type, state, at_ms) \
+             SELECT $1, COALESCE(MAX(sequence) + 1, 0), $2, $3, $4 FROM operation_events \
+             WHERE correlation_id = $1",
+        )
+        .bind(correlation_id.to_string())
+        .bind(event_type)
+        .bind(state)
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! The provision cache: configurations that were validated and may be created for 14 days.
+
+use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
+use sqlx::FromRow;
+
+use super::{Change, Result, Store};
+
+/// A validated configuration that waits for its create call.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct ProvisionRow {
+    /// Whose it is.
+    pub workspace_id: i64,
+    /// SHA-256 of `app_compose`; the key within the workspace.
+    #[sqlx(try_from = "String")]
+    pub compose_hash: ComposeHash,
+    /// Identity that was promised for the app.
+    #[sqlx(try_from = "String")]
+    pub app_id: AppId,
+    /// CVM name.
+    pub name: String,
+    /// Exact text that was hashed.
+    pub app_compose: String,
+    /// Node that was chosen.
+    pub node_id: i64,
+    /// Guest image that was chosen.
+    #[sqlx(try_from = "String")]
+    pub os_image_hash: OsImageHash,
+    /// Its name.
+    pub os_image_name: String,
+    /// Instance type, when one was named or matches.
+    pub instance_type: Option<String>,
+    /// Virtual CPUs.
+    pub vcpu: i64,
+    /// Memory in MiB.
+    pub memory_mb: i64,
+    /// Data disk in GiB.
+    pub disk_gb: i64,
+    /// 0 or 1: shown to people outside the workspace.
+    pub listed: i64,
+    /// JSON array of the environment names that may be given.
+    pub env_keys: String,
+    /// Unmeasured configuration for the guest.
+    pub user_config: Option<String>,
+    /// When the cache forgets it.
+    pub expires_at_ms: i64,
+}
+
+const PROVISION: &str = "SELECT workspace_id, compose_hash, app_id, name, app_compose, node_id, \
+     os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, user_config, \
+     expires_at_ms FROM provisions WHERE workspace_id = $1 AND compose_hash = $2 AND expires_at_ms > $3";
+
+impl Store {
+    /// The unexpired provision with this hash in a workspace.
+    pub async fn provision(
+        &self,
+        workspace_id: i64,
+        compose_hash: ComposeHash,
+        now_ms: i64,
+    ) -> Result<Option<ProvisionRow>> {
+        Ok(sqlx::query_as(PROVISION)
+            .bind(workspace_id)
+            .bind(compose_hash.to_string())
+            .bind(now_ms)
+            .fetch_optional(&self.pool)
+            .await?)
+    }
+}
+
+impl Change {
+    /// The unexpired provision with this hash in a workspace.
+    pub async fn provision(
+        &mut self,
+        workspace_id: i64,
+        compose_hash: ComposeHash,
+        now_ms: i64,
+    ) -> Result<Option<ProvisionRow>> {
+        Ok(sqlx::query_as(PROVISION)
+            .bind(workspace_id)
+            .bind(compose_hash.to_string())
+            .bind(now_ms)
+            .fetch_optional(&mut *self.transaction)
+            .await?)
+    }
+
+    /// Caches a provision; one with the same hash in the workspace is replaced.
+    pub async fn put_provision(&mut self, row: &ProvisionRow) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO provisions (workspace_id, compose_hash, app_id, name, app_compose, node_id, \
+             os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, \
+             user_config, expires_at_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) \
+             ON CONFLICT (workspace_id, compose_hash) DO UPDATE SET app_id = excluded.app_id, \
+             name = excluded.name, app_compose = excluded.app_compose, node_id = excluded.node_id, \
+             os_image_hash = excluded.os_image_hash, os_image_name = excluded.os_image_name, \
+             instance_type = excluded.instance_type, vcpu = excluded.vcpu, \
+             memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb, listed = excluded.listed, \
+             env_keys = excluded.env_keys, user_config = excluded.user_config, \
+             expires_at_ms = excluded.expires_at_ms",
+        )
+        .bind(row.workspace_id)
+        .bind(row.compose_hash.to_string())
+        .bind(row.app_id.to_string())
+        .bind(&row.name)
+        .bind(&row.app_compose)
+        .bind(row.node_id)
+        .bind(row.os_image_hash.to_string())
+        .bind(&row.os_image_name)
+        .bind(&row.instance_type)
+        .bind(row.vcpu)
+        .bind(row.memory_mb)
+        .bind(row.disk_gb)
+        .bind(row.listed)
+        .bind(&row.env_keys)
+        .bind(&row.user_config)
+        .bind(row.expires_at_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+
+    /// Forgets at most `limit` provisions that expired; how many it were.
+    pub async fn delete_expired_provisions(&mut self, now_ms: i64, limit: i64) -> Result<u64> {
+        let done = sqlx::query(
+            "DELETE FROM provisions WHERE (workspace_id, compose_hash) IN \
+             (SELECT workspace_id, compose_hash FROM provisions WHERE expires_at_ms <= $1 LIMIT $2)",
+        )
+        .bind(now_ms)
+        .bind(limit)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(done.rows_affected())
+    }
+}
