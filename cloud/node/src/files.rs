@@ -1,0 +1,44 @@
+//! Files that survive a crash at any moment, readable by their owner only.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Replaces a file atomically: after a crash there is the old one or the whole new one.
+pub(crate) fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    sync_parent(path)
+}
+
+/// [`write`] of a JSON document.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    write(path, &serde_json::to_vec_pretty(value)?)
+}
+
+/// Reads a JSON document; `None` when there is no such file.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a directory and its parents; one that exists is fine.
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Makes the entry of `path` in its directory durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}

@@ -1,0 +1,331 @@
+//! QEMU's command line as a function of a typed description.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use cloister_app_compose::ComposeHash;
+use cloister_guest_channel::{
+    CONFIG_DISK_SERIAL, DATA_DISK_SERIAL, IMAGE_MIRROR_ADDRESS, ROOT_DISK_SERIAL, STATUS_PORT,
+};
+use cloister_node_api::Platform;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// Identifier of the user network's back end, for the monitor's port forwards.
+pub(crate) const NETWORK_ID: &str = "net0";
+
+/// Everything that decides how a VM looks.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    pub(crate) vm: Uuid,
+    /// Virtual CPUs.
+    pub(crate) vcpu: u32,
+    /// Memory in MiB.
+    pub(crate) memory_mb: u32,
+    pub(crate) protection: Protection,
+    pub(crate) boot: BootFiles,
+    pub(crate) disks: Disks,
+    pub(crate) channels: Channels,
+    pub(crate) mirror: ImageMirror,
+}
+
+/// Files of a guest image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BootFiles {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initrd: PathBuf,
+    pub(crate) rootfs: PathBuf,
+    /// Firmware that the image brings; `None` boots with QEMU's own.
+    pub(crate) firmware: Option<PathBuf>,
+    /// Kernel command line.
+    pub(crate) cmdline: String,
+}
+
+/// Disks besides the image's root.
+#[derive(Debug, Clone)]
+pub(crate) struct Disks {
+    /// Configuration archive, read-only.
+    pub(crate) config: PathBuf,
+    /// The CVM's data, raw.
+    pub(crate) data: PathBuf,
+}
+
+/// Where the process leaves its PID and meets the node.
+#[derive(Debug, Clone)]
+pub(crate) struct Channels {
+    pub(crate) pid_file: PathBuf,
+    /// Console output, appended.
+    pub(crate) serial_log: PathBuf,
+    /// Monitor socket (QMP).
+    pub(crate) monitor: PathBuf,
+    /// Status channel socket.
+    pub(crate) status: PathBuf,
+}
+
+/// How connections of the guest to the image mirror leave the VM.
+#[derive(Debug, Clone)]
+pub(crate) struct ImageMirror {
+    /// Program and arguments that copy their standard streams to `socket`, which is appended.
+    pub(crate) relay_command: Vec<String>,
+    pub(crate) socket: PathBuf,
+}
+
+/// What stands between the host and the guest's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// Software emulation: nothing.
+    Emulation,
+    /// KVM: nothing.
+    Kvm,
+    /// Intel TDX; the compose hash goes into MRCONFIGID.
+    Tdx { compose_hash: ComposeHash },
+    /// AMD SEV-SNP; the compose hash goes into HOST_DATA.
+    SevSnp {
+        compose_hash: ComposeHash,
+        /// Position of the encryption bit in page table entries, from CPUID 0x8000001F.
+        c_bit_position: u32,
+    },
+}
+
+impl Protection {
+    /// The protection that a host platform gives.
+    pub(crate) fn new(platform: Platform, compose_hash: ComposeHash, c_bit_position: u32) -> Self {
+        match platform {
+            Platform::Emulation => Self::Emulation,
+            Platform::Kvm => Self::Kvm,
+            Platform::Tdx => Self::Tdx { compose_hash },
+            Platform::SevSnp => Self::SevSnp { compose_hash, c_bit_position },
+        }
+    }
+
+    /// Accelerator, CPU model and the machine's properties.
+    fn accelerator(self) -> [(&'static str, &'static str); 3] {
+        let (accelerator, cpu, machine) = match self {
+            Self::Emulation => ("tcg,thread=multi", "max", "q35,hpet=off"),
+            Self::Kvm => ("kvm", "host", "q35,kernel-irqchip=split,hpet=off"),
+            Self::Tdx { .. } => {
+                ("kvm", "host", "q35,kernel-irqchip=split,confidential-guest-support=tdx,hpet=off")
+            }
+            Self::SevSnp { .. } => (
+                "kvm",
+                "EPYC-v4",
+                "q35,kernel-irqchip=split,confidential-guest-support=sev0,memory-backend=ram0,hpet=off",
+            ),
+        };
+        [("-accel", accelerator), ("-cpu", cpu), ("-machine", machine)]
+    }
+
+    fn objects(self, memory_mb: u32) -> Vec<String> {
+        match self {
+            Self::Emulation | Self::Kvm => Vec::new(),
+            // Version 1 of the configuration id: 01, the compose hash, zeros.
+            Self::Tdx { compose_hash } => {
+                let mut config_id = [0; 48];
+                let (version, rest) = config_id.split_at_mut(1);
+                version.fill(1);
+                for (to, from) in rest.iter_mut().zip(compose_hash.as_bytes()) {
+                    *to = *from;
+                }
+                let object = serde_json::json!({
+                    "qom-type": "tdx-guest",
+                    "id": "tdx",
+                    "mrconfigid": BASE64_STANDARD.encode(config_id),
+                    "quote-generation-socket": { "type": "vsock", "cid": "2", "port": "4050" },
+                });
+                vec![object.to_string()]
+            }
+            Self::SevSnp { compose_hash, c_bit_position } => vec![
+                format!("memory-backend-memfd,id=ram0,size={memory_mb}M,share=on,prealloc=off"),
+                // Policy 0x30000: simultaneous multithreading allowed, debugging and migration not.
+                format!(
+                    "sev-snp-guest,id=sev0,policy=0x30000,cbitpos={c_bit_position},reduced-phys-bits=1,\
+                     kernel-hashes=on,host-data={}",
+                    BASE64_STANDARD.encode(compose_hash.as_bytes())
+                ),
+            ],
+        }
+    }
+}
+
+impl Machine {
+    /// The arguments of `qemu-system-x86_64`. All paths must be absolute: the process leaves its
+    /// directory when it becomes a daemon.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut line = Arguments::default();
+        line.add("-daemonize");
+        line.pair("-name", format!("guest=cloister-{}", self.vm));
+        line.pair("-uuid", self.vm.to_string());
+        line.pair("-pidfile", path(&self.channels.pid_file));
+        line.pair("-sandbox", "on,obsolete=deny,resourcecontrol=deny");
+        for argument in ["-nodefaults", "-no-user-config", "-no-reboot"] {
+            line.add(argument);
+        }
+        line.pair("-display", "none");
+        for (flag, value) in self.protection.accelerator() {
+            line.pair(flag, value);
+        }
+        for object in self.protection.objects(self.memory_mb) {
+            line.pair("-object", object);
+        }
+        line.pair("-smp", self.vcpu.to_string());
+        line.pair("-m", format!("{}M", self.memory_mb));
+        self.boot(&mut line);
+        self.channels(&mut line);
+        self.network(&mut line);
+        line.pair("-device", "virtio-rng-pci");
+        line.0
+    }
+
+    fn boot(&self, line: &mut Arguments) {
+        if let Some(firmware) = &self.boot.firmware {
+            line.pair("-bios", path(firmware));
+        }
+        line.pair("-kernel", path(&self.boot.kernel));
+        line.pair("-initrd", path(&self.boot.initrd));
+        line.pair("-append", self.boot.cmdline.clone());
+        line.disk("root", ROOT_DISK_SERIAL, &format!("read-only=on,file.filename={}", value(&self.boot.rootfs)));
+        line.disk("config", CONFIG_DISK_SERIAL, &format!("read-only=on,file.filename={}", value(&self.disks.config)));
+        // Freed blocks go back to the host: the file is sparse.
+        line.disk(
+            "data",
+            DATA_DISK_SERIAL,
+            &format!("discard=unmap,detect-zeroes=unmap,file.filename={}", value(&self.disks.data)),
+        );
+    }
+
+    fn channels(&self, line: &mut Arguments) {
+        let channels = &self.channels;
+        line.pair("-chardev", format!("file,id=serial,append=on,path={}", value(&channels.serial_log)));
+        line.pair("-serial", "chardev:serial");
+        line.pair("-chardev", format!("socket,id=monitor,server=on,wait=off,path={}", value(&channels.monitor)));
+        line.pair("-mon", "chardev=monitor,mode=control");
+        line.pair("-chardev", format!("socket,id=status,server=on,wait=off,path={}", value(&channels.status)));
+        line.pair("-device", "virtio-serial-pci");
+        line.pair("-device", format!("virtserialport,chardev=status,name={STATUS_PORT}"));
+    }
+
+    fn network(&self, line: &mut Arguments) {
+        let relay = shell_words(self.mirror.relay_command.iter().chain([&path(&self.mirror.socket)]));
+        line.pair(
+            "-netdev",
+            format!("user,id={NETWORK_ID},guestfwd=tcp:{IMAGE_MIRROR_ADDRESS}-cmd:{}", escape(&relay)),
+        );
+        line.pair("-device", format!("virtio-net-pci,netdev={NETWORK_ID},mac={},romfile=", mac_address(self.vm)));
+    }
+}
+
+/// A command line in the making.
+#[derive(Default)]
+struct Arguments(Vec<String>);
+
+impl Arguments {
+    fn add(&mut self, argument: &str) {
+        self.0.push(argument.to_owned());
+    }
+
+    fn pair(&mut self, flag: &str, value: impl Into<String>) {
+        self.add(flag);
+        self.0.push(value.into());
+    }
+
+    fn disk(&mut self, node: &str, serial: &str, options: &str) {
+        self.pair("-blockdev", format!("driver=raw,node-name={node},file.driver=file,{options}"));
+        self.pair("-device", format!("virtio-blk-pci,drive={node},serial={serial}"));
+    }
+}
+
+fn path(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A path as the value of an option list.
+fn value(path: &std::path::Path) -> String {
+    escape(&path.to_string_lossy())
+}
+
+/// In option lists a comma ends the value, two commas are one.
+fn escape(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+/// Quotes words for the shell-like splitting that the user network applies to a command.
+fn shell_words<'a>(words: impl Iterator<Item = &'a String>) -> String {
+    words.map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect::<Vec<_>>().join(" ")
+}
+
+/// The platform's rule: six bytes of a hash of the VM's id, marked as local and unicast.
+fn mac_address(vm: Uuid) -> String {
+    let digest = Sha256::digest(vm.to_string());
+    digest
+        .iter()
+        .take(6)
+        .enumerate()
+        .map(|(index, byte)| if index == 0 { (byte | 0x02) & 0xfe } else { *byte })
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<Vec<_>>()
+        .join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(platform: Platform) -> Machine {
+        let directory = |name: &str| PathBuf::from("/var/lib/cloister").join(name);
+        Machine {
+            vm: Uuid::from_u128(7),
+            vcpu: 2,
+            memory_mb: 2048,
+            protection: Protection::new(platform, ComposeHash::from_bytes([0xc0; 32]), 51),
+            boot: BootFiles {
+                kernel: directory("image/vmlinuz"),
+                initrd: directory("image/initrd.img"),
+                rootfs: directory("image/rootfs.erofs"),
+                firmware: matches!(platform, Platform::Tdx | Platform::SevSnp)
+                    .then(|| directory("image/ovmf.fd")),
+                cmdline: "console=ttyS0 quiet".to_owned(),
+            },
+            disks: Disks { config: directory("vm/config.img"), data: directory("vm/data.img") },
+            channels: Channels {
+                pid_file: directory("vm/qemu.pid"),
+                serial_log: directory("vm/serial.log"),
+                monitor: directory("run/qmp"),
+                status: directory("run/status"),
+            },
+            mirror: ImageMirror {
+                relay_command: vec!["/usr/bin/cloister".to_owned(), "relay".to_owned()],
+                socket: directory("run/mirror"),
+            },
+        }
+    }
+
+    fn text(machine: &Machine) -> String {
+        machine.arguments().join("\n").replace("\n-", "\n\n-")
+    }
+
+    #[test]
+    fn command_lines_of_all_platforms() {
+        for platform in [Platform::Emulation, Platform::Kvm, Platform::Tdx, Platform::SevSnp] {
+            insta::assert_snapshot!(format!("{platform:?}"), text(&machine(platform)));
+        }
+    }
+
+    #[test]
+    fn paths_with_commas_quotes_and_spaces_stay_one_value() {
+        let mut machine = machine(Platform::Emulation);
+        machine.disks.data = PathBuf::from("/data,readonly=on/a b.img");
+        machine.mirror.socket = PathBuf::from("/run/it's, here");
+        let text = text(&machine);
+        assert!(text.contains("file.filename=/data,,readonly=on/a b.img"), "{text}");
+        assert!(text.contains(r"'/run/it'\''s,, here'"), "{text}");
+    }
+
+    #[test]
+    fn mac_addresses_follow_the_rule_of_the_platform() {
+        let address = mac_address(Uuid::from_u128(7));
+        let first = u8::from_str_radix(&address[..2], 16).unwrap();
+        assert_eq!(first & 0x03, 0x02);
+        assert_ne!(address, mac_address(Uuid::from_u128(8)));
+    }
+}

@@ -1,0 +1,214 @@
+//! The files of one VM.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use cloister_guest_channel::NodeToken;
+use cloister_guest_channel::config_disk::{ConfigDisk, ConfigDiskError};
+use cloister_node_api::{VmSpec, VmState};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::files;
+use crate::vmm::{Channels, Disks};
+
+const SECTOR_BYTES: usize = 512;
+const GIB: u64 = 1 << 30;
+/// The console log is moved aside when it is longer than this, in bytes.
+const SERIAL_ROTATE_BYTES: u64 = 4 * 1024 * 1024;
+/// Older console logs that are kept.
+const SERIAL_KEPT: u32 = 2;
+/// Most of the console log that is read for a tail, in bytes.
+const SERIAL_TAIL_BYTES: u64 = 1024 * 1024;
+/// Begins the name of a directory that is being removed.
+const REMOVED_PREFIX: &str = ".removed-";
+
+/// What the control plane ordered, with the secret that was made for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) spec: VmSpec,
+    pub(crate) node_token: NodeToken,
+}
+
+/// Power state as it survives the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PowerRecord {
+    pub(crate) state: VmState,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) exited_at: Option<Timestamp>,
+    /// When a VM that is stopping loses its power.
+    pub(crate) stop_by: Option<Timestamp>,
+}
+
+impl PowerRecord {
+    /// A VM that was never started.
+    pub(crate) const NEW: Self =
+        Self { state: VmState::Stopped, started_at: None, exited_at: None, stop_by: None };
+}
+
+/// The directory of one VM, and its sockets, which lie where paths are short.
+#[derive(Debug, Clone)]
+pub(crate) struct VmDirectory {
+    dir: PathBuf,
+    sockets: PathBuf,
+}
+
+impl VmDirectory {
+    /// The directory of `vm` below the node's directories for VMs and sockets.
+    pub(crate) fn new(vms: &Path, sockets: &Path, vm: Uuid) -> Self {
+        Self { dir: vms.join(vm.to_string()), sockets: sockets.join(vm.simple().to_string()) }
+    }
+
+    /// VMs with a directory below `vms`. Directories whose removal was interrupted are removed.
+    pub(crate) fn list(vms: &Path) -> io::Result<Vec<Uuid>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(vms)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(REMOVED_PREFIX) {
+                fs::remove_dir_all(entry.path())?;
+            } else if let Ok(vm) = name.parse() {
+                found.push(vm);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Makes the directories.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        files::make_dir(&self.dir)?;
+        files::make_dir(&self.sockets)?;
+        files::sync_parent(&self.dir)
+    }
+
+    /// Removes every file. The VM is gone with the first step, whatever happens then.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let missing_is_fine = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        let name = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        let removed = self.dir.with_file_name(format!("{REMOVED_PREFIX}{name}"));
+        missing_is_fine(fs::rename(&self.dir, &removed))?;
+        missing_is_fine(files::sync_parent(&self.dir))?;
+        missing_is_fine(fs::remove_dir_all(&removed))?;
+        missing_is_fine(fs::remove_dir_all(&self.sockets))
+    }
+
+    pub(crate) fn read_order(&self) -> io::Result<Option<Order>> {
+        files::read_json(&self.order())
+    }
+
+    pub(crate) fn write_order(&self, order: &Order) -> io::Result<()> {
+        files::write_json(&self.order(), order)
+    }
+
+    pub(crate) fn read_power(&self) -> io::Result<PowerRecord> {
+        Ok(files::read_json(&self.power())?.unwrap_or(PowerRecord::NEW))
+    }
+
+    pub(crate) fn write_power(&self, record: &PowerRecord) -> io::Result<()> {
+        files::write_json(&self.power(), record)
+    }
+
+    /// Replaces the configuration disk.
+    pub(crate) fn write_config(&self, config: &ConfigDisk) -> Result<(), ConfigDiskError> {
+        let mut bytes = Vec::new();
+        config.write(&mut bytes)?;
+        bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
+        Ok(files::write(&self.disks().config, &bytes)?)
+    }
+
+    /// Size of the data disk in bytes; 0 when there is none.
+    pub(crate) fn data_bytes(&self) -> io::Result<u64> {
+        match fs::metadata(self.disks().data) {
+            Ok(data) => Ok(data.len()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the data disk, or grows it. It is sparse and is never made smaller.
+    pub(crate) fn ensure_data(&self, disk_gb: u32) -> io::Result<()> {
+        let wanted = u64::from(disk_gb) * GIB;
+        let disk =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.disks().data)?;
+        if disk.metadata()?.len() < wanted {
+            disk.set_len(wanted)?;
+            disk.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Moves the end of a long console log aside. The VM may be writing: it appends, so the file is cut
+    /// in place, and what comes next starts at its beginning.
+    pub(crate) fn rotate_serial(&self) -> io::Result<()> {
+        let path = self.channels().serial_log;
+        let older = |index: u32| path.with_extension(format!("log.{index}"));
+        let mut log = match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let length = log.metadata()?.len();
+        if length <= SERIAL_ROTATE_BYTES {
+            return Ok(());
+        }
+        for index in (1..SERIAL_KEPT).rev() {
+            match fs::rename(older(index), older(index + 1)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        log.seek(SeekFrom::Start(length - SERIAL_ROTATE_BYTES))?;
+        let mut end = Vec::new();
+        (&log).take(SERIAL_ROTATE_BYTES).read_to_end(&mut end)?;
+        files::write(&older(1), &end)?;
+        log.set_len(0)
+    }
+
+    /// The last lines of the console, at most `lines` and a mebibyte.
+    pub(crate) fn serial_tail(&self, lines: usize) -> io::Result<String> {
+        let mut log = match fs::File::open(self.channels().serial_log) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
+            other => other?,
+        };
+        let start = log.metadata()?.len().saturating_sub(SERIAL_TAIL_BYTES);
+        log.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        log.take(SERIAL_TAIL_BYTES).read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let all: Vec<_> = text.lines().collect();
+        let tail = all.get(all.len().saturating_sub(lines)..).unwrap_or_default();
+        Ok(tail.iter().flat_map(|line| [*line, "\n"]).collect())
+    }
+
+    pub(crate) fn disks(&self) -> Disks {
+        Disks { config: self.dir.join("config.img"), data: self.dir.join("data.img") }
+    }
+
+    pub(crate) fn channels(&self) -> Channels {
+        Channels {
+            pid_file: self.dir.join("qemu.pid"),
+            serial_log: self.dir.join("serial.log"),
+            monitor: self.sockets.join("qmp"),
+            status: self.sockets.join("status"),
+        }
+    }
+
+    /// Where the image mirror of this VM listens.
+    pub(crate) fn mirror_socket(&self) -> PathBuf {
+        self.sockets.join("mirror")
+    }
+
+    fn order(&self) -> PathBuf {
+        self.dir.join("spec.json")
+    }
+
+    fn power(&self) -> PathBuf {
+        self.dir.join("power.json")
+    }
+}

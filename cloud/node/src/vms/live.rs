@@ -1,0 +1,100 @@
+//! A VM that runs, for as long as it does.
+
+use std::time::Duration;
+
+use cloister_guest_channel::status::NodeMessage;
+use serde_json::json;
+use std::net::SocketAddr;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::error::VmError;
+use crate::vmm::{Channels, Monitor, MonitorError, PortForwards, Process};
+
+/// Time that the hypervisor gets to flush its disks and end.
+const QUIT_LIMIT: Duration = Duration::from_secs(3);
+/// Time that the kernel gets to end a killed process.
+const KILL_LIMIT: Duration = Duration::from_secs(15);
+
+/// Handles to a VM's process.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(super) process: Process,
+    monitor: Monitor,
+    forwards: PortForwards,
+    outbox: mpsc::Sender<NodeMessage>,
+    stop_by: watch::Sender<Option<Instant>>,
+}
+
+impl Live {
+    /// Handles to `process`, and the end of the queue from which the status channel takes messages.
+    pub(super) fn new(process: Process, channels: &Channels) -> (Self, mpsc::Receiver<NodeMessage>) {
+        let (outbox, messages) = mpsc::channel(4);
+        let live = Self {
+            process,
+            monitor: Monitor::new(channels.monitor.clone()),
+            forwards: PortForwards::default(),
+            outbox,
+            stop_by: watch::Sender::new(None),
+        };
+        (live, messages)
+    }
+
+    /// The loopback address of a guest's port.
+    pub(crate) async fn address(&self, port: u16) -> Result<SocketAddr, MonitorError> {
+        self.forwards.address(&self.monitor, port).await
+    }
+
+    /// Forgets the forwards after one did not work.
+    pub(crate) async fn forget_forwards(&self) {
+        self.forwards.forget().await;
+    }
+
+    /// Asks the guest to power off. Its power is taken away after `limit`, or earlier if that was said
+    /// before.
+    pub(super) fn ask_to_stop(&self, limit: Duration) {
+        let timeout_s = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
+        // A full queue holds the same message already.
+        let _ = self.outbox.try_send(NodeMessage::Shutdown { timeout_s });
+        let deadline = Instant::now() + limit;
+        self.stop_by.send_if_modified(|stop_by| {
+            let earlier = stop_by.is_none_or(|known| deadline < known);
+            if earlier {
+                *stop_by = Some(deadline);
+            }
+            earlier
+        });
+    }
+
+    /// Returns when the time to stop has come.
+    pub(super) async fn stop_is_due(&self) {
+        let mut stop_by = self.stop_by.subscribe();
+        loop {
+            let deadline = *stop_by.borrow_and_update();
+            let due = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => return,
+                _ = stop_by.changed() => {}
+            }
+        }
+    }
+
+    /// Takes the power away and returns when the process is gone. Data that the guest has not flushed
+    /// is lost, data that it has is on the disk.
+    pub(super) async fn power_off(&self) -> Result<(), VmError> {
+        let quit = async {
+            let _ = self.monitor.execute("quit", json!({})).await;
+            self.process.ended().await;
+        };
+        if tokio::time::timeout(QUIT_LIMIT, quit).await.is_ok() {
+            return Ok(());
+        }
+        self.process.kill().map_err(VmError::storage("end the CVM"))?;
+        if self.process.ends_within(KILL_LIMIT).await { Ok(()) } else { Err(VmError::Undead) }
+    }
+}

@@ -1,0 +1,416 @@
+//! One VM: what was ordered, what is, and the operations that bring them together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cloister_app_compose::{AppId, ComposeHash};
+use cloister_guest_channel::NodeToken;
+use cloister_guest_channel::config_disk::{ConfigDisk, SysConfig};
+use cloister_guest_channel::status::{BootPhase, GuestStatus};
+use cloister_node_api::{VmReport, VmSpec, VmState};
+use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex, watch};
+use uuid::Uuid;
+
+use super::directory::{Order, PowerRecord, VmDirectory};
+use super::live::Live;
+use super::power::{Action, Event, has_process, step};
+use super::{Host, blocking, spec, supervise};
+use crate::clock;
+use crate::error::VmError;
+use crate::host::{Share, require_free_disk};
+use crate::vmm::{ImageMirror, Machine, Process, Protection, launch};
+
+/// Longest time that a guest can get to power off.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(3600);
+
+/// One VM. Operations take turns; looking at it never waits for them.
+#[derive(Debug)]
+pub(crate) struct Vm {
+    pub(super) id: Uuid,
+    pub(super) dir: VmDirectory,
+    pub(super) host: Arc<Host>,
+    control: Mutex<Control>,
+    view: watch::Sender<View>,
+    /// Set once, under the lock of `control`: this VM takes no orders any more.
+    removed: AtomicBool,
+}
+
+/// What operations change, one at a time.
+#[derive(Debug)]
+struct Control {
+    /// `None` before the first order and after the removal.
+    order: Option<Order>,
+    power: PowerRecord,
+    /// What of `power` is on disk.
+    written: PowerRecord,
+    running: Option<(Arc<Live>, Share)>,
+}
+
+/// What everybody may see at any time.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// Identity of its application; `None` when there is no such VM (any more).
+    pub(crate) app_id: Option<AppId>,
+    pub(crate) node_token: Option<NodeToken>,
+    pub(crate) power: PowerRecord,
+    pub(crate) guest: Option<GuestStatus>,
+    pub(crate) live: Option<Arc<Live>>,
+}
+
+/// Why a VM was not prepared.
+pub(super) enum PrepareError {
+    /// It is being removed: look for it again.
+    Removed,
+    Failed(VmError),
+}
+
+impl From<VmError> for PrepareError {
+    fn from(error: VmError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl View {
+    const NOTHING: Self =
+        Self { app_id: None, node_token: None, power: PowerRecord::NEW, guest: None, live: None };
+
+    /// Whether the application was started.
+    pub(crate) fn is_booted(&self) -> bool {
+        self.guest.as_ref().and_then(GuestStatus::phase) == Some(BootPhase::Done)
+    }
+}
+
+impl Vm {
+    pub(super) fn new(id: Uuid, dir: VmDirectory, host: Arc<Host>) -> Arc<Self> {
+        let control =
+            Control { order: None, power: PowerRecord::NEW, written: PowerRecord::NEW, running: None };
+        Arc::new(Self {
+            id,
+            dir,
+            host,
+            control: Mutex::new(control),
+            view: watch::Sender::new(View::NOTHING),
+            removed: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether it was removed for good; a VM of the same id is another one.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    /// What is known now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    /// The report on it; `None` when there is no such VM.
+    pub(crate) fn report(&self) -> Option<VmReport> {
+        let view = self.view.borrow();
+        view.app_id?;
+        let guest = view.guest.as_ref();
+        Some(VmReport {
+            vm_uuid: self.id,
+            state: view.power.state,
+            instance_id: guest.and_then(|guest| guest.instance_id),
+            boot_progress: guest.and_then(GuestStatus::phase).map(|phase| phase.as_progress().to_owned()),
+            boot_error: guest.and_then(|guest| guest.boot_error.clone()),
+            shutdown_progress: guest.and_then(|guest| guest.shutdown_progress.clone()),
+            started_at: view.power.started_at,
+            exited_at: view.power.exited_at,
+        })
+    }
+
+    /// Takes an order and makes the disks.
+    pub(super) async fn prepare(self: &Arc<Self>, spec: VmSpec) -> Result<(), PrepareError> {
+        let mut control = self.control.lock().await;
+        if self.is_removed() {
+            return Err(PrepareError::Removed);
+        }
+        if control.order.as_ref().is_some_and(|order| order.spec == spec) {
+            return Ok(());
+        }
+        let is_new = control.order.is_none();
+        let result = self.store(&control, spec).await;
+        match result {
+            Ok(order) => {
+                control.order = Some(order);
+                self.publish(&control);
+                Ok(())
+            }
+            Err(error) if is_new => {
+                self.remove(&mut control).await?;
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn store(&self, control: &Control, spec: VmSpec) -> Result<Order, VmError> {
+        let node_token = match &control.order {
+            Some(order) => order.node_token.clone(),
+            None => clock::node_token().map_err(VmError::storage("make a secret"))?,
+        };
+        let (dir, order) = (self.dir.clone(), Order { spec, node_token });
+        let data_dir = self.host.data_dir.clone();
+        blocking(move || {
+            let storage = VmError::storage("store the CVM's specification");
+            let wanted = u64::from(order.spec.disk_gb) << 30;
+            if wanted < dir.data_bytes().map_err(VmError::storage("see the CVM's disk"))? {
+                return Err(VmError::Invalid("a CVM's disk can grow and never shrink".to_owned()));
+            }
+            require_free_disk(&data_dir)?;
+            dir.create()
+                .and_then(|()| dir.ensure_data(order.spec.disk_gb))
+                .and_then(|()| dir.write_order(&order))
+                .map_err(storage)?;
+            Ok(order)
+        })
+        .await
+    }
+
+    /// Turns it on; a running one stays as it is.
+    pub(super) async fn start(self: &Arc<Self>) -> Result<(), VmError> {
+        let mut control = self.existing().await?;
+        self.apply(&mut control, Event::Start).await
+    }
+
+    /// Asks the guest to power off and returns.
+    pub(super) async fn shutdown(self: &Arc<Self>, limit: Duration) -> Result<(), VmError> {
+        let mut control = self.existing().await?;
+        let due = clock::now() + limit.min(MAX_SHUTDOWN);
+        control.power.stop_by =
+            has_process(control.power.state).then(|| control.power.stop_by.map_or(due, |known| known.min(due)));
+        self.apply(&mut control, Event::Shutdown).await
+    }
+
+    /// Takes the power away and returns when the process is gone.
+    pub(super) async fn stop(self: &Arc<Self>) -> Result<(), VmError> {
+        let mut control = self.existing().await?;
+        self.apply(&mut control, Event::Stop).await
+    }
+
+    /// Takes the power away and removes every file.
+    pub(super) async fn delete(self: &Arc<Self>) -> Result<(), VmError> {
+        let mut control = self.control.lock().await;
+        if has_process(control.power.state) {
+            self.apply(&mut control, Event::Stop).await?;
+        }
+        self.remove(&mut control).await
+    }
+
+    /// Brings a VM from before the node's start back under control.
+    pub(super) async fn adopt(self: &Arc<Self>) -> Result<(), VmError> {
+        let mut control = self.control.lock().await;
+        let dir = self.dir.clone();
+        let (order, power) = blocking(move || Ok((dir.read_order()?, dir.read_power()?)))
+            .await
+            .map_err(VmError::storage("read a CVM's specification"))?;
+        let Some(order) = order else {
+            // The order was never acknowledged.
+            return self.remove(&mut control).await;
+        };
+        let memory_mb = order.spec.memory_mb;
+        (control.order, control.power, control.written) = (Some(order), power, power);
+        self.publish(&control);
+        let found = Process::find(&self.dir.channels().pid_file).map_err(VmError::storage("find a CVM's process"))?;
+        let event = if let Some(process) = found {
+            tracing::info!(vm = %self.id, pid = process.pid(), "adopted a running VM");
+            let share = self.host.budget.acknowledge(self.id, memory_mb);
+            self.attach(&mut control, process, share);
+            Event::FoundRunning
+        } else {
+            Event::FoundGone
+        };
+        let result = self.apply(&mut control, event).await;
+        if result.is_err() && control.running.is_none() && has_process(control.power.state) {
+            self.record(&mut control, VmState::Exited).await?;
+        }
+        result
+    }
+
+    /// Powers the guest off for the time that the node is away; what was wanted stays wanted.
+    pub(super) async fn suspend(&self, limit: Duration) -> Result<(), VmError> {
+        let control = self.control.lock().await;
+        let Some((live, _)) = &control.running else { return Ok(()) };
+        live.ask_to_stop(limit);
+        if live.process.ends_within(limit).await { Ok(()) } else { live.power_off().await }
+    }
+
+    /// Notes that the process of `live` ended.
+    pub(super) async fn process_ended(self: &Arc<Self>, live: &Arc<Live>) {
+        let mut control = self.control.lock().await;
+        let is_current = control.running.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, live));
+        if !is_current || self.host.is_retiring() {
+            return;
+        }
+        if let Err(error) = self.apply(&mut control, Event::ProcessEnded).await {
+            tracing::error!(vm = %self.id, error = &error as &dyn std::error::Error, "cannot note the end of a VM");
+        }
+        tracing::info!(vm = %self.id, state = ?control.power.state, "a VM's process ended");
+    }
+
+    /// Keeps what the guest said.
+    pub(super) fn guest_said(&self, status: GuestStatus) {
+        let changed = self.view.send_if_modified(|view| {
+            let changed = view.live.is_some() && view.guest.as_ref() != Some(&status);
+            if changed {
+                view.guest = Some(status);
+            }
+            changed
+        });
+        if changed {
+            self.host.changed.notify_one();
+        }
+    }
+
+    async fn existing(&self) -> Result<tokio::sync::MutexGuard<'_, Control>, VmError> {
+        let control = self.control.lock().await;
+        if control.order.is_some() { Ok(control) } else { Err(VmError::Unknown) }
+    }
+
+    /// Goes through the table of power states. What a crash must not forget is written before it is done.
+    async fn apply(self: &Arc<Self>, control: &mut Control, event: Event) -> Result<(), VmError> {
+        let (next, action) = step(control.power.state, event)
+            .ok_or(VmError::Conflict("the CVM is powering off: wait until it has stopped"))?;
+        match (action, control.running.as_ref().map(|(live, _)| Arc::clone(live))) {
+            (Action::Launch, _) => {
+                self.launch(control).await?;
+                // Whatever was noted before, the power is new.
+                control.power.state = VmState::Stopped;
+                self.record(control, next).await
+            }
+            (Action::AskGuest, Some(live)) => {
+                self.record(control, next).await?;
+                let left = control.power.stop_by.map_or(Duration::ZERO, |due| {
+                    Duration::try_from(due.duration_since(clock::now())).unwrap_or_default()
+                });
+                live.ask_to_stop(left.min(MAX_SHUTDOWN));
+                Ok(())
+            }
+            (Action::Kill, Some(live)) => {
+                self.record(control, next).await?;
+                live.power_off().await?;
+                Box::pin(self.apply(control, Event::ProcessEnded)).await
+            }
+            (Action::None | Action::AskGuest | Action::Kill, _) => self.record(control, next).await,
+        }
+    }
+
+    /// Writes a new power state down and shows it.
+    async fn record(&self, control: &mut Control, next: VmState) -> Result<(), VmError> {
+        let before = std::mem::replace(&mut control.power.state, next);
+        let now = clock::now();
+        match (has_process(before), has_process(next)) {
+            (false, true) => {
+                control.power.started_at = Some(now);
+                control.power.exited_at = None;
+            }
+            (true, false) => control.power.exited_at = Some(now),
+            _ => {}
+        }
+        if !has_process(next) {
+            control.running = None;
+            control.power.stop_by = None;
+        }
+        self.publish(control);
+        if control.power == control.written {
+            return Ok(());
+        }
+        let (dir, power) = (self.dir.clone(), control.power);
+        blocking(move || dir.write_power(&power))
+            .await
+            .map_err(VmError::storage("note the CVM's power state"))?;
+        control.written = power;
+        Ok(())
+    }
+
+    /// Starts the process; on failure nothing is left behind.
+    async fn launch(self: &Arc<Self>, control: &mut Control) -> Result<(), VmError> {
+        let order = control.order.clone().ok_or(VmError::Unknown)?;
+        let share = self.host.budget.reserve(self.id, order.spec.memory_mb)?;
+        let vm = Arc::clone(self);
+        let machine = blocking(move || vm.machine(&order)).await?;
+        let process = launch(&self.host.hypervisor.program, &machine).await?;
+        tracing::info!(vm = %self.id, pid = process.pid(), "started a VM");
+        self.attach(control, process, share);
+        Ok(())
+    }
+
+    /// Makes everything that a start needs on disk. Blocks.
+    fn machine(&self, order: &Order) -> Result<Machine, VmError> {
+        let spec = &order.spec;
+        let platform = self.host.hypervisor.platform;
+        let image = self.host.images.find(spec.os_image_hash).ok_or(VmError::BadImage(spec.os_image_hash))?;
+        if spec::needs_firmware(platform) && image.boot.firmware.is_none() {
+            return Err(VmError::NoFirmware(platform));
+        }
+        require_free_disk(&self.host.data_dir)?;
+        self.dir.create().map_err(VmError::storage("make the CVM's directory"))?;
+        self.dir.ensure_data(spec.disk_gb).map_err(VmError::storage("make the CVM's disk"))?;
+        self.dir.rotate_serial().map_err(VmError::storage("rotate the CVM's console log"))?;
+        self.dir.write_config(&config_disk(order)?).map_err(VmError::ConfigDisk)?;
+        let compose_hash = ComposeHash::from_bytes(Sha256::digest(&spec.app_compose).into());
+        Ok(Machine {
+            vm: self.id,
+            vcpu: spec.vcpu,
+            memory_mb: spec.memory_mb,
+            protection: Protection::new(platform, compose_hash, self.host.snp_c_bit_position),
+            boot: image.boot,
+            disks: self.dir.disks(),
+            channels: self.dir.channels(),
+            mirror: ImageMirror {
+                relay_command: self.host.relay_command.clone(),
+                socket: self.dir.mirror_socket(),
+            },
+        })
+    }
+
+    fn attach(self: &Arc<Self>, control: &mut Control, process: Process, share: Share) {
+        let (live, messages) = Live::new(process, &self.dir.channels());
+        let live = Arc::new(live);
+        control.running = Some((Arc::clone(&live), share));
+        self.view.send_modify(|view| view.guest = None);
+        let workspace = control.order.as_ref().map_or(0, |order| order.spec.workspace_id);
+        self.host.tasks.spawn(supervise::run(Arc::clone(self), live, messages, workspace));
+    }
+
+    fn publish(&self, control: &Control) {
+        self.view.send_modify(|view| {
+            view.app_id = control.order.as_ref().map(|order| order.spec.app_id);
+            view.node_token = control.order.as_ref().map(|order| order.node_token.clone());
+            view.power = control.power;
+            view.live = control.running.as_ref().map(|(live, _)| Arc::clone(live));
+        });
+        self.host.changed.notify_one();
+    }
+
+    async fn remove(&self, control: &mut Control) -> Result<(), VmError> {
+        let dir = self.dir.clone();
+        blocking(move || dir.remove()).await.map_err(VmError::storage("remove the CVM's files"))?;
+        control.order = None;
+        self.removed.store(true, Ordering::Release);
+        self.publish(control);
+        Ok(())
+    }
+}
+
+fn config_disk(order: &Order) -> Result<ConfigDisk, VmError> {
+    let spec = &order.spec;
+    let encrypted_env = spec.encrypted_env.as_deref().map(spec::decode_env).transpose()?;
+    Ok(ConfigDisk {
+        app_compose: spec.app_compose.clone().into_bytes(),
+        sys_config: SysConfig {
+            vm_uuid: spec.vm_uuid,
+            app_id: spec.app_id,
+            hostname: spec::hostname(&spec.name),
+            image_mirror: true,
+            launched_at_ms: clock::now().as_millisecond(),
+            node_token: order.node_token.clone(),
+        },
+        encrypted_env,
+        user_config: spec.user_config.clone().map(String::into_bytes),
+    })
+}
