@@ -1,1 +1,46 @@
 //! Wire types of the management API: dated versions, identifiers, error bodies.
+//!
+//! No I/O and no clock. Requests are read leniently and completely (see
+//! [`cloister_app_compose::decode`]); answers are written so that every published client, however strict,
+//! reads them: the members that a client needs are not optional here.
+
+mod catalogue;
+mod compose_schema;
+mod cvms;
+mod errors;
+mod ids;
+mod names;
+mod operations;
+mod pages;
+mod refs;
+mod requests;
+pub mod v20251028;
+pub mod v20260121;
+mod version;
+
+pub use catalogue::{
+    AdminNode, AvailableNodes, InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, NodeImage,
+    NodeInvitation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity, Token, Workspace,
+};
+pub use compose_schema::AppComposeV2;
+pub use cvms::{Composition, Container, CvmState, CvmStatus, GuestEvent, ProvisionResponse, Vm};
+pub use errors::{
+    ErrorBody, ErrorCode, ErrorDetail, ErrorLink, PlainError, ValidationError, ValidationFault, catalogue,
+};
+pub use ids::{CvmId, InvalidId, KmsId, TokenId, UserId, VmId, WorkspaceId};
+pub use names::{CvmIdentifier, CvmName, InvalidName, MAX_NAME, MIN_NAME};
+pub use operations::{CancelResponse, Operation, OperationEvent, OperationPage};
+pub use pages::{CursorPage, Page, Pagination};
+pub use refs::{
+    CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,
+    UserType, WorkspaceRef, WorkspaceType,
+};
+pub use requests::{
+    BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, GpuConfig, Instant, InvalidSealedEnv, KmsType,
+    MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Parsed, PortMapping, ProvisionAgentAppRequest,
+    ProvisionAppRequest, RestartRequest, SealedEnv,
+};
+pub use version::{ApiVersion, NotADate, VERSION_HEADER};
+
+#[cfg(test)]
+mod tests;
