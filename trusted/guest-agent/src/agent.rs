@@ -1,0 +1,163 @@
+//! The agent: from power-on to a running application, and back.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloister_guest_channel::status::{BootPhase, NodeMessage};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tracing::{error, warn};
+
+use crate::application::{Application, ApplicationError};
+use crate::engine::{self, Engine, SOCKET};
+use crate::external::{self, External};
+use crate::failure;
+use crate::machine::configuration::{Configuration, ConfigurationError};
+use crate::machine::data_disk::{self, DataDiskError};
+use crate::machine::network::{self, NetworkError};
+use crate::machine::{DATA, clock, identity, power_button};
+use crate::progress::Progress;
+use crate::status_port;
+
+/// What an application gets to end when the power button asks.
+const BUTTON_GRACE: Duration = Duration::from_secs(30);
+/// Longest grace that a node may ask for.
+const MAX_GRACE: Duration = Duration::from_secs(60 * 60);
+
+/// Why a boot failed.
+#[derive(Debug, thiserror::Error)]
+enum BootError {
+    #[error("the configuration is unusable")]
+    Configuration(#[from] ConfigurationError),
+    #[error("the network could not be set up")]
+    Network(#[from] NetworkError),
+    #[error(transparent)]
+    DataDisk(#[from] DataDiskError),
+    #[error("the CVM has no identity")]
+    Identity(#[source] std::io::Error),
+    #[error("the agent's listener could not be opened")]
+    External(#[source] std::io::Error),
+    #[error(transparent)]
+    Engine(#[from] engine::StartError),
+    #[error(transparent)]
+    Application(#[from] ApplicationError),
+}
+
+/// Runs the agent until the guest is to be powered off.
+pub(crate) fn run() -> ExitCode {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(serve()),
+        Err(error) => {
+            error!("cannot start the agent: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn serve() {
+    let progress = Progress::new();
+    let (to_messages, mut messages) = mpsc::channel(4);
+    if let Err(error) = status_port::connect(progress.watch(), to_messages) {
+        warn!("the node cannot be told about this guest: {error}");
+    }
+    let mut application = None;
+    let grace = tokio::select! {
+        () = boot_and_stay(&progress, &mut application) => BUTTON_GRACE,
+        grace = shutdown_request(&mut messages) => grace,
+    };
+    shut_down(&progress, application, grace.min(MAX_GRACE)).await;
+}
+
+/// Never returns: a failed boot stays to tell its reason.
+async fn boot_and_stay(progress: &Progress, application: &mut Option<Application>) {
+    if let Err(error) = boot(progress, application).await {
+        progress.fail(&failure::chain(&error));
+    }
+    std::future::pending().await
+}
+
+async fn boot(progress: &Progress, application: &mut Option<Application>) -> Result<(), BootError> {
+    let Configuration { app, system } = Configuration::read()?;
+    clock::set_if_absent(system.launched_at_ms);
+    progress.enter(BootPhase::AgentStarted);
+    progress.enter(BootPhase::PreparingDisk);
+    let (network, disk) = tokio::join!(network::configure(&system.hostname), data_disk::prepare());
+    network?;
+    let members = app.members();
+    let external = External {
+        engine: Engine::at(SOCKET),
+        public_logs: members.public_logs,
+        public_containers: members.public_sysinfo,
+        node_token: system.node_token,
+    };
+    external::listen(Arc::new(external)).await.map_err(BootError::External)?;
+    disk?;
+    let instance = if members.no_instance_id {
+        None
+    } else {
+        Some(identity::instance_id(DATA.as_ref(), &system.app_id).map_err(BootError::Identity)?)
+    };
+    if let Some(instance) = instance {
+        progress.identify(instance);
+    }
+    let application = application.insert(Application::prepare(app, &system.app_id, instance.as_ref())?);
+    application.initialise().await?;
+    progress.enter(BootPhase::StartingEngine);
+    let images = application.images();
+    let engine = engine::start(system.image_mirror, images.iter().map(String::as_str)).await?;
+    if application.has_pre_launch() {
+        progress.enter(BootPhase::PreLaunch);
+        application.pre_launch().await?;
+    }
+    progress.enter(BootPhase::StartingContainers);
+    application.launch(progress).await?;
+    progress.enter(BootPhase::Done);
+    // Images of earlier versions of the application would fill the disk.
+    if let Err(error) = engine.prune_images().await {
+        warn!("cannot remove unused images: {}", failure::chain(&error));
+    }
+    Ok(())
+}
+
+/// Waits until the node or the power button asks for a shutdown; the answer is the grace.
+async fn shutdown_request(messages: &mut mpsc::Receiver<NodeMessage>) -> Duration {
+    let (to_presses, mut presses) = mpsc::channel(1);
+    power_button::watch(to_presses);
+    tokio::select! {
+        Some(NodeMessage::Shutdown { timeout_s }) = messages.recv() => Duration::from_secs(timeout_s.into()),
+        Some(()) = presses.recv() => BUTTON_GRACE,
+        else => std::future::pending().await,
+    }
+}
+
+/// Ends the application, then every container that is left, all within the grace.
+async fn shut_down(progress: &Progress, application: Option<Application>, grace: Duration) {
+    progress.shutting_down("stopping the application");
+    let deadline = Instant::now() + grace;
+    let engine = Engine::at(SOCKET);
+    let engine_runs = engine.ping().await.is_ok();
+    let end = async {
+        if let Some(mut application) = application.filter(|_| engine_runs) {
+            application.stop(grace).await;
+        }
+        stop_containers(&engine, deadline).await;
+    };
+    if timeout(grace, end).await.is_err() {
+        warn!("the application did not end within {} s", grace.as_secs());
+    }
+    progress.shutting_down("powering off");
+}
+
+/// Containers that scripts or other containers started are in no compose file.
+async fn stop_containers(engine: &Engine, deadline: Instant) {
+    let Ok(containers) = engine.containers().await else { return };
+    let mut stops = tokio::task::JoinSet::new();
+    for container in containers.into_iter().filter(|container| container.state == "running") {
+        let engine = engine.clone();
+        let grace = deadline.saturating_duration_since(Instant::now());
+        stops.spawn(async move { engine.stop(&container.id, grace).await });
+    }
+    while stops.join_next().await.is_some() {}
+}

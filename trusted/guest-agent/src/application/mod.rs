@@ -1,0 +1,140 @@
+//! The tenant's application: its scripts, its compose file, its orderly end.
+
+mod bash;
+mod compose;
+mod pre_launch;
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cloister_app_compose::{AppCompose, AppId, ComposeFile, InstanceId, Runner};
+use tokio::process::Command;
+
+use crate::engine::SOCKET;
+use crate::machine::{DATA, RUNTIME};
+use crate::output::{self, CommandError};
+use crate::progress::Progress;
+
+/// Why the application does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplicationError {
+    #[error("cannot write the application's files")]
+    Write(#[from] io::Error),
+    #[error("the app-compose document has no program for its runner")]
+    NoProgram,
+    #[error("the init script failed")]
+    InitScript(#[source] CommandError),
+    #[error("the pre-launch script failed")]
+    PreLaunchScript(#[source] CommandError),
+    #[error("the main script failed")]
+    MainScript(#[source] CommandError),
+    #[error("{}", compose::explain(.0))]
+    Compose(CommandError),
+}
+
+/// The application of this CVM, ready to be started.
+#[derive(Debug)]
+pub(crate) struct Application {
+    app: AppCompose,
+    /// Project directory on the data disk: relative paths in compose files and scripts start here.
+    directory: PathBuf,
+    /// Where scripts lie during this boot.
+    scripts: PathBuf,
+    /// Environment of every program of the application; the pre-launch script may change it.
+    environment: Vec<(String, String)>,
+    main_script: Option<bash::MainScript>,
+}
+
+impl Application {
+    /// Writes the application's documents into its project directory.
+    pub(crate) fn prepare(
+        app: AppCompose,
+        app_id: &AppId,
+        instance: Option<&InstanceId>,
+    ) -> Result<Self, ApplicationError> {
+        let directory = Path::new(DATA).join("app");
+        let scripts = Path::new(RUNTIME).join("scripts");
+        fs::create_dir_all(&scripts)?;
+        write_private(&directory.join("app-compose.json"), app.bytes())?;
+        let environment = environment(&app, app_id, instance);
+        Ok(Self { app, directory, scripts, environment, main_script: None })
+    }
+
+    /// Images that the compose file names.
+    pub(crate) fn images(&self) -> Vec<String> {
+        let members = self.app.members();
+        let file = members.docker_compose_file.as_deref().and_then(|text| ComposeFile::parse(text).ok());
+        file.map(|file| file.images().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Runs the script that comes before the container engine, if there is one.
+    pub(crate) async fn initialise(&self) -> Result<(), ApplicationError> {
+        let Some(script) = self.app.members().init_script.as_deref() else { return Ok(()) };
+        let mut bash = self.script("init.sh", script)?;
+        output::check(&mut bash).await.map_err(ApplicationError::InitScript)
+    }
+
+    /// Whether [`pre_launch`](Self::pre_launch) has anything to do.
+    pub(crate) fn has_pre_launch(&self) -> bool {
+        self.app.members().pre_launch_script.is_some()
+    }
+
+    /// Starts the application and returns once it runs.
+    pub(crate) async fn launch(&mut self, progress: &Progress) -> Result<(), ApplicationError> {
+        let program = self.app.program().ok_or(ApplicationError::NoProgram)?.to_owned();
+        match self.app.members().runner {
+            Runner::DockerCompose => self.compose_up(&program, progress).await,
+            Runner::Bash => self.start_main_script(&program, progress).await,
+        }
+    }
+
+    /// Asks the application to end and gives it `grace` to do so.
+    pub(crate) async fn stop(&mut self, grace: Duration) {
+        match self.app.members().runner {
+            Runner::DockerCompose => self.compose_stop(grace).await,
+            Runner::Bash => self.stop_main_script(grace).await,
+        }
+    }
+
+    /// A program with the application's environment in its directory.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.env_clear().envs(environment).current_dir(&self.directory).kill_on_drop(true);
+        command
+    }
+
+    /// Bash for a script, which is written where nobody else reads it.
+    fn script(&self, name: &str, text: &str) -> io::Result<Command> {
+        let file = self.scripts.join(name);
+        write_private(&file, text.as_bytes())?;
+        let mut bash = self.command("bash");
+        bash.arg(file);
+        Ok(bash)
+    }
+}
+
+fn environment(app: &AppCompose, app_id: &AppId, instance: Option<&InstanceId>) -> Vec<(String, String)> {
+    let instance = instance.map(ToString::to_string).unwrap_or_default();
+    [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+        ("HOME", "/root".to_owned()),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("DOCKER_HOST", format!("unix://{SOCKET}")),
+        // The classic builder: the engine has no BuildKit.
+        ("DOCKER_BUILDKIT", "0".to_owned()),
+        ("DSTACK_APP_ID", app_id.to_string()),
+        ("DSTACK_APP_NAME", app.members().name.clone()),
+        ("DSTACK_INSTANCE_ID", instance),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+fn write_private(file: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(file)?.write_all(contents)
+}

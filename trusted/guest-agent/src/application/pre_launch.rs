@@ -1,0 +1,104 @@
+//! The pre-launch script: sourced by bash right before the application, whose environment it may change.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use super::{Application, ApplicationError};
+use crate::output;
+
+/// Most bytes of an environment that are taken over from the script.
+const MAX_ENVIRONMENT_BYTES: u64 = 4 << 20;
+
+/// Sources the script `$1` and leaves the environment that it made in `$2`. As on the public platform,
+/// only a script that ends by itself (`exit`, or `set -e`) with an error stops the boot, not one whose
+/// last command has a status other than 0; a script that bash cannot even read does too.
+const WRAPPER: &str = r#"
+script=$1 environment=$2
+bash -n "$script" || exit
+trap 'env -0 >"$environment"' EXIT
+. "$script"
+exit 0
+"#;
+
+impl Application {
+    /// Runs the script and takes over its environment.
+    pub(crate) async fn pre_launch(&mut self) -> Result<(), ApplicationError> {
+        let Some(script) = self.app.members().pre_launch_script.clone() else { return Ok(()) };
+        let file = self.scripts.join("pre-launch.sh");
+        super::write_private(&file, script.as_bytes())?;
+        let environment = self.scripts.join("environment");
+        let mut bash = self.command("bash");
+        bash.args(["-c", WRAPPER, "pre-launch"]).arg(file).arg(&environment);
+        output::check(&mut bash).await.map_err(ApplicationError::PreLaunchScript)?;
+        if environment.exists() {
+            self.environment = read_environment(&environment)?;
+        }
+        Ok(())
+    }
+}
+
+fn read_environment(file: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut text = Vec::new();
+    fs::File::open(file)?.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut text)?;
+    fs::remove_file(file)?;
+    Ok(parse_environment(&text))
+}
+
+/// Variables as `env -0` prints them. What is not text is left out: nothing could name it in a compose
+/// file.
+fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
+    text.split(|byte| *byte == 0)
+        .filter_map(|entry| str::from_utf8(entry).ok()?.split_once('='))
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run(script: &str) -> (Option<i32>, Vec<(String, String)>) {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, environment) = (dir.path().join("script"), dir.path().join("environment"));
+        fs::write(&file, script).unwrap();
+        let status = Command::new("bash")
+            .args(["-c", WRAPPER, "pre-launch"])
+            .arg(file)
+            .arg(&environment)
+            .output()
+            .unwrap();
+        (status.status.code(), read_environment(&environment).unwrap_or_default())
+    }
+
+    #[test]
+    fn exports_reach_the_application() {
+        let (status, environment) = run("export GREETING='a\nb=c'\nfalse\n");
+        assert_eq!(status, Some(0));
+        assert!(environment.contains(&("GREETING".into(), "a\nb=c".into())));
+        let (status, environment) = run("export A=1; exit 0");
+        assert_eq!(status, Some(0));
+        assert!(environment.contains(&("A".into(), "1".into())));
+    }
+
+    #[test]
+    fn only_a_script_that_ends_itself_with_an_error_fails() {
+        assert_eq!(run("exit 3").0, Some(3));
+        assert_eq!(run("set -e; false; true").0, Some(1));
+        assert_ne!(run("if true; then").0, Some(0));
+        assert_eq!(run("[ -n '' ] && echo never").0, Some(0));
+        assert_eq!(run("null").0, Some(0));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text: Vec<u8>) {
+            parse_environment(&text);
+        }
+    }
+}

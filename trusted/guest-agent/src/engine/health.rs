@@ -1,0 +1,141 @@
+//! Health checks of containers, at the times that their configuration asks for.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use serde::Deserialize;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::client::{Body, Engine, EngineError, Healthcheck};
+use crate::failure;
+
+/// Docker's interval for containers that name none.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
+/// Docker's interval while a container is within its start period, in which failures do not count.
+const START_INTERVAL: Duration = Duration::from_secs(5);
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause before listening again to an engine that broke off.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+/// Longest event that is read, in bytes.
+const MAX_EVENT_BYTES: usize = 64 << 10;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Event {
+    actor: Actor,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Actor {
+    #[serde(rename = "ID")]
+    id: String,
+}
+
+/// Checks the health of every container for as long as it runs, and the engine too.
+pub(super) async fn supervise(engine: Engine) {
+    let mut watched = Watched { engine, tasks: HashMap::new() };
+    loop {
+        if let Err(error) = watched.follow().await {
+            warn!("cannot follow containers for their health checks: {}", failure::chain(&error));
+        }
+        sleep(RECONNECT_PAUSE).await;
+    }
+}
+
+struct Watched {
+    engine: Engine,
+    tasks: HashMap<String, JoinHandle<()>>,
+}
+
+impl Watched {
+    /// Listens for starting containers first and lists the running ones then, so that none is missed.
+    async fn follow(&mut self) -> Result<(), EngineError> {
+        let mut events = self.engine.start_events().await?;
+        let running = self.engine.containers().await?.into_iter().filter(|c| c.state == "running");
+        running.for_each(|container| self.watch(container.id));
+        let mut line = Vec::new();
+        while let Some(bytes) = next_chunk(&mut events).await? {
+            for byte in bytes {
+                if byte != b'\n' {
+                    line.push(byte);
+                } else if let Ok(event) = serde_json::from_slice::<Event>(&std::mem::take(&mut line)) {
+                    self.watch(event.actor.id);
+                }
+            }
+            line.truncate(MAX_EVENT_BYTES);
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, container: String) {
+        self.tasks.retain(|_, task| !task.is_finished());
+        let engine = self.engine.clone();
+        self.tasks.entry(container).or_insert_with_key(|container| {
+            let container = container.clone();
+            tokio::spawn(async move { check_while_running(&engine, &container).await })
+        });
+    }
+}
+
+async fn next_chunk(body: &mut Body) -> Result<Option<bytes::Bytes>, EngineError> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+/// Ends when the container does: the engine then refuses the check.
+async fn check_while_running(engine: &Engine, container: &str) {
+    let Ok(inspection) = engine.inspect(container).await else { return };
+    let Some(check) = inspection.config.healthcheck.filter(Healthcheck::is_enabled) else { return };
+    let started = Instant::now();
+    loop {
+        sleep(check.pause(started.elapsed())).await;
+        if engine.check_health(container).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Healthcheck {
+    fn is_enabled(&self) -> bool {
+        self.test.first().is_some_and(|kind| !kind.is_empty() && kind != "NONE")
+    }
+
+    /// How long to wait for the next check of a container that started `age` ago.
+    fn pause(&self, age: Duration) -> Duration {
+        let interval = match self.interval {
+            0 => DEFAULT_INTERVAL,
+            nanoseconds => Duration::from_nanos(nanoseconds).max(MIN_INTERVAL),
+        };
+        let starting = age < Duration::from_nanos(self.start_period);
+        if starting { interval.min(START_INTERVAL) } else { interval }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_as_docker_does() {
+        let check = |interval_s: u64, start_period_s: u64| Healthcheck {
+            test: vec!["CMD".into(), "true".into()],
+            interval: interval_s * 1_000_000_000,
+            start_period: start_period_s * 1_000_000_000,
+        };
+        let seconds = |check: Healthcheck, age| check.pause(Duration::from_secs(age)).as_secs();
+        assert_eq!(seconds(check(0, 0), 0), 30);
+        assert_eq!(seconds(check(10, 20), 0), 5);
+        assert_eq!(seconds(check(10, 20), 20), 10);
+        assert_eq!(seconds(check(2, 20), 0), 2);
+        assert!(check(1, 0).is_enabled());
+        assert!(!Healthcheck { test: vec!["NONE".into()], ..Healthcheck::default() }.is_enabled());
+    }
+}
