@@ -1,0 +1,163 @@
+//! One HTTP request from a client to a guest and its answer back.
+
+use std::net::IpAddr;
+
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::uri::{PathAndQuery, Scheme};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::copy_bidirectional;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::host::{Domain, HostError, Mode, Route};
+use super::refusal::Refusal;
+use super::upstream::{Admission, Upstreams};
+use super::{Body, headers};
+
+/// Routes requests; shared by every connection.
+pub(super) struct Proxy {
+    pub(super) domain: Domain,
+    pub(super) upstreams: Upstreams,
+    pub(super) tasks: TaskTracker,
+    pub(super) abort: CancellationToken,
+}
+
+/// Whom a connection comes from and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Client {
+    pub(super) address: IpAddr,
+    pub(super) scheme: &'static str,
+}
+
+impl Proxy {
+    /// Answers a request, by the app if possible.
+    pub(super) async fn answer(&self, client: Client, request: Request<Incoming>) -> Response<Body> {
+        self.forward(client, request).await.unwrap_or_else(Refusal::response)
+    }
+
+    async fn forward(
+        &self,
+        client: Client,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Refusal> {
+        if request.method() == Method::CONNECT {
+            return Err(Refusal::Method);
+        }
+        let host = named_host(&request)?;
+        let route = self.route(host.to_str().map_err(|_| Refusal::NoHost)?)?;
+        if route.mode == Mode::Passthrough {
+            return Err(Refusal::TlsOnly);
+        }
+        let admission = self.upstreams.admit(&route)?;
+        let upgrade = (route.mode == Mode::Http1 && request.version() == Version::HTTP_11)
+            .then(|| headers::wanted_upgrade(request.headers()))
+            .flatten()
+            .map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
+        self.readdress(&mut request, client, &route, host)?;
+        if let Some((protocol, _)) = &upgrade {
+            headers::set_upgrade(request.headers_mut(), protocol.clone());
+        }
+        let response = admission.request(route.mode, request).await.map_err(|error| {
+            tracing::debug!(id = route.id, port = route.port, %error, "the app did not answer");
+            Refusal::Unreachable
+        })?;
+        self.hand_back(response, upgrade.map(|(_, client_side)| client_side), admission)
+    }
+
+    /// Finds the route of a host name.
+    pub(super) fn route(&self, host: &str) -> Result<Route, Refusal> {
+        self.domain.route(host).map_err(|error| match error {
+            HostError::Foreign => Refusal::ForeignHost,
+            HostError::Malformed => Refusal::MalformedName,
+        })
+    }
+
+    /// Turns a request to the ingress into one to the guest.
+    fn readdress(
+        &self,
+        request: &mut Request<Incoming>,
+        client: Client,
+        route: &Route,
+        host: HeaderValue,
+    ) -> Result<(), Refusal> {
+        headers::strip_hop_by_hop(request.headers_mut());
+        headers::set_forwarded(request.headers_mut(), client.address, client.scheme, &host);
+        // `OPTIONS *` has no path that another hop could be asked for.
+        let path = request.uri().path_and_query().filter(|path| path.as_str().starts_with('/')).cloned();
+        *request.uri_mut() = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.domain.name_of(route))
+            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
+            .build()
+            .map_err(|_| Refusal::NoHost)?;
+        if route.mode == Mode::Http2 {
+            // In HTTP/2 the host is the URI's; a second one would only make room for a difference.
+            request.headers_mut().remove(HOST);
+            *request.version_mut() = Version::HTTP_2;
+        } else {
+            request.headers_mut().insert(HOST, host);
+            *request.version_mut() = Version::HTTP_11;
+        }
+        Ok(())
+    }
+
+    /// Turns the guest's response into the ingress'. The admission lasts as long as the body or tunnel.
+    fn hand_back(
+        &self,
+        mut response: Response<Incoming>,
+        client_side: Option<OnUpgrade>,
+        admission: Admission,
+    ) -> Result<Response<Body>, Refusal> {
+        let switched = headers::wanted_upgrade(response.headers());
+        if response.headers().contains_key(TRANSFER_ENCODING) {
+            response.headers_mut().remove(CONTENT_LENGTH);
+        }
+        headers::strip_hop_by_hop(response.headers_mut());
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(response.map(|body| {
+                body.map_frame(move |frame| {
+                    let _held = &admission;
+                    frame
+                })
+                .boxed()
+            }));
+        }
+        let (Some(protocol), Some(client_side)) = (switched, client_side) else {
+            return Err(Refusal::Unreachable);
+        };
+        let guest_side = hyper::upgrade::on(&mut response);
+        self.tunnel(client_side, guest_side, admission);
+        headers::set_upgrade(response.headers_mut(), protocol);
+        Ok(response.map(BodyExt::boxed))
+    }
+
+    fn tunnel(&self, client_side: OnUpgrade, guest_side: OnUpgrade, admission: Admission) {
+        let copy = async move {
+            if let (Ok(client_side), Ok(guest_side)) = tokio::join!(client_side, guest_side) {
+                let (mut a, mut b): (TokioIo<Upgraded>, _) =
+                    (TokioIo::new(client_side), TokioIo::new(guest_side));
+                // An end that breaks off ends the other; nobody is left to tell.
+                let _ = copy_bidirectional(&mut a, &mut b).await;
+            }
+            drop(admission);
+        };
+        self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(copy));
+    }
+}
+
+/// The one host that a request names. The request line counts before the header (RFC 9112, section 3.2.2).
+fn named_host(request: &Request<Incoming>) -> Result<HeaderValue, Refusal> {
+    let mut fields = request.headers().get_all(HOST).iter();
+    let (first, second) = (fields.next(), fields.next());
+    if second.is_some() {
+        return Err(Refusal::NoHost);
+    }
+    match request.uri().authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).map_err(|_| Refusal::NoHost),
+        None => first.filter(|host| !host.is_empty()).cloned().ok_or(Refusal::NoHost),
+    }
+}

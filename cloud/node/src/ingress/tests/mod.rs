@@ -1,0 +1,5 @@
+//! The ingress over real sockets, with apps on loopback in place of guests.
+
+mod http;
+mod support;
+mod tls;
