@@ -15,5 +15,6 @@ pub(crate) use command_line::{BootFiles, Channels, Disks, ImageMirror, Machine, 
 pub(crate) use forwards::PortForwards;
 pub(crate) use launch::{LaunchError, launch};
 pub(crate) use monitor::{Monitor, MonitorError};
-pub(crate) use platform::{Hypervisor, PlatformError};
+pub(crate) use platform::Hypervisor;
+pub use platform::PlatformError;
 pub(crate) use process::Process;

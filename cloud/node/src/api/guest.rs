@@ -1,0 +1,129 @@
+//! Questions that the guest agent answers, passed on to it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use cloister_guest_channel::{AGENT_PORT, NODE_TOKEN_HEADER};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper_util::rt::TokioIo;
+use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
+
+use super::Api;
+use super::error::ApiError;
+use super::vms::VmPath;
+use crate::backends::Backends;
+use crate::error::VmError;
+use crate::vms::Vms;
+
+/// Most logs that are passed on at once.
+pub(super) const MAX_STREAMS: usize = 256;
+/// Longest time until the agent begins to answer.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// Longest list of containers, in bytes.
+const MAX_CONTAINERS_BYTES: usize = 1024 * 1024;
+/// Longest path and query that is passed on, in bytes.
+const MAX_TARGET_BYTES: usize = 4096;
+
+pub(super) async fn containers(
+    State(api): State<Api>,
+    VmPath(vm): VmPath<Uuid>,
+) -> Result<Response, ApiError> {
+    let answer = ask(&api.vms, vm, "/containers").await?;
+    let body = Limited::new(answer.into_body(), MAX_CONTAINERS_BYTES);
+    let body = tokio::time::timeout(HEAD_LIMIT, body.collect())
+        .await
+        .map_err(|_| VmError::GuestUnreachable("its list of containers came too slowly"))?
+        .map_err(|_| VmError::GuestUnreachable("its list of containers broke off or is too long"))?;
+    Ok(response("application/json", Body::from(body.to_bytes())))
+}
+
+pub(super) async fn logs(
+    State(api): State<Api>,
+    VmPath((vm, _)): VmPath<(Uuid, String)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let target = request.uri().path_and_query().map(|target| target.as_str());
+    // As it came: names stay percent-encoded.
+    let logs = target.and_then(|target| target.find("/logs/").and_then(|start| target.get(start..)));
+    let target = logs
+        .filter(|target| target.len() <= MAX_TARGET_BYTES)
+        .ok_or_else(|| VmError::Invalid("the container's name or the query is too long".to_owned()))?;
+    let place = Arc::clone(&api.streams)
+        .try_acquire_owned()
+        .map_err(|_| VmError::GuestUnreachable("too many logs are being read on its node"))?;
+    let answer = ask(&api.vms, vm, target).await?;
+    let body = answer.into_body();
+    Ok(response("text/plain; charset=utf-8", Body::new(Counted { body, _place: place })))
+}
+
+/// Whatever the guest says about its content, it is shown as what it should be.
+fn response(content_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// Asks the guest agent, with the token that tells it who asks.
+async fn ask(vms: &Vms, vm: Uuid, target: &str) -> Result<http::Response<Incoming>, VmError> {
+    let token = vms.get(vm)?.view().node_token.ok_or(VmError::Unknown)?;
+    let request = http::Request::get(target)
+        .header(HOST, "guest-agent")
+        .header(NODE_TOKEN_HEADER, token.header_value())
+        .body(Empty::<Bytes>::new())
+        .map_err(|_| VmError::Invalid("the container's name or the query is malformed".to_owned()))?;
+    let exchange = async {
+        let unreachable = "it does not run, or its agent is not up yet";
+        let stream = vms.connect(vm, AGENT_PORT).await.map_err(|_| VmError::GuestUnreachable(unreachable))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| VmError::GuestUnreachable(unreachable))?;
+        // Ends with the answer's body.
+        tokio::spawn(connection);
+        sender.send_request(request).await.map_err(|_| VmError::GuestUnreachable(unreachable))
+    };
+    let answer = tokio::time::timeout(HEAD_LIMIT, exchange)
+        .await
+        .map_err(|_| VmError::GuestUnreachable("its agent took too long"))??;
+    match answer.status() {
+        StatusCode::OK => Ok(answer),
+        StatusCode::NOT_FOUND => Err(VmError::Invalid("the CVM has no container of that name".to_owned())),
+        StatusCode::BAD_REQUEST => Err(VmError::Invalid("the CVM's agent does not understand the query".to_owned())),
+        _ => Err(VmError::GuestUnreachable("its agent refused")),
+    }
+}
+
+/// A body that holds a place among those that are passed on.
+struct Counted {
+    body: Incoming,
+    _place: OwnedSemaphorePermit,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,86 @@
+//! The node's listener: what the control plane calls. Nobody else may.
+
+mod error;
+mod guest;
+mod vms;
+
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use cloister_fleet_tls::{Identity, Peer, TlsListener};
+use cloister_node_api::{NodeError, NodeErrorCode};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::vms::Vms;
+
+/// Longest document that is taken, in bytes.
+const MAX_DOCUMENT_BYTES: usize = 64 * 1024 * 1024;
+/// Most requests that are worked on at once.
+const MAX_REQUESTS: usize = 256;
+
+/// What handlers work with.
+#[derive(Clone)]
+struct Api {
+    vms: Arc<Vms>,
+    requests: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+}
+
+/// Serves until `stopping`.
+pub(crate) async fn serve(listener: TlsListener, vms: Arc<Vms>, stopping: CancellationToken) {
+    let service = router(vms).into_make_service_with_connect_info::<Peer>();
+    let served = axum::serve(listener, service).with_graceful_shutdown(stopping.cancelled_owned()).await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the node's listener failed");
+    }
+}
+
+fn router(vms: Arc<Vms>) -> Router {
+    let api = Api {
+        vms,
+        requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        streams: Arc::new(Semaphore::new(guest::MAX_STREAMS)),
+    };
+    Router::new()
+        .route("/v1/vms/{uuid}", put(vms::prepare).get(vms::get).delete(vms::delete))
+        .route("/v1/vms/{uuid}/start", post(vms::start))
+        .route("/v1/vms/{uuid}/shutdown", post(vms::shutdown))
+        .route("/v1/vms/{uuid}/stop", post(vms::stop))
+        .route("/v1/vms/{uuid}/serial", get(vms::serial))
+        .route("/v1/vms/{uuid}/containers", get(guest::containers))
+        .route("/v1/vms/{uuid}/logs/{container}", get(guest::logs))
+        .fallback(|| async { refusal(StatusCode::NOT_FOUND, "the node has no such operation") })
+        .layer(DefaultBodyLimit::max(MAX_DOCUMENT_BYTES))
+        .layer(CatchPanicLayer::new())
+        .layer(middleware::from_fn_with_state(api.clone(), admit))
+        .with_state(api)
+}
+
+/// Lets only the control plane in, and not more of it than the node can serve.
+async fn admit(
+    State(api): State<Api>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if peer.identity != Some(Identity::ControlPlane) {
+        return refusal(StatusCode::FORBIDDEN, "only the control plane may call a node");
+    }
+    match api.requests.try_acquire() {
+        Ok(_permit) => next.run(request).await,
+        Err(_) => refusal(StatusCode::SERVICE_UNAVAILABLE, "the node is busy: try again"),
+    }
+}
+
+/// An error that comes before any operation.
+fn refusal(status: StatusCode, message: &str) -> Response {
+    let code = if status.is_server_error() { NodeErrorCode::Internal } else { NodeErrorCode::Invalid };
+    (status, Json(NodeError { code, message: message.to_owned() })).into_response()
+}

@@ -1,0 +1,86 @@
+//! Operations on VMs.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use cloister_node_api::{ShutdownRequest, VmReport, VmSpec};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::Api;
+use super::error::ApiError;
+use crate::error::VmError;
+
+/// Lines of a console log unless asked otherwise, and most of them.
+const DEFAULT_TAIL: usize = 100;
+const MAX_TAIL: usize = 10_000;
+
+type Answer = Result<Json<VmReport>, ApiError>;
+
+/// A JSON body whose faults are answered like all others.
+#[derive(FromRequest)]
+#[from_request(via(Json), rejection(ApiError))]
+pub(super) struct Document<T>(T);
+
+/// The VM of the path.
+#[derive(FromRequestParts)]
+#[from_request(via(Path), rejection(ApiError))]
+pub(super) struct VmPath<T>(pub(super) T);
+
+#[derive(FromRequestParts)]
+#[from_request(via(Query), rejection(ApiError))]
+pub(super) struct Parameters<T>(T);
+
+#[derive(Deserialize)]
+pub(super) struct Tail {
+    tail: Option<usize>,
+}
+
+pub(super) async fn prepare(
+    State(api): State<Api>,
+    VmPath(vm): VmPath<Uuid>,
+    Document(spec): Document<VmSpec>,
+) -> Answer {
+    if spec.vm_uuid != vm {
+        return Err(VmError::Invalid("the path and the specification name different CVMs".to_owned()).into());
+    }
+    Ok(Json(api.vms.prepare(spec).await?))
+}
+
+pub(super) async fn get(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Answer {
+    Ok(Json(api.vms.get(vm)?.report().ok_or(VmError::Unknown)?))
+}
+
+pub(super) async fn start(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Answer {
+    Ok(Json(api.vms.start(vm).await?))
+}
+
+pub(super) async fn shutdown(
+    State(api): State<Api>,
+    VmPath(vm): VmPath<Uuid>,
+    Document(request): Document<ShutdownRequest>,
+) -> Answer {
+    Ok(Json(api.vms.shutdown(vm, Duration::from_secs(request.timeout_s.into())).await?))
+}
+
+pub(super) async fn stop(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Answer {
+    Ok(Json(api.vms.stop(vm).await?))
+}
+
+pub(super) async fn delete(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Result<StatusCode, ApiError> {
+    api.vms.delete(vm).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn serial(
+    State(api): State<Api>,
+    VmPath(vm): VmPath<Uuid>,
+    Parameters(tail): Parameters<Tail>,
+) -> Result<impl IntoResponse, ApiError> {
+    let lines = tail.tail.unwrap_or(DEFAULT_TAIL).min(MAX_TAIL);
+    let text = api.vms.serial_tail(vm, lines).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text))
+}

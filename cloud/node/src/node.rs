@@ -1,0 +1,217 @@
+//! A running node.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use cloister_fleet_tls::{FleetTlsError, TlsListener, client_config, server_config};
+use cloister_node_api::{NodeImage, NodeReport, Platform, REPORT_INTERVAL};
+use rustix::fs::{FlockOperation, flock};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::backends::Backends;
+use crate::config::{Config, OnExit};
+use crate::control_plane::{CallError, ControlPlaneClient};
+use crate::guest_images::GuestImages;
+use crate::host::{Budget, capacity};
+use crate::reporter::Reporter;
+use crate::vmm::{Hypervisor, PlatformError};
+use crate::vms::{Host, Vms, blocking};
+use crate::{api, files};
+
+/// Longest socket directory, in bytes: the system allows 107 for a socket's whole path.
+const MAX_SOCKET_DIR_BYTES: usize = 67;
+/// Longest time that background work gets at the end.
+const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+
+/// Why a node could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory cannot be used.
+    #[error("cannot use the data directory {}", path.display())]
+    DataDir {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another node uses the data directory.
+    #[error("another node runs with the data directory {}: stop it, or choose another directory", .0.display())]
+    InUse(PathBuf),
+    /// Sockets in it would have too long names.
+    #[error("the socket directory {} must be at most 67 bytes of UTF-8: choose a shorter data or socket directory", .0.display())]
+    SocketDir(PathBuf),
+    /// No hypervisor.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+    /// The listener cannot be bound.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The node's certificate cannot be used.
+    #[error("cannot use the node's certificate")]
+    Tls(#[from] FleetTlsError),
+    /// The control plane's address cannot be used.
+    #[error(transparent)]
+    ControlPlane(#[from] CallError),
+}
+
+/// A running node: its VMs, its listener, its reports.
+pub struct Node {
+    host: Arc<Host>,
+    vms: Arc<Vms>,
+    address: SocketAddr,
+    /// Held until the end: nobody else may use the data directory.
+    _lock: File,
+}
+
+impl Node {
+    /// Starts a node: finds out how to run VMs, adopts those that run, starts those that should, listens
+    /// and reports.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let (data_dir, socket_dir, lock) = open_directories(&config)?;
+        let server_tls = Arc::new(server_config(&config.credentials, false)?);
+        let client =
+            ControlPlaneClient::new(config.control_plane.clone(), client_config(&config.credentials)?)?;
+        let hypervisor =
+            Hypervisor::find(&config.qemu, config.platform, &data_dir.join("platform.json")).await?;
+        tracing::info!(platform = ?hypervisor.platform, version = hypervisor.version, "found the hypervisor");
+        let total =
+            capacity(&config.limits, &data_dir).map_err(data_dir_error(&data_dir))?;
+        let host = Arc::new(Host {
+            data_dir: data_dir.clone(),
+            socket_dir,
+            hypervisor,
+            images: Arc::new(GuestImages::new(config.images_dir.clone())),
+            budget: Budget::new(total),
+            relay_command: config.relay_command.clone(),
+            snp_c_bit_position: config.snp_c_bit_position,
+            changed: Notify::new(),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            retiring: AtomicBool::new(false),
+        });
+        let images = watch_images(&host).await;
+        let listener = TlsListener::bind(config.listen, server_tls)
+            .await
+            .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        let address = listener.address();
+        let vms = Vms::load(Arc::clone(&host)).await.map_err(data_dir_error(&data_dir))?;
+        host.tasks.spawn(api::serve(listener, Arc::clone(&vms), host.stopping.clone()));
+        let constant = constant_report(&config, &host, address);
+        let reporter = Reporter {
+            host: Arc::clone(&host),
+            vms: Arc::clone(&vms),
+            images,
+            client,
+            maintenance: config.maintenance,
+            constant,
+        };
+        host.tasks.spawn(reporter.run());
+        Ok(Self { host, vms, address, _lock: lock })
+    }
+
+    /// Where the control plane's calls are served.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How VMs run here.
+    #[must_use]
+    pub fn platform(&self) -> Platform {
+        self.host.hypervisor.platform
+    }
+
+    /// The running VMs, for an ingress.
+    #[must_use]
+    pub fn backends(&self) -> Arc<dyn Backends> {
+        Arc::clone(&self.vms) as Arc<dyn Backends>
+    }
+
+    /// Stops listening and reporting, deals with the VMs, and returns when nothing of the node runs.
+    pub async fn stop(self, on_exit: OnExit) {
+        if let OnExit::Shutdown(limit) = on_exit {
+            self.vms.suspend_all(limit).await;
+        }
+        self.host.stopping.cancel();
+        self.host.tasks.close();
+        if tokio::time::timeout(DRAIN_LIMIT, self.host.tasks.wait()).await.is_err() {
+            tracing::warn!("left unfinished work of the node behind; the next start goes on with it");
+        }
+    }
+}
+
+fn constant_report(config: &Config, host: &Host, address: SocketAddr) -> NodeReport {
+    NodeReport {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        region: config.region.clone(),
+        endpoint: config.endpoint.clone().unwrap_or_else(|| address.to_string()),
+        ingress_url_template: config.ingress_url_template.clone(),
+        ingress_domain: config.ingress_domain.clone(),
+        platform: host.hypervisor.platform,
+        maintenance: config.maintenance,
+        capacity: host.budget.capacity(),
+        images: Vec::new(),
+        vms: Vec::new(),
+    }
+}
+
+fn data_dir_error(path: &Path) -> impl FnOnce(io::Error) -> StartError + use<> {
+    let path = path.to_owned();
+    move |source| StartError::DataDir { path, source }
+}
+
+/// Makes and locks the node's directories; their names are absolute from here on.
+fn open_directories(config: &Config) -> Result<(PathBuf, PathBuf, File), StartError> {
+    let path = &config.data_dir;
+    let open = || {
+        files::make_dir(path)?;
+        let data_dir = path.canonicalize()?;
+        let lock = File::create(data_dir.join("lock"))?;
+        let socket_dir = config.socket_dir.clone().unwrap_or_else(|| data_dir.join("run"));
+        files::make_dir(&socket_dir)?;
+        Ok((data_dir, socket_dir.canonicalize()?, lock))
+    };
+    let (data_dir, socket_dir, lock) = open().map_err(data_dir_error(path))?;
+    if socket_dir.as_os_str().len() > MAX_SOCKET_DIR_BYTES || data_dir.to_str().is_none() {
+        return Err(StartError::SocketDir(socket_dir));
+    }
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok((data_dir, socket_dir, lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::InUse(data_dir)),
+        Err(error) => Err(data_dir_error(path)(error.into())),
+    }
+}
+
+/// Looks for guest images now and again and again; hashing a new one holds no report up.
+async fn watch_images(host: &Arc<Host>) -> watch::Receiver<Vec<NodeImage>> {
+    let scan = |host: Arc<Host>| async move {
+        let images = blocking(move || Ok::<_, std::convert::Infallible>(host.images.scan())).await;
+        images.unwrap_or_default().into_iter().map(|image| image.description).collect::<Vec<_>>()
+    };
+    let (images, receiver) = watch::channel(scan(Arc::clone(host)).await);
+    let background = Arc::clone(host);
+    host.tasks.spawn(host.stopping.clone().run_until_cancelled_owned(async move {
+        loop {
+            tokio::time::sleep(REPORT_INTERVAL).await;
+            let found = scan(Arc::clone(&background)).await;
+            if images.send_if_modified(|known| (*known != found).then(|| *known = found).is_some()) {
+                background.changed.notify_one();
+            }
+        }
+    }));
+    receiver
+}
