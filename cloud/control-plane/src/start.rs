@@ -194,8 +194,7 @@ impl ControlPlane {
             clock.clone(),
             changes,
             stop.clone(),
-        )
-        .await;
+        );
         let public_url = match config.public_url {
             Some(url) => url,
             None => Url::parse(&format!("http://{api_address}"))?,

@@ -27,7 +27,7 @@ use crate::store::{CvmRow, NodeRow, Store, StoreError};
 
 /// A report of 10,000 VMs with long texts stays below it.
 const MAX_REPORT_BYTES: usize = 64 * 1024 * 1024;
-const JOIN_TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+const JOIN_TOKEN_LIFETIME: Duration = Duration::from_hours(24);
 const NODE_IS_GONE: &str = "the node no longer has this VM";
 
 /// Serves nodes until it is stopped.
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 impl NodeListener {
-    pub(crate) async fn start(
+    pub(crate) fn start(
         listener: TlsListener,
         store: Store,
         fleet: Arc<Fleet>,

@@ -276,8 +276,7 @@ mod tests {
                 rules.from.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ")
             };
             let yes_no = |flag| if flag { "yes" } else { "no" };
-            let cancelled =
-                if rules.cancellable || rules.preempts { rules.after_cancel.as_str() } else { "–" };
+            let cancelled = if rules.cancellable { rules.after_cancel.as_str() } else { "–" };
             text += &format!(
                 "| {kind} | {from} | {} | {} | {} | {} | {cancelled} | {} | {} |\n",
                 rules.during,

@@ -2,7 +2,7 @@
 //! `deleted_at_ms`.
 
 use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
-use sqlx::{Any, FromRow, QueryBuilder};
+use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{Change, Result, Store};
@@ -145,6 +145,17 @@ const BY_APP_AND_HASH: &str = select_cvm!(
     "workspace_id = $1 AND app_id = $2 AND compose_hash = $3 AND deleted_at_ms IS NULL ORDER BY id LIMIT 1"
 );
 
+const LIST_OF_WORKSPACE: &str = select_cvm!(
+    "deleted_at_ms IS NULL AND workspace_id = $1 AND user_id BETWEEN $2 AND $3 \
+     AND node_id BETWEEN $4 AND $5 ORDER BY id DESC LIMIT $6 OFFSET $7"
+);
+const LIST: &str = select_cvm!(
+    "deleted_at_ms IS NULL AND workspace_id > $1 AND user_id BETWEEN $2 AND $3 \
+     AND node_id BETWEEN $4 AND $5 ORDER BY id DESC LIMIT $6 OFFSET $7"
+);
+const COUNT: &str = "SELECT COUNT(*) FROM cvms WHERE deleted_at_ms IS NULL \
+     AND workspace_id BETWEEN $1 AND $2 AND user_id BETWEEN $3 AND $4 AND node_id BETWEEN $5 AND $6";
+
 impl Store {
     /// The living CVM with this id.
     pub async fn cvm(&self, id: i64) -> Result<Option<CvmRow>> {
@@ -187,10 +198,13 @@ impl Store {
 
     /// A stretch of the living CVMs, newest first.
     pub async fn list_cvms(&self, filter: &CvmFilter, limit: i64, offset: i64) -> Result<Vec<CvmRow>> {
-        let mut query = QueryBuilder::<Any>::new(select_cvm!("deleted_at_ms IS NULL"));
-        push_filter(&mut query, filter);
-        query.push(" ORDER BY id DESC LIMIT ").push_bind(limit).push(" OFFSET ").push_bind(offset);
-        Ok(query.build_query_as().fetch_all(&self.pool).await?)
+        let (users, nodes) = (bounds(filter.user_id), bounds(filter.node_id));
+        let query = match filter.workspace_id {
+            Some(id) => sqlx::query_as(LIST_OF_WORKSPACE).bind(id),
+            None => sqlx::query_as(LIST).bind(i64::MIN),
+        };
+        let query = query.bind(users.0).bind(users.1).bind(nodes.0).bind(nodes.1);
+        Ok(query.bind(limit).bind(offset).fetch_all(&self.pool).await?)
     }
 
     /// How many living CVMs a filter matches. A whole workspace is answered from its counter.
@@ -202,21 +216,19 @@ impl Store {
                 .await?;
             return Ok(count.map_or(0, |(count,)| count));
         }
-        let mut query = QueryBuilder::<Any>::new("SELECT COUNT(*) FROM cvms WHERE deleted_at_ms IS NULL");
-        push_filter(&mut query, filter);
-        let (count,): (i64,) = query.build_query_as().fetch_one(&self.pool).await?;
+        let mut query = sqlx::query_as(COUNT);
+        for id in [filter.workspace_id, filter.user_id, filter.node_id] {
+            let (low, high) = bounds(id);
+            query = query.bind(low).bind(high);
+        }
+        let (count,): (i64,) = query.fetch_one(&self.pool).await?;
         Ok(count)
     }
 }
 
-fn push_filter(query: &mut QueryBuilder<Any>, filter: &CvmFilter) {
-    for (column, value) in
-        [("workspace_id", filter.workspace_id), ("user_id", filter.user_id), ("node_id", filter.node_id)]
-    {
-        if let Some(value) = value {
-            query.push(" AND ").push(column).push(" = ").push_bind(value);
-        }
-    }
+/// An optional equality as a range, so that one statement serves every filter.
+fn bounds(id: Option<i64>) -> (i64, i64) {
+    id.map_or((i64::MIN, i64::MAX), |id| (id, id))
 }
 
 impl Change {

@@ -11,7 +11,7 @@ mod nodes;
 mod operations;
 mod provisions;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::Path;
 use std::sync::{Arc, Once};

@@ -1,6 +1,6 @@
 //! Operations and their events: the durable work queue and its history.
 
-use sqlx::{Any, FromRow, QueryBuilder};
+use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{Change, Engine, Result, Store};
@@ -113,6 +113,13 @@ macro_rules! waiting_operation {
 }
 
 const OPERATION: &str = select_operation!("o.correlation_id = $1");
+const LIST: &str = select_operation!(
+    "o.cvm_id = $1 AND o.started_at_ms BETWEEN $2 AND $3 AND ($4 = '' OR $4 LIKE '%,' || o.kind || ',%') \
+     AND (o.started_at_ms < $5 OR (o.started_at_ms = $5 AND o.correlation_id < $6)) \
+     ORDER BY o.started_at_ms DESC, o.correlation_id DESC LIMIT $7"
+);
+const COUNT: &str = "SELECT COUNT(*) FROM operations o WHERE o.cvm_id = $1 \
+     AND o.started_at_ms BETWEEN $2 AND $3 AND ($4 = '' OR $4 LIKE '%,' || o.kind || ',%')";
 const EVENTS: &str = "SELECT correlation_id, sequence, event_type, state, at_ms FROM operation_events \
      WHERE correlation_id = $1 ORDER BY sequence";
 
@@ -134,38 +141,48 @@ impl Store {
         filter: &OperationFilter,
         limit: i64,
     ) -> Result<Vec<OperationRow>> {
-        let mut query = QueryBuilder::<Any>::new(select_operation!("o.cvm_id = "));
-        query.push_bind(cvm_id);
-        push_filter(&mut query, filter);
-        if let Some((started_at_ms, id)) = filter.after {
-            query.push(" AND (o.started_at_ms < ").push_bind(started_at_ms);
-            query.push(" OR (o.started_at_ms = ").push_bind(started_at_ms);
-            query.push(" AND o.correlation_id < ").push_bind(id.to_string()).push("))");
-        }
-        query.push(" ORDER BY o.started_at_ms DESC, o.correlation_id DESC LIMIT ").push_bind(limit);
-        Ok(query.build_query_as().fetch_all(&self.pool).await?)
+        // No correlation id sorts after this one.
+        let (after_ms, after_id) =
+            filter.after.map_or((i64::MAX, Uuid::max()), |(started_at_ms, id)| (started_at_ms, id));
+        Ok(sqlx::query_as(LIST)
+            .bind(cvm_id)
+            .bind(filter.start_ms.unwrap_or(i64::MIN))
+            .bind(filter.end_ms.unwrap_or(i64::MAX))
+            .bind(filter.kinds_list())
+            .bind(after_ms)
+            .bind(after_id.to_string())
+            .bind(limit)
+            .fetch_all(&self.pool)
+            .await?)
     }
 
     /// How many operations of a CVM a filter matches, whatever page is looked at.
     pub async fn count_operations(&self, cvm_id: i64, filter: &OperationFilter) -> Result<i64> {
-        let mut query = QueryBuilder::<Any>::new("SELECT COUNT(*) FROM operations o WHERE o.cvm_id = ");
-        query.push_bind(cvm_id);
-        push_filter(&mut query, filter);
-        let (count,): (i64,) = query.build_query_as().fetch_one(&self.pool).await?;
+        let (count,): (i64,) = sqlx::query_as(COUNT)
+            .bind(cvm_id)
+            .bind(filter.start_ms.unwrap_or(i64::MIN))
+            .bind(filter.end_ms.unwrap_or(i64::MAX))
+            .bind(filter.kinds_list())
+            .fetch_one(&self.pool)
+            .await?;
         Ok(count)
     }
 
-    /// Frees every lease. Only for an embedded database, whose one process has just started: whoever
-    /// held a lease is dead.
+    /// Frees the leases of processes that cannot be alive: an embedded database has one process, and it
+    /// has just started. On PostgreSQL leases of the dead run out by themselves.
     pub async fn release_leases_of_the_dead(&self) -> Result<()> {
-        if self.engine == Engine::Sqlite {
-            let mut change = self.change().await?;
-            sqlx::query("UPDATE operations SET lease_until_ms = 0 WHERE status = 'in_progress'")
-                .execute(&mut *change.transaction)
-                .await?;
-            change.commit().await?;
+        match self.engine {
+            Engine::Sqlite => self.expire_all_leases().await,
+            Engine::Postgres => Ok(()),
         }
-        Ok(())
+    }
+
+    pub(crate) async fn expire_all_leases(&self) -> Result<()> {
+        let mut change = self.change().await?;
+        sqlx::query("UPDATE operations SET lease_until_ms = 0 WHERE status = 'in_progress'")
+            .execute(&mut *change.transaction)
+            .await?;
+        change.commit().await
     }
 
     /// Leases the operation that waits longest to `owner`; `None` when nothing waits.
@@ -219,19 +236,18 @@ impl Store {
     }
 }
 
-fn push_filter(query: &mut QueryBuilder<Any>, filter: &OperationFilter) {
-    if let Some(start) = filter.start_ms {
-        query.push(" AND o.started_at_ms >= ").push_bind(start);
-    }
-    if let Some(end) = filter.end_ms {
-        query.push(" AND o.started_at_ms <= ").push_bind(end);
-    }
-    if !filter.kinds.is_empty() {
-        let mut list = query.push(" AND o.kind IN (").separated(", ");
-        for kind in &filter.kinds {
-            list.push_bind(kind.as_str());
+impl OperationFilter {
+    /// `,kind,kind,` for a substring search; empty when every kind is wanted.
+    fn kinds_list(&self) -> String {
+        let mut list = String::new();
+        for kind in &self.kinds {
+            list.push(',');
+            list.push_str(kind.as_str());
         }
-        query.push(")");
+        if !list.is_empty() {
+            list.push(',');
+        }
+        list
     }
 }
 

@@ -1,0 +1,169 @@
+//! One node in memory that counts what it is asked and fails when told to.
+
+use std::collections::HashMap;
+
+use cloister_node_api::{NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, VmState};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::operations::{NodeCallError, Nodes, Step};
+
+/// What the node does when a step's call arrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Refuse for good.
+    Refuse(&'static str),
+    /// Do it, but lose the answer, this many times.
+    LoseAnswer(u32),
+    /// Never boot.
+    Hang,
+    /// Boot fails.
+    BootError(&'static str),
+}
+
+#[derive(Default)]
+pub(super) struct FakeNodes {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    vms: HashMap<Uuid, VmReport>,
+    faults: HashMap<Step, Fault>,
+    /// Transitions from off to on; one too many would be a second VM.
+    power_ons: u32,
+}
+
+impl FakeNodes {
+    pub(super) fn set_fault(&self, step: Step, fault: Fault) {
+        self.state.lock().faults.insert(step, fault);
+    }
+
+    pub(super) fn clear_faults(&self) {
+        self.state.lock().faults.clear();
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn power_ons(&self) -> u32 {
+        self.state.lock().power_ons
+    }
+
+    pub(super) fn state_of(&self, vm: Uuid) -> Option<VmState> {
+        self.state.lock().vms.get(&vm).map(|report| report.state)
+    }
+
+    pub(super) fn vm_count(&self) -> usize {
+        self.state.lock().vms.len()
+    }
+
+    /// Carries out a call unless a fault forbids it; the answer may be lost afterwards.
+    fn call<T>(
+        &self,
+        step: Step,
+        act: impl FnOnce(&mut State) -> Result<T, NodeCallError>,
+    ) -> Result<T, NodeCallError> {
+        let mut state = self.state.lock();
+        if let Some(Fault::Refuse(message)) = state.faults.get(&step) {
+            return Err(refusal(NodeErrorCode::Invalid, message));
+        }
+        let outcome = act(&mut state)?;
+        if let Some(Fault::LoseAnswer(times)) = state.faults.get_mut(&step)
+            && *times > 0
+        {
+            *times -= 1;
+            return Err(NodeCallError::Unreachable { node: "alpha".to_owned() });
+        }
+        drop(state);
+        self.changed.notify_waiters();
+        Ok(outcome)
+    }
+}
+
+fn refusal(code: NodeErrorCode, message: &str) -> NodeCallError {
+    NodeCallError::Refused(NodeError { code, message: message.to_owned() })
+}
+
+fn known(state: &mut State, vm: Uuid) -> Result<&mut VmReport, NodeCallError> {
+    state.vms.get_mut(&vm).ok_or_else(|| refusal(NodeErrorCode::UnknownVm, "unknown VM"))
+}
+
+fn power_off(report: &mut VmReport) -> VmReport {
+    report.state = VmState::Stopped;
+    report.boot_progress = None;
+    report.clone()
+}
+
+impl Nodes for FakeNodes {
+    async fn prepare(&self, _node: i64, spec: &VmSpec) -> Result<VmReport, NodeCallError> {
+        self.call(Step::PrepareDisk, |state| {
+            let fresh = || VmReport {
+                vm_uuid: spec.vm_uuid,
+                state: VmState::Stopped,
+                instance_id: None,
+                boot_progress: None,
+                boot_error: None,
+                shutdown_progress: None,
+                started_at: None,
+                exited_at: None,
+            };
+            Ok(state.vms.entry(spec.vm_uuid).or_insert_with(fresh).clone())
+        })
+    }
+
+    async fn start(&self, _node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
+        self.call(Step::StartVm, |state| {
+            let fault = state.faults.get(&Step::AwaitBoot).cloned();
+            let report = known(state, vm)?;
+            if report.state == VmState::Running {
+                return Ok(report.clone());
+            }
+            report.state = VmState::Running;
+            report.boot_error = None;
+            match fault {
+                Some(Fault::BootError(reason)) => report.boot_error = Some(reason.to_owned()),
+                Some(Fault::Hang) => report.boot_progress = Some("booting".to_owned()),
+                _ => report.boot_progress = Some("done".to_owned()),
+            }
+            let report = report.clone();
+            state.power_ons += 1;
+            Ok(report)
+        })
+    }
+
+    async fn shutdown(
+        &self,
+        _node: i64,
+        vm: Uuid,
+        _request: ShutdownRequest,
+    ) -> Result<VmReport, NodeCallError> {
+        self.call(Step::RequestShutdown, |state| {
+            if state.faults.get(&Step::AwaitPowerOff) == Some(&Fault::Hang) {
+                let report = known(state, vm)?;
+                report.state = VmState::Stopping;
+                return Ok(report.clone());
+            }
+            known(state, vm).map(power_off)
+        })
+    }
+
+    async fn stop(&self, _node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
+        self.call(Step::StopVm, |state| known(state, vm).map(power_off))
+    }
+
+    async fn look(&self, _node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
+        known(&mut self.state.lock(), vm).cloned()
+    }
+
+    async fn remove(&self, _node: i64, vm: Uuid) -> Result<(), NodeCallError> {
+        self.call(Step::RemoveVm, |state| {
+            state.vms.remove(&vm);
+            Ok(())
+        })
+    }
+
+    async fn changed(&self, _vm: Uuid) {
+        self.changed.notified().await;
+    }
+}
