@@ -42,15 +42,18 @@ make_system_files() {
     ln -sfn usr/share/zoneinfo/Etc/UTC "$root/etc/localtime"
 }
 
-# Every program must find its libraries: what was omitted was not needed.
+# Every program must find its libraries here: what was omitted was not needed. What the host happens to
+# have does not count.
 check_libraries() {
     local libraries=$root/usr/lib/x86_64-linux-gnu missing
     missing=$(find "$root"/usr/{bin,sbin,libexec,lib/podman} -type f -perm -100 | while read -r program; do
         [ "$(head -c 4 "$program" | tail -c 3)" = ELF ] || continue
         "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" --list "$program" 2>/dev/null |
-            sed -n "s#^\s*\(\S*\) => not found#$(basename "$program") needs \1#p"
+            awk -v ours="$libraries/" -v program="$(basename "$program")" \
+                '$2 == "=>" && index($3, ours) != 1 { print program " needs " $1 }'
     done)
-    [ -z "$missing" ] || die "libraries are missing in the root file system: $missing"
+    [ -z "$missing" ] || die "libraries are missing in the root file system:
+$missing"
 }
 
 # Writes the root file system to $1. It goes through a sorted archive, so that neither the order in
@@ -59,7 +62,7 @@ write_rootfs_image() {
     say "writing the root file system image"
     tar -C "$root" --create --format=posix --sort=name --owner=0 --group=0 --numeric-owner \
         --mtime="@$SOURCE_DATE_EPOCH" --pax-option=delete=atime,delete=ctime,delete=mtime . >"$work/root.tar"
-    tool usr/bin/mkfs.erofs --quiet -x-1 -T "$SOURCE_DATE_EPOCH" --all-root -U "$rootfs_uuid" $EROFS_OPTIONS \
+    tool usr/bin/mkfs.erofs --quiet -x-1 -T "$SOURCE_DATE_EPOCH" --all-root -U "$rootfs_uuid" ${EROFS_OPTIONS-} \
         --tar=f "$1" "$work/root.tar" >&2
     rm "$work/root.tar"
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::process::Command;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::{Engine, SOCKET, health, registries};
@@ -27,48 +27,50 @@ pub(crate) enum StartError {
     Configure(#[from] io::Error),
     #[error("cannot start the container engine")]
     Start(#[from] CommandError),
+    #[error("the container engine ended at once")]
+    Ended,
     #[error("the container engine did not answer within {} seconds", START_LIMIT.as_secs())]
     Timeout,
 }
 
-/// Starts the engine for an application that uses `images`, keeps it running, and returns when it answers. Its health checks are driven from
-/// here, since podman leaves the timing to a service manager that this guest does not have.
+/// Starts the engine for an application that uses `images`, keeps it running, and returns when it
+/// answers. Its health checks are driven from here, since podman leaves their timing to a service
+/// manager that this guest does not have.
 pub(crate) async fn start<'a>(
     image_mirror: bool,
     images: impl IntoIterator<Item = &'a str>,
 ) -> Result<Engine, StartError> {
     let registries = registries::configuration(image_mirror, images);
     fs::write(Path::new(RUNTIME).join("registries.conf"), registries)?;
-    let first = spawn()?;
-    tokio::spawn(keep_running(first));
+    let mut running = Box::pin(run());
     let engine = Engine::at(SOCKET);
-    let deadline = Instant::now() + START_LIMIT;
-    while engine.ping().await.is_err() {
-        if Instant::now() > deadline {
-            return Err(StartError::Timeout);
-        }
-        sleep(POLL).await;
+    tokio::select! {
+        // An engine that cannot even start will not start the second time.
+        ended = &mut running => return Err(ended.err().map_or(StartError::Ended, StartError::Start)),
+        answered = timeout(START_LIMIT, answer(&engine)) => answered.map_err(|_| StartError::Timeout)?,
     }
+    tokio::spawn(async { keep_running(running.await).await });
     tokio::spawn(health::supervise(engine.clone()));
     Ok(engine)
 }
 
-fn spawn() -> Result<Running, CommandError> {
-    let mut podman = Command::new("podman");
-    podman.args(["system", "service", "--time=0", &format!("unix://{SOCKET}")]);
-    Running::start(podman.env("DISABLE_HC_SYSTEMD", "true"))
+async fn answer(engine: &Engine) {
+    while engine.ping().await.is_err() {
+        sleep(POLL).await;
+    }
 }
 
-async fn keep_running(first: Running) {
-    let mut next = Ok(first);
+async fn run() -> Result<(), CommandError> {
+    let mut podman = Command::new("podman");
+    podman.args(["system", "service", "--time=0", &format!("unix://{SOCKET}")]);
+    Running::start(podman.env("DISABLE_HC_SYSTEMD", "true"))?.finish(|_| ()).await
+}
+
+async fn keep_running(mut ended: Result<(), CommandError>) {
     loop {
-        let ended = match next {
-            Ok(running) => running.finish(|_| ()).await,
-            Err(error) => Err(error),
-        };
         let reason = ended.map_or_else(|error| failure::chain(&error), |()| "without a reason".to_owned());
         warn!("the container engine ended and is started again: {reason}");
         sleep(RESTART_PAUSE).await;
-        next = spawn();
+        ended = run().await;
     }
 }

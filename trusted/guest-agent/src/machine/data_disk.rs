@@ -17,7 +17,9 @@ use crate::output::{self, CommandError};
 /// A file system is grown when the disk is larger by this much; less is what formatting leaves over.
 const GROW_FROM_BYTES: u64 = 64 << 20;
 /// Directories that the agent and the engine keep their data in.
-const DIRECTORIES: [&str; 3] = ["app", "containers/networks", "containers/storage"];
+const DIRECTORIES: [&str; 4] = ["app", "containers/networks", "containers/storage", TEMPORARY];
+/// What the engine downloads; a power cut in the middle of it leaves rubbish.
+const TEMPORARY: &str = "containers/tmp";
 
 /// Why there is no data disk to work with.
 #[derive(Debug, thiserror::Error)]
@@ -66,10 +68,15 @@ pub(crate) async fn prepare() -> Result<(), DataDiskError> {
         let mut grow = Command::new("resize2fs");
         output::check(grow.arg(&disk.device)).await.map_err(DataDiskError::Grow)?;
     }
-    DIRECTORIES
-        .iter()
-        .try_for_each(|name| fs::create_dir_all(Path::new(DATA).join(name)))
-        .map_err(DataDiskError::Directories)
+    make_directories(Path::new(DATA)).map_err(DataDiskError::Directories)
+}
+
+fn make_directories(data: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(data.join(TEMPORARY)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    DIRECTORIES.iter().try_for_each(|name| fs::create_dir_all(data.join(name)))
 }
 
 fn contents(disk: &Disk) -> io::Result<Contents> {
