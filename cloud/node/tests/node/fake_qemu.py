@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Stands in for qemu-system-x86_64: same command line, same lock, same sockets, no machine.
+
+Words of the kernel command line decide how it behaves: `die` ends at start, `deaf` ignores the guest's
+shutdown, `stuck` ignores the monitor's quit as well, `crash` ends by itself once the guest is up.
+"""
+import fcntl, http.server, json, os, socket, sys, threading
+
+args = sys.argv[1:]
+if "--version" in args:
+    print("QEMU emulator version 0.0 (fake)")
+    sys.exit(0)
+if "-object" in args and "help" in args:
+    sys.exit(0)
+
+
+def values(flag):
+    return [args[i + 1] for i, arg in enumerate(args) if arg == flag]
+
+
+def option(flag, identifier, name):
+    for value in values(flag):
+        fields = dict(field.partition("=")[::2] for field in value.split(","))
+        if fields.get("id") == identifier:
+            return fields[name]
+
+
+mode = values("-append")[0].split()
+if "die" in mode:
+    print("qemu-system-x86_64: cannot set up guest memory 'pc.ram': Cannot allocate memory", file=sys.stderr)
+    sys.exit(1)
+
+ready, done = os.pipe()
+if os.fork():
+    os.close(done)
+    sys.exit(0 if os.read(ready, 1) else 1)
+os.setsid()
+if os.fork():
+    os._exit(0)
+
+pid_file = os.open(values("-pidfile")[0], os.O_RDWR | os.O_CREAT, 0o600)
+try:
+    fcntl.lockf(pid_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    print("qemu-system-x86_64: cannot create PID file: Cannot lock pid file", file=sys.stderr)
+    os._exit(1)
+os.ftruncate(pid_file, 0)
+os.write(pid_file, f"{os.getpid()}\n".encode())
+
+
+def listen(path):
+    if os.path.exists(path):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(8)
+    return listener
+
+
+monitor = listen(option("-chardev", "monitor", "path"))
+status = listen(option("-chardev", "status", "path"))
+with open(option("-chardev", "serial", "path"), "a") as serial:
+    serial.write("".join(f"line {i}\n" for i in range(5)))
+forwards = {}
+
+
+class Agent(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"path": self.path, "token": self.headers.get("x-cloister-node")}).encode()
+        self.send_response(404 if "absent" in self.path else 200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def human(line):
+    words = line.split()
+    if words[0] == "hostfwd_add":
+        port = int(words[2].rsplit(":", 1)[1])
+        if port == 6:
+            return "could not set up host forwarding rule\r\n"
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        forwards[server.server_port] = (port, server)
+    elif words[0] == "hostfwd_remove":
+        _, server = forwards.pop(int(words[2].rsplit(":", 1)[1]))
+        threading.Thread(target=lambda: (server.shutdown(), server.server_close()), daemon=True).start()
+    else:
+        table = (f"  TCP[HOST_FORWARD]  9  127.0.0.1 {h}  10.0.2.15 {g}  0  0\r\n" for h, (g, _) in forwards.items())
+        return "Hub -1 (net0):\r\n" + "".join(table)
+    return ""
+
+
+def serve_monitor():
+    while True:
+        peer, _ = monitor.accept()
+        lines = peer.makefile("rw")
+        lines.write('{"QMP": {}}\n')
+        lines.flush()
+        for line in lines:
+            request = json.loads(line)
+            if request["execute"] == "quit" and "stuck" not in mode:
+                os._exit(0)
+            result = {}
+            if request["execute"] == "human-monitor-command":
+                result = human(request["arguments"]["command-line"])
+            lines.write('{"event": "NOISE"}\n' + json.dumps({"return": result}) + "\n")
+            lines.flush()
+        peer.close()
+
+
+def serve_status():
+    report = {
+        "boot_id": "00000000-0000-0000-0000-000000000001",
+        "instance_id": "ab" * 20,
+        "phases": [{"phase": "agent_started", "uptime_ms": 1}, {"phase": "done", "uptime_ms": 2}],
+        "detail": None,
+        "boot_error": None,
+        "shutdown_progress": None,
+    }
+    while True:
+        peer, _ = status.accept()
+        lines = peer.makefile("rw")
+        lines.write("half a line}\n" + json.dumps(report) + "\n")
+        lines.flush()
+        if "crash" in mode:
+            os._exit(1)
+        for line in lines:
+            if json.loads(line)["type"] == "shutdown" and not {"deaf", "stuck"} & set(mode):
+                os._exit(0)
+
+
+null = os.open(os.devnull, os.O_RDWR)
+os.write(done, b"1")
+for stream in (0, 1, 2):
+    os.dup2(null, stream)
+threading.Thread(target=serve_monitor, daemon=True).start()
+serve_status()

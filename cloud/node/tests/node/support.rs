@@ -1,0 +1,236 @@
+//! A control plane that only listens, and a node with a hypervisor that only pretends.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::routing::post;
+use axum::{Json, Router};
+use cloister_app_compose::{AppId, OsImageHash};
+use cloister_fleet_tls::{Authority, Credentials, Identity, Peer, TlsListener, client_config, server_config};
+use cloister_node::{Config, Node, OnExit};
+use cloister_node_api::{NodeError, NodeReport, Platform, ReportReceipt, VmReport, VmSpec, VmState, paths};
+use jiff::Timestamp;
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A control plane, a node's directories and, most of the time, the node.
+pub(crate) struct World {
+    pub(crate) dir: TempDir,
+    pub(crate) authority: Authority,
+    pub(crate) config: Config,
+    pub(crate) node: Option<Node>,
+    reports: watch::Receiver<Option<NodeReport>>,
+    client: reqwest::Client,
+}
+
+fn credentials(authority: &Authority, identity: &Identity) -> Credentials {
+    authority.issue(identity, &["127.0.0.1".to_owned()], Timestamp::UNIX_EPOCH + now_since_epoch()).unwrap()
+}
+
+fn now_since_epoch() -> Duration {
+    std::time::UNIX_EPOCH.elapsed().unwrap()
+}
+
+impl World {
+    /// A running node with the pretending hypervisor.
+    pub(crate) async fn new() -> Self {
+        let mut world = Self::prepared().await;
+        world.start().await;
+        world
+    }
+
+    /// Everything except the node.
+    pub(crate) async fn prepared() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Timestamp::UNIX_EPOCH + now_since_epoch();
+        let authority = Authority::load_or_create(&dir.path().join("fleet"), now).unwrap();
+        let (address, reports) = fake_control_plane(&authority).await;
+        let node = credentials(&authority, &Identity::Node("node-1".to_owned()));
+        let mut config =
+            Config::new(dir.path().join("node"), dir.path().join("images"), node, address.to_string());
+        config.qemu = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/fake_qemu.py");
+        config.platform = Some(Platform::Emulation);
+        let client = client(&credentials(&authority, &Identity::ControlPlane));
+        Self { dir, authority, config, node: None, reports, client }
+    }
+
+    pub(crate) async fn start(&mut self) {
+        self.node = Some(Node::start(self.config.clone()).await.unwrap());
+    }
+
+    pub(crate) async fn stop(&mut self, on_exit: OnExit) {
+        self.node.take().unwrap().stop(on_exit).await;
+    }
+
+    /// Ends every VM; a test that fails leaves its pretending processes to their deadline.
+    pub(crate) async fn end(mut self) {
+        if self.node.is_none() {
+            self.start().await;
+        }
+        self.stop(OnExit::Shutdown(Duration::ZERO)).await;
+    }
+
+    /// Calls the node as the control plane.
+    pub(crate) async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<serde_json::Value>,
+    ) -> Result<T, (u16, NodeError)> {
+        let (status, text) = self.raw(method, path, body).await;
+        if status == 200 {
+            Ok(serde_json::from_str(&text).unwrap())
+        } else {
+            Err((status, serde_json::from_str(&text).unwrap()))
+        }
+    }
+
+    /// Status and text of a call.
+    pub(crate) async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<serde_json::Value>,
+    ) -> (u16, String) {
+        let url = format!("https://{}{path}", self.node.as_ref().unwrap().address());
+        let mut request = self.client.request(method, url);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    }
+
+    /// A call as a holder of other credentials.
+    pub(crate) async fn call_as(&self, identity: &Identity) -> u16 {
+        let url = format!("https://{}/v1/vms/{}", self.node.as_ref().unwrap().address(), Uuid::nil());
+        let client = client(&credentials(&self.authority, identity));
+        client.get(url).send().await.unwrap().status().as_u16()
+    }
+
+    pub(crate) async fn prepare(&self, spec: &VmSpec) -> Result<VmReport, (u16, NodeError)> {
+        let body = serde_json::to_value(spec).unwrap();
+        self.call(Method::PUT, &format!("{}/{}", paths::VMS, spec.vm_uuid), Some(body)).await
+    }
+
+    pub(crate) async fn power(&self, vm: Uuid, verb: &str) -> Result<VmReport, (u16, NodeError)> {
+        let body = (verb == "shutdown").then(|| serde_json::json!({ "timeout_s": 20 }));
+        self.call(Method::POST, &format!("{}/{vm}/{verb}", paths::VMS), body).await
+    }
+
+    pub(crate) async fn get(&self, vm: Uuid) -> Result<VmReport, (u16, NodeError)> {
+        self.call(Method::GET, &format!("{}/{vm}", paths::VMS), None).await
+    }
+
+    /// A VM that was prepared and started and whose guest is up.
+    pub(crate) async fn running(&mut self, number: u128, mode: &str) -> Uuid {
+        let spec = self.spec(number, mode);
+        self.prepare(&spec).await.unwrap();
+        self.power(spec.vm_uuid, "start").await.unwrap();
+        self.reported(spec.vm_uuid, |vm| vm.boot_progress.as_deref() == Some("done")).await;
+        spec.vm_uuid
+    }
+
+    /// A specification whose image tells the pretending hypervisor how to behave.
+    pub(crate) fn spec(&self, number: u128, mode: &str) -> VmSpec {
+        let name = if mode.is_empty() { "plain" } else { mode };
+        spec(number, write_image(&self.dir.path().join("images"), name, mode))
+    }
+
+    /// Waits for a report with something in it.
+    pub(crate) async fn report(&mut self, wanted: impl Fn(&NodeReport) -> bool) -> NodeReport {
+        let found = self.reports.wait_for(|report| report.as_ref().is_some_and(&wanted));
+        tokio::time::timeout(PATIENCE, found).await.expect("no such report in time").unwrap().clone().unwrap()
+    }
+
+    /// Waits for a report on one VM with something in it.
+    pub(crate) async fn reported(&mut self, vm: Uuid, wanted: impl Fn(&VmReport) -> bool) -> VmReport {
+        let of = |report: &NodeReport| report.vms.iter().find(|known| known.vm_uuid == vm).cloned();
+        let report = self.report(|report| of(report).is_some_and(|vm| wanted(&vm))).await;
+        of(&report).unwrap()
+    }
+
+    pub(crate) async fn reported_state(&mut self, vm: Uuid, state: VmState) -> VmReport {
+        self.reported(vm, |vm| vm.state == state).await
+    }
+
+    pub(crate) fn vm_dir(&self, vm: Uuid) -> PathBuf {
+        self.dir.path().join("node/vms").join(vm.to_string())
+    }
+
+    pub(crate) fn pid(&self, vm: Uuid) -> Option<i32> {
+        fs::read_to_string(self.vm_dir(vm).join("qemu.pid")).ok()?.trim().parse().ok()
+    }
+}
+
+fn client(credentials: &Credentials) -> reqwest::Client {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(client_config(credentials).unwrap())
+        .no_proxy()
+        .timeout(PATIENCE)
+        .build()
+        .unwrap()
+}
+
+async fn fake_control_plane(authority: &Authority) -> (SocketAddr, watch::Receiver<Option<NodeReport>>) {
+    let tls = server_config(&credentials(authority, &Identity::ControlPlane), true).unwrap();
+    let listener = TlsListener::bind("127.0.0.1:0".parse().unwrap(), Arc::new(tls)).await.unwrap();
+    let (address, (reports, receiver)) = (listener.address(), watch::channel(None));
+    let report = post(async move |Json(report): Json<NodeReport>| {
+        reports.send_replace(Some(report));
+        Json(ReportReceipt { node_id: 1 })
+    });
+    let service = Router::new().route(paths::REPORT, report).into_make_service_with_connect_info::<Peer>();
+    tokio::spawn(async move { axum::serve(listener, service).await });
+    (address, receiver)
+}
+
+pub(crate) fn spec(number: u128, image: OsImageHash) -> VmSpec {
+    VmSpec {
+        vm_uuid: Uuid::from_u128(number),
+        workspace_id: 1,
+        name: "Hello".to_owned(),
+        app_id: AppId::from_bytes([0xaa; 20]),
+        app_compose: "{}".to_owned(),
+        os_image_hash: image,
+        vcpu: 1,
+        memory_mb: 512,
+        disk_gb: 1,
+        encrypted_env: Some("00ff".to_owned()),
+        user_config: None,
+    }
+}
+
+/// Makes a guest image of tiny files with this kernel command line.
+pub(crate) fn write_image(images: &Path, name: &str, cmdline: &str) -> OsImageHash {
+    let dir = images.join(name);
+    fs::create_dir_all(&dir).unwrap();
+    let metadata = serde_json::json!({
+        "name": name, "version": "0.1.0", "is_dev": true, "kernel": "vmlinuz", "initrd": "initrd.img",
+        "rootfs": "rootfs.erofs", "cmdline": cmdline,
+    });
+    let mut sums = String::new();
+    for (file, contents) in [
+        ("vmlinuz", "kernel".to_owned()),
+        ("initrd.img", "initrd".to_owned()),
+        ("rootfs.erofs", "root".to_owned()),
+        ("metadata.json", metadata.to_string()),
+    ] {
+        fs::write(dir.join(file), &contents).unwrap();
+        sums += &format!("{}  {file}\n", hex::encode(Sha256::digest(&contents)));
+    }
+    let hash = OsImageHash::from_bytes(Sha256::digest(&sums).into());
+    fs::write(dir.join("sha256sum.txt"), sums).unwrap();
+    fs::write(dir.join("digest.txt"), hash.to_string()).unwrap();
+    hash
+}
