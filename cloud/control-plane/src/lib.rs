@@ -6,6 +6,7 @@
 pub mod api;
 pub mod clock;
 pub mod fleet;
+mod housekeeping;
 pub mod operations;
 mod start;
 pub mod store;

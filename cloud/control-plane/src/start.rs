@@ -16,6 +16,7 @@ use url::Url;
 use crate::api;
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::{Fleet, FleetClientError, JoinTokenError, NodeListener, VmChanges, make_join_token};
+use crate::housekeeping;
 use crate::operations::{Engine, EngineOptions, EngineStartError, Lifecycle};
 use crate::store::{NewApiKey, Store, StoreError};
 
@@ -139,7 +140,7 @@ impl FirstKey {
 
 /// A running control plane.
 pub struct ControlPlane {
-    app: Arc<App>,
+    pub(crate) app: Arc<App>,
     api_address: SocketAddr,
     api: JoinHandle<()>,
     nodes: NodeListener,
@@ -209,6 +210,7 @@ impl ControlPlane {
             public_url,
             log_url_key: random.bytes()?,
         });
+        tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
         info!(%api_address, node_address = %nodes.address, "control plane started");
         Ok(Self { app, api_address, api, nodes, engine, first_key, stop })

@@ -39,9 +39,9 @@ async fn handshake(server: ServerConfig, client: ClientConfig) -> Result<Option<
         let mut stream = TlsConnector::from(Arc::new(client)).connect(name, near).await?;
         stream.read_u8().await
     };
-    let (served, connected) = tokio::join!(serve, connect);
-    connected?;
-    served
+    let (at_server, at_client) = tokio::join!(serve, connect);
+    at_client?;
+    at_server
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ mod client;
 mod listener;
 mod placement;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ pub(crate) struct Ground {
 pub(crate) async fn ground(store: &Store) -> Ground {
     let mut change = store.change().await.unwrap();
     let user = change.insert_user("ada", "ada@example.org", "user", NOW).await.unwrap();
-    let workspace = change.insert_workspace("main", "Main", [9; 20], user, NOW).await.unwrap();
+    let workspace = change.insert_workspace("ada-lab", "Ada Lab", [9; 20], user, NOW).await.unwrap();
     let node = change.insert_node("alpha", NOW).await.unwrap();
     change.commit().await.unwrap();
     Ground { user, workspace, node }
@@ -101,7 +101,7 @@ async fn keys_stand_for_callers_until_they_expire_or_are_revoked() {
         change.touch_api_keys(&[(id, NOW + 5)]).await.unwrap();
         change.commit().await.unwrap();
         let caller = store.caller("aa", NOW).await.unwrap().unwrap();
-        assert_eq!((caller.workspace_slug.as_str(), caller.is_admin()), ("main", false));
+        assert_eq!((caller.workspace_slug.as_str(), caller.is_admin()), ("ada-lab", false));
         assert!(store.caller("aa", NOW + 10).await.unwrap().is_none());
         assert!(store.caller("ab", NOW).await.unwrap().is_none());
         assert_eq!(store.api_keys(ground.workspace).await.unwrap()[0].last_used_at_ms, Some(NOW + 5));

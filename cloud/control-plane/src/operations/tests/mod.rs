@@ -240,14 +240,13 @@ async fn stop_and_delete_make_room_for_themselves() {
         bench.request(&cvm, OperationKind::Delete).await.unwrap();
         assert!(bench.at_rest(&cvm).await.deleted_at_ms.is_some());
         let kinds: Vec<_> = bench.operations(&cvm).await.iter().map(|o| (o.kind, o.status)).collect();
-        use OperationStatus::{Completed, Failed};
         assert_eq!(
             kinds,
             [
-                (OperationKind::Create, Failed),
-                (OperationKind::PowerOff, Completed),
-                (OperationKind::PowerOn, Failed),
-                (OperationKind::Delete, Completed)
+                (OperationKind::Create, OperationStatus::Failed),
+                (OperationKind::PowerOff, OperationStatus::Completed),
+                (OperationKind::PowerOn, OperationStatus::Failed),
+                (OperationKind::Delete, OperationStatus::Completed)
             ]
         );
         assert_eq!(bench.nodes.vm_count(), 0);
