@@ -2,5 +2,6 @@
 
 mod adoption;
 mod lifecycle;
+mod real;
 mod refusals;
 mod support;

@@ -213,6 +213,11 @@ pub(crate) fn spec(number: u128, image: OsImageHash) -> VmSpec {
 
 /// Makes a guest image of tiny files with this kernel command line.
 pub(crate) fn write_image(images: &Path, name: &str, cmdline: &str) -> OsImageHash {
+    write_image_with(images, name, cmdline, b"kernel")
+}
+
+/// [`write_image`] with a kernel.
+pub(crate) fn write_image_with(images: &Path, name: &str, cmdline: &str, kernel: &[u8]) -> OsImageHash {
     let dir = images.join(name);
     fs::create_dir_all(&dir).unwrap();
     let metadata = serde_json::json!({
@@ -221,13 +226,13 @@ pub(crate) fn write_image(images: &Path, name: &str, cmdline: &str) -> OsImageHa
     });
     let mut sums = String::new();
     for (file, contents) in [
-        ("vmlinuz", "kernel".to_owned()),
-        ("initrd.img", "initrd".to_owned()),
-        ("rootfs.erofs", "root".to_owned()),
-        ("metadata.json", metadata.to_string()),
+        ("vmlinuz", kernel),
+        ("initrd.img", b"initrd"),
+        ("rootfs.erofs", b"root"),
+        ("metadata.json", metadata.to_string().as_bytes()),
     ] {
-        fs::write(dir.join(file), &contents).unwrap();
-        sums += &format!("{}  {file}\n", hex::encode(Sha256::digest(&contents)));
+        fs::write(dir.join(file), contents).unwrap();
+        sums += &format!("{}  {file}\n", hex::encode(Sha256::digest(contents)));
     }
     let hash = OsImageHash::from_bytes(Sha256::digest(&sums).into());
     fs::write(dir.join("sha256sum.txt"), sums).unwrap();
