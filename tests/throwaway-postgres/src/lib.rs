@@ -42,6 +42,7 @@ pub struct ThrowawayPostgres {
     databases: AtomicU32,
 }
 
+const DIR_PREFIX: &str = "cloister-pg-";
 /// PostgreSQL refuses to run as root; as root it runs as this user of every Debian system.
 const UNPRIVILEGED_USER: &str = "nobody";
 const UNPRIVILEGED_ID: u32 = 65534;
@@ -55,7 +56,8 @@ impl ThrowawayPostgres {
 
     fn start() -> Result<Self, PostgresError> {
         let binaries = newest_binaries().ok_or(PostgresError::NotInstalled)?;
-        let dir = tempfile::Builder::new().prefix("cloister-pg-").tempdir()?;
+        remove_what_dead_processes_left();
+        let dir = tempfile::Builder::new().prefix(DIR_PREFIX).tempdir()?;
         let data = dir.path().join("data");
         fs::create_dir(&data)?;
         if is_root() {
@@ -139,6 +141,18 @@ fn spawn_from_lasting_thread(mut command: Command) -> io::Result<Child> {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// A process that is killed, or that keeps its server in a static, removes nothing itself.
+fn remove_what_dead_processes_left() {
+    let directories = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for directory in directories.filter(|entry| entry.file_name().to_string_lossy().starts_with(DIR_PREFIX)) {
+        let pid_file = fs::read_to_string(directory.path().join("data/postmaster.pid"));
+        let pid = pid_file.ok().and_then(|text| text.lines().next().map(str::to_owned));
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = fs::remove_dir_all(directory.path());
+        }
+    }
 }
 
 fn newest_binaries() -> Option<PathBuf> {
