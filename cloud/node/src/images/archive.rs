@@ -73,7 +73,7 @@ fn unpack_tar(input: impl Read, staging: &mut Staging, limits: &Limits) -> Resul
         let name = || normalise("", &entry.path_bytes());
         let link =
             |base: &str| entry.link_name_bytes().ok_or(PATH).and_then(|target| normalise(base, &target));
-        let (name, named) = match entry.header().entry_type() {
+        let (name, found) = match entry.header().entry_type() {
             EntryType::Directory
             | EntryType::GNULongName
             | EntryType::GNULongLink
@@ -100,7 +100,7 @@ fn unpack_tar(input: impl Read, staging: &mut Staging, limits: &Limits) -> Resul
             EntryType::Link => (name()?, Named::Link(link("")?)),
             _ => return Err(ImageError::Malformed("it holds devices or other special files")),
         };
-        if names.insert(name, named).is_some() {
+        if names.insert(name, found).is_some() {
             return Err(ImageError::Malformed("a name occurs twice"));
         }
     }

@@ -45,7 +45,7 @@ impl Default for Limits {
             manifest_bytes: 4 << 20,
             images_per_workspace: 1_000,
             imports_per_workspace: 4,
-            upload_pause: Duration::from_secs(60),
+            upload_pause: Duration::from_mins(1),
             disk_reserve: 1 << 30,
         }
     }
@@ -245,7 +245,7 @@ impl Store {
         sync(&self.dir.join("blobs"))?;
         write_record(&self.workspace_dir(workspace), &record)?;
         let replaced = owned.insert(record.reference.clone(), record);
-        self.sweep(&images, replaced);
+        self.sweep(&images, replaced.as_ref());
         Ok(described)
     }
 
@@ -258,15 +258,17 @@ impl Store {
         fs::remove_file(dir.join(record_name(reference))).map_err(ImageError::disk)?;
         sync(&dir)?;
         let removed = owned.remove(reference);
-        self.sweep(&images, removed);
+        self.sweep(&images, removed.as_ref());
         Ok(true)
     }
 
     /// Removes the blobs of a former image that no other one uses. What fails is collected at start.
-    fn sweep(&self, images: &HashMap<i64, BTreeMap<Reference, Record>>, former: Option<Record>) {
+    fn sweep(&self, images: &HashMap<i64, BTreeMap<Reference, Record>>, former: Option<&Record>) {
         let is_used =
             |digest| images.values().flat_map(BTreeMap::values).any(|image| image.blobs.contains_key(digest));
-        for digest in former.iter().flat_map(|image| image.blobs.keys()).filter(|digest| !is_used(digest)) {
+        for digest in
+            former.into_iter().flat_map(|image| image.blobs.keys()).filter(|digest| !is_used(digest))
+        {
             if let Err(error) = fs::remove_file(self.blob_path(digest)) {
                 tracing::warn!(%digest, %error, "cannot remove a blob that no image uses");
             }
@@ -339,11 +341,10 @@ fn load_records(dir: &Path) -> Result<HashMap<i64, BTreeMap<Reference, Record>>,
         let Some(id) = workspace.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         for entry in fs::read_dir(workspace.path()).map_err(ImageError::disk)? {
             let path = entry.map_err(ImageError::disk)?.path();
-            match load_record(dir, &path) {
-                Some(record) => drop(images.entry(id).or_default().insert(record.reference.clone(), record)),
-                None => {
-                    tracing::warn!(path = %path.display(), "leaving out an image whose record or blobs are damaged")
-                }
+            if let Some(record) = load_record(dir, &path) {
+                images.entry(id).or_default().insert(record.reference.clone(), record);
+            } else {
+                tracing::warn!(path = %path.display(), "leaving out an image whose record or blobs are damaged");
             }
         }
     }

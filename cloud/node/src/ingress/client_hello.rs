@@ -1,11 +1,11 @@
-//! Reads a TLS ClientHello without answering it, so that the connection can still go anywhere.
+//! Reads a TLS `ClientHello` without answering it, so that the connection can still go anywhere.
 
 use std::io;
 
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Most bytes that a client may send before its ClientHello is complete. Post-quantum key shares and
+/// Most bytes that a client may send before its `ClientHello` is complete. Post-quantum key shares and
 /// many extensions stay below a quarter of it.
 const MAX_HELLO_BYTES: usize = 16 * 1024;
 const READ_BYTES: usize = 2 * 1024;
@@ -14,11 +14,11 @@ const READ_BYTES: usize = 2 * 1024;
 pub(super) struct ClientHello {
     /// The server name that it asked for, if any.
     pub(super) server_name: Option<String>,
-    /// Everything read so far: the ClientHello and possibly more.
+    /// Everything read so far: the `ClientHello` and possibly more.
     pub(super) bytes: Vec<u8>,
 }
 
-/// Why there is no ClientHello.
+/// Why there is no `ClientHello`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HelloError {
     /// The connection broke or ended early.
@@ -27,12 +27,12 @@ pub(super) enum HelloError {
     /// The limit was reached.
     #[error("the ClientHello is longer than {MAX_HELLO_BYTES} bytes")]
     TooLong,
-    /// What came is no ClientHello.
+    /// What came is no `ClientHello`.
     #[error("the client speaks no TLS")]
     Tls(#[source] rustls::Error),
 }
 
-/// Reads until the ClientHello is complete.
+/// Reads until the `ClientHello` is complete.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<ClientHello, HelloError> {
     let mut bytes = Vec::with_capacity(READ_BYTES);
     let mut acceptor = Acceptor::default();
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn too_long_plain_text_and_empty() {
-        let endless = [&[22u8, 3, 1, 0x3f, 0xff, 1, 0, 0xff, 0xff][..], &[0; 2 * MAX_HELLO_BYTES]].concat();
+        let endless = [&[22u8, 3, 1, 0x3f, 0xff, 1, 0, 0xff, 0xff][..], &vec![0; 2 * MAX_HELLO_BYTES]].concat();
         assert!(matches!(read_all(&endless), Err(HelloError::TooLong | HelloError::Tls(_))));
         assert!(matches!(read_all(b"GET / HTTP/1.1\r\n\r\n"), Err(HelloError::Tls(_))));
         assert!(matches!(read_all(b""), Err(HelloError::Io(_))));

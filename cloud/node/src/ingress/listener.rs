@@ -29,7 +29,7 @@ use super::refusal::Refusal;
 use super::{ALPN_HTTP2, Limits};
 
 /// Longest request head, in bytes.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
+const MAX_HEAD_BYTES: u32 = 64 * 1024;
 /// Most header fields of a request.
 const MAX_HEADERS: usize = 128;
 /// Most requests under way on one HTTP/2 connection.
@@ -156,19 +156,19 @@ impl Listener {
                 .timer(TokioTimer::new())
                 .keep_alive_interval(HTTP2_PING)
                 .max_concurrent_streams(MAX_HTTP2_STREAMS)
-                .max_header_list_size(MAX_HEAD_BYTES as u32)
+                .max_header_list_size(MAX_HEAD_BYTES)
                 .serve_connection(io, service);
-            self.until_drained(connection, |connection| connection.graceful_shutdown()).await
+            self.until_drained(connection, http2::Connection::graceful_shutdown).await
         } else {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 // Also the longest pause between two requests of a connection.
                 .header_read_timeout(self.limits.head)
-                .max_header_size(MAX_HEAD_BYTES)
+                .max_header_size(MAX_HEAD_BYTES as usize)
                 .max_headers(MAX_HEADERS)
                 .serve_connection(io, service)
                 .with_upgrades();
-            self.until_drained(connection, |connection| connection.graceful_shutdown()).await
+            self.until_drained(connection, http1::UpgradeableConnection::graceful_shutdown).await
         };
         ended.map_err(io::Error::other)
     }

@@ -85,7 +85,7 @@ impl Default for Limits {
             connections: 10_000,
             streams_per_vm: 2_000,
             head: Duration::from_secs(30),
-            idle: Duration::from_secs(15 * 60),
+            idle: Duration::from_mins(15),
         }
     }
 }

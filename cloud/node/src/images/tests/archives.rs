@@ -107,7 +107,7 @@ pub(super) fn oci_index(manifests: &[Value]) -> String {
         .to_string()
 }
 
-/// As `podman save --format oci-archive` or BuildKit write it.
+/// As `podman save --format oci-archive` or `docker buildx` write it.
 pub(super) fn oci_archive(name: &str, layer: &[u8]) -> Vec<u8> {
     let (tar, mut descriptor) =
         oci_image(Tar::new().file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#), layer);

@@ -224,7 +224,7 @@ async fn slow_heads_idle_connections_and_huge_heads_are_cut_off() {
         Limits { head: Duration::from_millis(300), idle: Duration::from_millis(600), ..Limits::default() };
     let silent = raw_app(|stream| async move {
         let _held = stream;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     })
     .await;
     let (ingress, _) = ingress(two_apps().await.with(VM_A, 81, silent), limits).await;

@@ -90,8 +90,9 @@ async fn names_with_s_reach_tls_inside_the_guest() {
     let sent = Arc::new(vec![7u8; 300_000]);
     let mut echoed = vec![0; sent.len()];
     let (mut read, mut write) = tokio::io::split(&mut stream);
-    let (wrote, _) = soon(async { tokio::join!(write.write_all(&sent), read.read_exact(&mut echoed)) }).await;
-    wrote.unwrap();
+    let (sending, _) =
+        soon(async { tokio::join!(write.write_all(&sent), read.read_exact(&mut echoed)) }).await;
+    sending.unwrap();
     assert_eq!(&echoed, &*sent);
 
     for (name, alert) in [
