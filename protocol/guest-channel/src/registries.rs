@@ -17,6 +17,9 @@
 //! tells at `/v2/_catalog`: the first component of each repository is a namespace, and
 //! [`registry_of_namespace`] gives the registry back. A mirror without the image answers 404 and the
 //! engine goes on to the registry itself.
+//!
+//! The guest must have no drop-ins in `/etc/containers/registries.conf.d`: Debian's `shortnames.conf`
+//! sends names such as `hello` to registries that a compose file does not mean.
 
 macro_rules! entry {
     ($registry:literal, $namespace:literal) => {
