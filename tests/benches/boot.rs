@@ -1,0 +1,3 @@
+//! Times of a deployment.
+
+fn main() {}

@@ -1,0 +1,6 @@
+//! Journeys across the whole system: real processes, a real database, real virtual machines.
+//!
+//! They need QEMU and a guest image (`make image`); `make test` provides both. Without them they fail and
+//! say what is missing: a journey that is skipped shows nothing.
+
+mod crashes;

@@ -1,0 +1,131 @@
+//! A plain client of the management API: no retries, no conveniences, the documents as they are.
+
+use std::time::Duration;
+
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::eventually;
+
+/// A client with an API key.
+#[derive(Clone)]
+pub struct Api {
+    http: Client,
+    base: String,
+    key: String,
+}
+
+/// What the API answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status code.
+    pub status: StatusCode,
+    /// The body as JSON; a string when it is not JSON.
+    pub body: Value,
+}
+
+impl Api {
+    /// A client for the API at `base` (without `/api/v1`).
+    ///
+    /// # Panics
+    /// When no HTTP client can be made.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+    pub fn new(base: &str, key: &str) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http =
+            Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("HTTP client");
+        Self { http, base: format!("{base}/api/v1"), key: key.to_owned() }
+    }
+
+    /// One request; the body, if any, is JSON.
+    ///
+    /// # Panics
+    /// When there is no answer at all.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let mut request =
+            self.http.request(method, format!("{}{path}", self.base)).header("x-api-key", &self.key);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await.expect("an answer");
+        let status = response.status();
+        let text = response.text().await.unwrap_or_default();
+        Answer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
+    }
+
+    /// `GET` that must succeed.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn get(&self, path: &str) -> Value {
+        let answer = self.call(Method::GET, path, None).await;
+        assert!(answer.status.is_success(), "GET {path}: {answer:?}");
+        answer.body
+    }
+
+    /// `POST` that must succeed.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn post(&self, path: &str, body: Value) -> Value {
+        let answer = self.call(Method::POST, path, Some(body)).await;
+        assert!(answer.status.is_success(), "POST {path}: {answer:?}");
+        answer.body
+    }
+
+    /// Provisions and creates a CVM from an app-compose document; the created record.
+    pub async fn create(&self, name: &str, app_compose: Value) -> Value {
+        let provision = self.provision(name, app_compose).await;
+        self.post(
+            "/cvms",
+            json!({ "app_id": provision["app_id"], "compose_hash": provision["compose_hash"] }),
+        )
+        .await
+    }
+
+    /// Provisions a CVM of the smallest useful size; the answer.
+    pub async fn provision(&self, name: &str, app_compose: Value) -> Value {
+        let request = json!({
+            "name": name, "compose_file": app_compose, "vcpu": 1, "memory": 1024, "disk_size": 20,
+        });
+        self.post("/cvms/provision", request).await
+    }
+
+    /// Waits until a CVM is at rest; its state then.
+    pub async fn at_rest(&self, cvm: &str, patience: Duration) -> Value {
+        let path = format!("/cvms/{cvm}/state");
+        eventually(&format!("{cvm} comes to rest"), patience, async || {
+            let state = self.get(&path).await;
+            (state["in_progress"] == false).then_some(state)
+        })
+        .await
+    }
+
+    /// Waits until the API says 404 for a CVM.
+    pub async fn gone(&self, cvm: &str, patience: Duration) {
+        eventually(&format!("{cvm} is gone"), patience, async || {
+            let answer = self.call(Method::GET, &format!("/cvms/{cvm}/state"), None).await;
+            (answer.status == StatusCode::NOT_FOUND).then_some(())
+        })
+        .await;
+    }
+
+    /// Operations of a CVM, oldest first.
+    pub async fn operations(&self, cvm: &str) -> Vec<Value> {
+        let mut page = self.get(&format!("/cvms/{cvm}/operations?limit=500")).await;
+        let mut items = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        items.reverse();
+        items
+    }
+}
+
+/// An app-compose document whose main script keeps running; it needs no image and boots fast.
+#[must_use]
+pub fn script_app(name: &str) -> Value {
+    json!({
+        "name": name, "runner": "bash", "manifest_version": 2, "kms_enabled": false,
+        "bash_script": "echo the script runs\nwhile true; do sleep 3600; done\n",
+    })
+}

@@ -1,0 +1,91 @@
+//! A whole cloud in one process that kills itself, as `kill -9` would, at one boundary of one step.
+//!
+//! Arguments: data directory, directory of guest images, and optionally `operation/step/boundary`, for
+//! example `create/start_vm/CarriedOut`. Prints one line of JSON when it is up: `api`, `http` and, at
+//! the first start, `key`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cloister_control_plane::operations::{EngineOptions, Observer};
+use cloister_control_plane::{Config, ControlPlane};
+use cloister_fleet_tls::Credentials;
+use cloister_node::ingress::{DEFAULT_DOMAIN, Ingress, IngressConfig, Limits};
+use cloister_node::{Node, relay};
+use rustix::process::{Signal, getpid, kill_process};
+
+type Failure = Box<dyn std::error::Error>;
+
+const NODE: &str = "mortal";
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args_os().skip(1);
+    let first = arguments.next().ok_or("a data directory is missing")?;
+    if first == "relay" {
+        return Ok(relay(&PathBuf::from(arguments.next().ok_or("a socket is missing")?))?);
+    }
+    let images = PathBuf::from(arguments.next().ok_or("a directory of guest images is missing")?);
+    let death = arguments.next().and_then(|at| at.into_string().ok());
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Runtime::new()?.block_on(live(PathBuf::from(first), images, death))
+}
+
+async fn live(data_dir: PathBuf, images: PathBuf, death: Option<String>) -> Result<(), Failure> {
+    let any: SocketAddr = "127.0.0.1:0".parse()?;
+    let mut config = Config::embedded(data_dir.join("control-plane"), any, any);
+    config.engine = EngineOptions { observer: death.map(die_at), ..EngineOptions::default() };
+    let control_plane = ControlPlane::start(config).await?;
+
+    let mut node_config = cloister_node::Config::new(
+        data_dir.join("node"),
+        images,
+        credentials(&control_plane, &data_dir).await?,
+        format!("localhost:{}", control_plane.node_address().port()),
+    );
+    let this = std::env::current_exe()?.into_os_string().into_string().map_err(|_| "odd path")?;
+    node_config.relay_command = vec![this, "relay".to_owned()];
+    let node = Node::start(node_config).await?;
+    let ingress = IngressConfig {
+        http_listen: any,
+        https: None,
+        domain: DEFAULT_DOMAIN.parse()?,
+        limits: Limits::default(),
+    };
+    let ingress = Ingress::start(ingress, node.backends()).await?;
+
+    let up = serde_json::json!({
+        "api": format!("http://{}", control_plane.api_address()),
+        "http": ingress.http_address(),
+        "key": control_plane.first_key().map(|key| key.reveal().to_owned()),
+    });
+    writeln!(std::io::stdout(), "{up}")?;
+    std::future::pending().await
+}
+
+/// The node's credentials of an earlier life, or new ones by enrolment.
+async fn credentials(
+    control_plane: &ControlPlane,
+    data_dir: &std::path::Path,
+) -> Result<Credentials, Failure> {
+    let dir = data_dir.join("node-credentials");
+    if let Some(credentials) = Credentials::load(&dir, NODE)? {
+        return Ok(credentials);
+    }
+    let token = control_plane.invite_node().await?;
+    let address = format!("localhost:{}", control_plane.node_address().port());
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let credentials = cloister_node::enrol(&address, &token, NODE, names).await?;
+    credentials.save(&dir, NODE)?;
+    Ok(credentials)
+}
+
+/// Ends this process at a boundary, with no chance to clean up.
+fn die_at(place: String) -> Observer {
+    Arc::new(move |kind, step, boundary| {
+        if format!("{kind}/{step}/{boundary:?}") == place {
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+    })
+}
