@@ -63,6 +63,8 @@ pub(super) fn remedy(status: CvmStatus, finding: Finding) -> Remedy {
 mod tests {
     use super::*;
 
+    const PAGE: &str = include_str!("../../../../docs/cvm-states.md");
+
     #[test]
     fn the_policy_is_the_reviewed_one() {
         let findings = [Finding::Missing, Finding::Off, Finding::Booting, Finding::Up];
@@ -78,7 +80,7 @@ mod tests {
                 .collect();
             table += &format!("| {status} | {} |\n", cells.join(" | "));
         }
-        insta::assert_snapshot!(table);
+        assert!(PAGE.contains(&table), "docs/cvm-states.md must hold:\n{table}");
     }
 
     #[test]

@@ -261,6 +261,8 @@ impl OperationKind {
 mod tests {
     use super::*;
 
+    const PAGE: &str = include_str!("../../../../docs/cvm-states.md");
+
     /// The table as people read it; docs/cvm-states.md is this text.
     fn table() -> String {
         let list = |items: &[Step]| items.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(" → ");
@@ -292,7 +294,8 @@ mod tests {
 
     #[test]
     fn the_table_is_the_reviewed_one() {
-        insta::assert_snapshot!(table());
+        let table = table();
+        assert!(PAGE.contains(&table), "docs/cvm-states.md must hold:\n{table}");
     }
 
     #[test]
