@@ -1,3 +1,7 @@
-//! The tenant's and operator's command.
+//! The `cloister` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(cloister_cli::run() as u8)
+}

@@ -1,0 +1,112 @@
+//! The command line: global options and the table of subcommands.
+
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand};
+
+use crate::api::BaseUrl;
+use crate::commands::{
+    completion, cvms, deploy, env, image, login, nodes, operations, relay, serve, topics, up, version,
+};
+
+/// Confidential VMs from compose files, on your own machines.
+#[derive(Debug, Parser)]
+#[command(name = "cloister", version, max_term_width = 100, disable_help_subcommand = false)]
+#[command(after_help = "Topics: cloister help exit-codes, cloister help environment")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Print the API's JSON documents instead of tables, and failures as JSON on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Management API to talk to [default: `$CLOISTER_API_URL`, then `cloister login`, then `cloister up`]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) api_url: Option<BaseUrl>,
+    /// Directory of the cloud on this machine [default: `$CLOISTER_DATA_DIR` or
+    /// ~/.local/share/cloister]
+    #[arg(long, global = true, value_name = "DIR", env = "CLOISTER_DATA_DIR", hide_env = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Say more; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole cloud on this machine, in the foreground
+    Up(up::Args),
+    /// Run one part of a cloud
+    #[command(subcommand)]
+    Serve(serve::Part),
+    /// Print variables under which clients find the cloud, for `eval "$(cloister env)"`
+    Env(env::Args),
+    /// Keep the API key of a server, read from stdin
+    Login(login::Args),
+    /// Turn a compose file into a running CVM
+    Deploy(deploy::Args),
+    /// Look at CVMs and change their state
+    #[command(subcommand)]
+    Cvms(cvms::Command),
+    /// Look at what happened to a CVM, or cancel what is happening
+    #[command(subcommand)]
+    Operations(operations::Command),
+    /// Manage the machines that run CVMs (for operators)
+    #[command(subcommand)]
+    Nodes(nodes::Command),
+    /// Bring container images to the nodes without a registry
+    #[command(subcommand)]
+    Image(image::Command),
+    /// Print a completion script for a shell
+    Completion(completion::Args),
+    /// Print the version
+    Version(version::Args),
+    /// What each exit code means
+    #[command(hide = true, after_help = topics::exit_codes())]
+    ExitCodes,
+    /// Which environment variables are read
+    #[command(hide = true, after_help = topics::ENVIRONMENT)]
+    Environment,
+    /// Copy stdin and stdout to a Unix socket (started by QEMU)
+    #[command(hide = true)]
+    Relay(relay::Args),
+}
+
+/// How a person names a CVM.
+#[derive(Debug, Args)]
+pub(crate) struct CvmName {
+    /// Name, id, UUID, app id or instance id of the CVM
+    #[arg(value_name = "CVM", value_parser = path_segment())]
+    pub(crate) cvm: String,
+}
+
+/// Text that can stand in a URL path: not empty, and not a dot segment, which clients would fold away.
+pub(crate) fn path_segment() -> impl clap::builder::TypedValueParser<Value = String> {
+    use clap::builder::TypedValueParser;
+    NonEmptyStringValueParser::new().try_map(|text| match text.as_str() {
+        "." | ".." => Err("a dot names nothing"),
+        long if long.len() > 512 => Err("longer than 512 bytes"),
+        _ => Ok(text),
+    })
+}
+
+/// Whether to wait until the change is done.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Waiting {
+    /// Return as soon as the server accepted the change
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Give up waiting after this many seconds; the operation goes on
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, conflicts_with = "no_wait",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+}

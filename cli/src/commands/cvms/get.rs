@@ -1,0 +1,47 @@
+//! `cloister cvms get`.
+
+use cloister_management_api::v20260121::CvmInfo;
+
+use super::list::{app_url, minute};
+use crate::args::CvmName;
+use crate::commands::{Outcome, follow};
+use crate::output::Output;
+use crate::session::Session;
+
+/// Arguments of `cvms get`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    name: CvmName,
+}
+
+/// Prints one CVM.
+pub(super) async fn run(args: Args, session: &Session) -> Outcome {
+    let (document, cvm) = follow::detail(&session.client()?, &args.name.cvm).await?;
+    if session.output.json {
+        session.output.document(&document);
+    } else {
+        summary(&session.output, &cvm);
+    }
+    Ok(())
+}
+
+/// Prints what matters about a CVM.
+pub(crate) fn summary(output: &Output, cvm: &CvmInfo) {
+    let size = &cvm.resource;
+    let size = size.vcpu.zip(size.memory_in_gb).zip(size.disk_in_gb);
+    let size = size.map(|((vcpu, memory), disk)| format!("{vcpu} vCPU, {memory} GB memory, {disk} GB disk"));
+    output.fields(&[
+        ("Name", Some(cvm.name.clone())),
+        ("ID", Some(cvm.id.to_string())),
+        ("Status", Some(cvm.status.clone())),
+        ("URL", app_url(cvm)),
+        ("App id", cvm.app_id.map(|id| id.to_string())),
+        ("Instance id", cvm.instance_id.map(|id| id.to_string())),
+        ("Compose hash", cvm.compose_hash.map(|hash| hash.to_string())),
+        ("Size", size),
+        ("Guest image", cvm.os.as_ref().and_then(|os| os.name.clone())),
+        ("Node", cvm.node_info.as_ref().and_then(|node| node.name.clone())),
+        ("Created", cvm.created_at.map(minute)),
+    ]);
+}

@@ -1,0 +1,48 @@
+//! `cloister cvms`: look at CVMs and change their state.
+
+mod delete;
+mod get;
+mod list;
+mod logs;
+mod power;
+
+pub(crate) use get::summary;
+pub(super) use list::{app_url, minute};
+
+use super::Outcome;
+use crate::session::Session;
+
+/// The subcommands of `cvms`.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// List the CVMs of the workspace
+    List(list::Args),
+    /// Show one CVM
+    Get(get::Args),
+    /// Print what the containers of a CVM, or the CVM itself, write
+    Logs(logs::Args),
+    /// Power a CVM on and wait until its application has started
+    Start(power::Args),
+    /// Power a CVM off at once, without telling its application
+    Stop(power::Args),
+    /// Let the application end, then power the CVM off
+    Shutdown(power::Args),
+    /// Shut a CVM down and start it again
+    Restart(power::RestartArgs),
+    /// Delete a CVM and its data
+    Delete(delete::Args),
+}
+
+/// Runs the subcommand.
+pub(super) async fn run(command: Command, session: &Session) -> Outcome {
+    match command {
+        Command::List(args) => list::run(args, session).await,
+        Command::Get(args) => get::run(args, session).await,
+        Command::Logs(args) => logs::run(args, session).await,
+        Command::Start(args) => power::run(power::Change::Start, args, session).await,
+        Command::Stop(args) => power::run(power::Change::Stop, args, session).await,
+        Command::Shutdown(args) => power::run(power::Change::Shutdown, args, session).await,
+        Command::Restart(args) => power::restart(args, session).await,
+        Command::Delete(args) => delete::run(args, session).await,
+    }
+}

@@ -1,0 +1,170 @@
+//! `cloister deploy`: from a compose file to a running CVM.
+
+mod app;
+mod size;
+
+pub(super) use app::{App, read_text};
+pub(super) use size::Size;
+
+use std::path::{Path, PathBuf};
+
+use cloister_management_api::{CvmName, ProvisionResponse, Vm, VmId};
+use serde_json::{Value, json};
+
+use super::follow::{self, Goal};
+use super::{Outcome, cvms};
+use crate::api::{Client, read};
+use crate::args::Waiting;
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+/// Names that a compose file has when nobody names it, in the order of the compose specification.
+const COMPOSE_FILES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
+
+/// Arguments of `deploy`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: cloister deploy -c compose.yaml -n my-app --memory 2G")]
+pub(crate) struct Args {
+    /// Compose file [default: compose.yaml, compose.yml, docker-compose.yaml or docker-compose.yml]
+    #[arg(short, long, value_name = "FILE")]
+    compose: Option<PathBuf>,
+    /// Name of the CVM, 5 to 63 letters, digits and hyphens [default: name of the file's directory]
+    #[arg(short, long)]
+    name: Option<CvmName>,
+    /// Bash script that the guest runs right before the application starts
+    #[arg(long, value_name = "FILE")]
+    pre_launch_script: Option<PathBuf>,
+    /// Let anybody who knows the app id read the logs
+    #[arg(long)]
+    public_logs: bool,
+    #[command(flatten)]
+    size: Size,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+/// Deploys and says where the application answers.
+pub(super) async fn run(args: Args, session: &Session) -> Outcome {
+    let app = app(&args)?;
+    let (client, output) = (session.client()?, &session.output);
+    let mut progress = output.progress();
+    progress.phase("checking the compose file");
+    let created = create(&client, &app, &args.size).await?;
+    let id = text_id(&read::<Vm>(&created)?.id);
+    if args.waiting.no_wait {
+        progress.done(&format!("{} is accepted", app.name()));
+        if output.json {
+            output.document(&created);
+        } else {
+            output.say(&format!("See how far it is: cloister cvms get {}", app.name()));
+        }
+        return Ok(());
+    }
+    follow::follow(&client, &id, Goal::Running, args.waiting.timeout, &mut progress).await?;
+    let (document, detail) = follow::detail(&client, &id).await?;
+    progress.done(&format!("{} is running", app.name()));
+    if output.json {
+        output.document(&document);
+        return Ok(());
+    }
+    cvms::summary(output, &detail);
+    output.say(&format!("Read its logs: cloister cvms logs {}", app.name()));
+    output.say(&format!("Delete it: cloister cvms delete {}", app.name()));
+    Ok(())
+}
+
+fn text_id(id: &VmId) -> String {
+    match id {
+        VmId::Integer(number) => number.to_string(),
+        VmId::Hashed(id) => id.to_string(),
+    }
+}
+
+fn app(args: &Args) -> Result<App, Failure> {
+    let path = args.compose.clone().map_or_else(default_compose_file, Ok)?;
+    let compose = read_text(&path)?;
+    let script = args.pre_launch_script.as_deref().map(read_text).transpose()?;
+    let name = args.name.clone().map_or_else(|| name_from(&path), Ok)?;
+    App::new(name, &compose, script.as_deref(), args.public_logs)
+}
+
+fn default_compose_file() -> Result<PathBuf, Failure> {
+    let found = COMPOSE_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        Failure::usage("there is no compose file here").hint("name one: cloister deploy -c FILE")
+    })
+}
+
+/// The name of the directory that holds the file, in the form that CVM names have.
+pub(super) fn name_from(path: &Path) -> Result<CvmName, Failure> {
+    let directory = path.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_owned()));
+    let text = directory.unwrap_or_default().to_string_lossy().to_lowercase();
+    let words: Vec<&str> =
+        text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    words.join("-").parse().map_err(|error| {
+        Failure::usage(format!("the directory's name {text:?} cannot name a CVM"))
+            .caused_by(error)
+            .hint("give a name: cloister deploy -n NAME")
+    })
+}
+
+/// Makes the CVM and answers with its record. The operation goes on in the cloud.
+pub(super) async fn create(client: &Client, app: &App, size: &Size) -> Result<Value, Failure> {
+    let provision = client.post(&["cvms", "provision"], Some(&request(app, size))).await;
+    let provision: ProvisionResponse = read(&provision.map_err(|failure| taken(failure, app))?)?;
+    if provision.compose_hash != app.compose_hash() {
+        return Err(another_document(&provision, app));
+    }
+    let body = json!({ "app_id": provision.app_id, "compose_hash": provision.compose_hash });
+    client.post(&["cvms"], Some(&body)).await.map_err(|failure| taken(failure, app))
+}
+
+fn another_document(provision: &ProvisionResponse, app: &App) -> Failure {
+    let (theirs, ours) = (provision.compose_hash, app.compose_hash());
+    Failure::new(
+        Exit::Failed,
+        format!("the server would run {theirs} instead of {ours}; nothing was created"),
+    )
+    .hint("compare `cloister version` with the server's version")
+    .hint("if the versions agree, the server changed your document: do not trust it")
+}
+
+fn request(app: &App, size: &Size) -> Value {
+    let mut request = json!({ "name": app.name().as_str(), "compose_file": app.document(), "listed": false });
+    if let Some(members) = request.as_object_mut() {
+        members.extend(size.members());
+    }
+    request
+}
+
+fn taken(failure: Failure, app: &App) -> Failure {
+    if failure.exit != Exit::Conflict {
+        return failure;
+    }
+    failure
+        .hint(format!(
+            "a CVM in place is not updated yet; give another name: cloister deploy -n {}-2",
+            app.name()
+        ))
+        .hint(format!("or delete the old one and its data: cloister cvms delete {}", app.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_names_the_cvm() {
+        let parent = tempfile::tempdir().unwrap();
+        let name = |directory: &str| {
+            let directory = parent.path().join(directory);
+            std::fs::create_dir_all(&directory).unwrap();
+            let file = directory.join("compose.yaml");
+            std::fs::write(&file, "").unwrap();
+            name_from(&file).map(|name| name.to_string()).map_err(|failure| failure.exit)
+        };
+        assert_eq!(name("hello"), Ok("hello".to_owned()));
+        assert_eq!(name("My_Web App."), Ok("my-web-app".to_owned()));
+        assert_eq!(name("web"), Err(Exit::Usage));
+    }
+}

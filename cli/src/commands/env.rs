@@ -1,0 +1,52 @@
+//! `cloister env`: variables under which clients find the cloud.
+
+use serde_json::Value;
+
+use super::Outcome;
+use crate::session::Session;
+
+/// Arguments of `env`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: eval \"$(cloister env)\"")]
+pub(crate) struct Args {}
+
+/// Prints the variables, after a look whether the cloud is there.
+pub(super) async fn run(_args: Args, session: &Session) -> Outcome {
+    let client = session.client()?;
+    client.get(&["auth", "me"], &[]).await?;
+    let (url, key) = (client.server().to_string(), client.key().reveal());
+    let variables = [
+        ("CLOISTER_API_URL", url.as_str()),
+        ("CLOISTER_API_KEY", key),
+        ("PHALA_CLOUD_API_PREFIX", url.as_str()),
+        ("PHALA_CLOUD_API_KEY", key),
+    ];
+    if session.output.json {
+        let members = variables.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value)));
+        session.output.document(&Value::Object(members.collect()));
+        return Ok(());
+    }
+    for (name, value) in variables {
+        session.output.line(&format!("export {name}={}", quoted(value)));
+    }
+    Ok(())
+}
+
+/// A word that every POSIX shell reads back as exactly this value.
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        for value in ["plain", "", "two words", "it's", "$(rm -rf x) `y` \"z\" \\", "a\nb"] {
+            let script = format!("printf %s {}", quoted(value));
+            let shell = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+            assert_eq!(String::from_utf8(shell.stdout).unwrap(), value);
+        }
+    }
+}

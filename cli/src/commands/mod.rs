@@ -1,0 +1,65 @@
+//! One file per subcommand.
+
+pub(crate) mod completion;
+pub(crate) mod cvms;
+pub(crate) mod deploy;
+pub(crate) mod env;
+mod follow;
+pub(crate) mod image;
+pub(crate) mod login;
+pub(crate) mod nodes;
+pub(crate) mod operations;
+pub(crate) mod relay;
+pub(crate) mod serve;
+pub(crate) mod topics;
+pub(crate) mod up;
+pub(crate) mod version;
+
+use std::future::Future;
+
+use crate::args::Command;
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+/// What every subcommand returns.
+type Outcome = Result<(), Failure>;
+
+/// Runs the subcommand and answers with the exit code.
+pub(crate) fn run(command: Command, session: &Session) -> Exit {
+    let outcome = match command {
+        Command::Up(args) => up::run(args, session),
+        Command::Serve(part) => serve::run(part, session),
+        Command::Env(args) => block_on(env::run(args, session)),
+        Command::Login(args) => block_on(login::run(args, session)),
+        Command::Deploy(args) => block_on(deploy::run(args, session)),
+        Command::Cvms(command) => block_on(cvms::run(command, session)),
+        Command::Operations(command) => block_on(operations::run(command, session)),
+        Command::Nodes(command) => block_on(nodes::run(command, session)),
+        Command::Image(command) => block_on(image::run(command, session)),
+        Command::Completion(args) => Ok(completion::run(&args, session)),
+        Command::Version(args) => Ok(version::run(&args, session)),
+        Command::ExitCodes => Ok(session.output.line(&topics::exit_codes())),
+        Command::Environment => Ok(session.output.line(topics::ENVIRONMENT)),
+        Command::Relay(args) => return relay::run(&args),
+    };
+    outcome.err().map_or(Exit::Success, |failure| session.output.failure(&failure))
+}
+
+/// Runs a client command on one thread with the process's TLS provider in place.
+fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
+    install_tls_provider();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::local("cannot start the runtime", error))?.block_on(command)
+}
+
+/// Runs a part of a cloud on all cores with the process's TLS provider in place.
+fn host(part: impl Future<Output = Outcome>) -> Outcome {
+    install_tls_provider();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| Failure::local("cannot start the runtime", error))?.block_on(part)
+}
+
+/// Makes ring the TLS provider of everything in this process; a second call changes nothing.
+fn install_tls_provider() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

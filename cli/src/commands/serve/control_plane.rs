@@ -1,0 +1,64 @@
+//! `cloister serve control-plane`.
+
+use std::net::SocketAddr;
+
+use cloister_control_plane::Config;
+use url::Url;
+
+use super::Logging;
+use crate::commands::Outcome;
+use crate::parts::{Home, Interrupts, control_plane};
+use crate::session::Session;
+
+/// Variable with the `postgres:` URL; it holds a password, so there is no option for it.
+const DATABASE_VARIABLE: &str = "CLOISTER_DATABASE_URL";
+
+/// Arguments of `serve control-plane`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The database is SQLite in the data directory, or PostgreSQL at $CLOISTER_DATABASE_URL."
+)]
+pub(crate) struct Args {
+    /// Management API
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
+    api_listen: SocketAddr,
+    /// Listener for nodes (mutual TLS)
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8701")]
+    fleet_listen: SocketAddr,
+    /// Host name or address under which nodes reach the listener for nodes; may be repeated
+    #[arg(long, value_name = "NAME")]
+    fleet_name: Vec<String>,
+    /// Base URL of the API as clients see it, when a proxy stands before it
+    #[arg(long, value_name = "URL")]
+    public_url: Option<Url>,
+    #[command(flatten)]
+    pub(super) logging: Logging,
+}
+
+/// Serves until it is told to stop; what is under way continues at the next start.
+pub(super) async fn run(args: Args, session: &Session) -> Outcome {
+    let mut interrupts = Interrupts::install()?;
+    let home = Home::open(&session.data_dir()?)?;
+    let mut config = Config::embedded(home.join("control-plane"), args.api_listen, args.fleet_listen);
+    config.database_url = std::env::var(DATABASE_VARIABLE).ok().filter(|url| !url.is_empty());
+    config.public_url = args.public_url;
+    config.node_names.extend(args.fleet_name);
+    let replicated = config.database_url.is_some();
+
+    let control_plane = control_plane::start(config).await?;
+    // Only the replica that made the installation knows the key.
+    if control_plane.first_key().is_some() || !replicated {
+        let access = control_plane::access(&control_plane, &home)?;
+        if access.first {
+            session
+                .output
+                .say(&format!("The administrator's API key is in {}.", home.credentials().display()));
+        }
+    }
+    interrupts.next().await;
+    tokio::select! {
+        () = control_plane.stop() => {}
+        () = interrupts.next() => {}
+    }
+    Ok(())
+}

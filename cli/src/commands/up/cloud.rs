@@ -1,0 +1,110 @@
+//! The parts of a cloud in this process.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cloister_control_plane::{Config as ControlPlaneConfig, ControlPlane};
+use cloister_fleet_tls::Credentials;
+use cloister_node::ingress::{Domain, server_config, wildcard_names};
+use cloister_node::{Config as NodeConfig, OnExit};
+use url::Url;
+
+use super::ports::Ports;
+use crate::failure::Failure;
+use crate::parts::control_plane::{self, Access};
+use crate::parts::node::{self, Newcomer, NodePart, Way};
+use crate::parts::{Home, local};
+
+/// Name of the only node.
+const NODE_NAME: &str = "local";
+
+/// A running control plane with a node on the same machine.
+pub(super) struct Cloud {
+    control_plane: ControlPlane,
+    node: NodePart,
+    http: SocketAddr,
+    https: SocketAddr,
+}
+
+impl Cloud {
+    /// Starts the control plane, then the node, which joins at its first start.
+    pub(super) async fn start(
+        ports: &Ports,
+        domain: Domain,
+        home: &Home,
+        guest_images: PathBuf,
+    ) -> Result<Self, Failure> {
+        let config = ControlPlaneConfig::embedded(home.join("control-plane"), ports.api, ports.fleet);
+        let control_plane = control_plane::start(config).await?;
+        match start_node(&control_plane, ports, domain, home, guest_images).await {
+            Ok(node) => Ok(Self { control_plane, node, http: ports.http, https: ports.https }),
+            Err(failure) => {
+                control_plane.stop().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// How commands on this machine reach it.
+    pub(super) fn access(&self, home: &Home) -> Result<Access, Failure> {
+        control_plane::access(&self.control_plane, home)
+    }
+
+    /// Where this machine reaches the ingress for a URL.
+    pub(super) fn ingress_address(&self, url: &Url) -> SocketAddr {
+        local(if url.scheme() == "https" { self.https } else { self.http })
+    }
+
+    /// Ends everything. The control plane goes first, so that it does not take CVMs that power off for
+    /// failed ones. If `urgent` comes to an end, what is not done by then is left to the next start.
+    pub(super) async fn stop(self, patience: Duration, urgent: impl Future<Output = ()>) {
+        let orderly = async {
+            self.control_plane.stop().await;
+            self.node.stop(OnExit::Shutdown(patience)).await;
+        };
+        tokio::select! {
+            () = orderly => {}
+            () = urgent => {}
+        }
+    }
+}
+
+async fn start_node(
+    control_plane: &ControlPlane,
+    ports: &Ports,
+    domain: Domain,
+    home: &Home,
+    guest_images: PathBuf,
+) -> Result<NodePart, Failure> {
+    let dir = home.join("node");
+    let fleet = local(control_plane.node_address()).to_string();
+    let credentials = match node::credentials(&dir)? {
+        Some(credentials) => credentials,
+        None => join(control_plane, ports, &fleet, &dir).await?,
+    };
+    let failed = |error| Failure::local("cannot make a certificate for the ingress", error);
+    let certificate = control_plane.issue_ingress_certificate(&wildcard_names(&domain)).map_err(failed)?;
+    let tls = server_config(&certificate).map_err(failed)?;
+    let way = Way { http: ports.http, https: Some((ports.https, tls)), domain };
+    let mut config = NodeConfig::new(dir, guest_images, credentials, fleet);
+    config.listen = ports.node;
+    // No client knows this installation's authority yet, so links are plain HTTP.
+    config.ingress_url_template = way.url_template(false);
+    NodePart::start(config, way).await
+}
+
+async fn join(
+    control_plane: &ControlPlane,
+    ports: &Ports,
+    fleet: &str,
+    dir: &std::path::Path,
+) -> Result<Credentials, Failure> {
+    let token = control_plane
+        .invite_node()
+        .await
+        .map_err(|error| Failure::local("the control plane cannot invite the node", error))?;
+    let reached_at = vec![ports.node.ip().to_string()];
+    node::join(Newcomer { control_plane: fleet, name: NODE_NAME, reached_at, dir }, &token).await
+}

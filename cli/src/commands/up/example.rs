@@ -1,0 +1,77 @@
+//! An application that `cloister up` brings along.
+
+use std::path::{Path, PathBuf};
+
+use url::Url;
+
+use super::cloud::Cloud;
+use super::ready;
+use crate::api::Client;
+use crate::commands::cvms::app_url;
+use crate::commands::deploy::{self, App, Size, read_text};
+use crate::commands::follow::{self, Goal};
+use crate::commands::image;
+use crate::failure::{Exit, Failure};
+use crate::output::Progress;
+
+/// Longest way from the deployment to a running CVM, in seconds; emulation on a busy host is slow.
+const PATIENCE_SECONDS: u64 = 300;
+
+/// An application that answers.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// Name of its CVM.
+    pub(super) cvm: String,
+    /// Where it answers.
+    pub(super) url: Url,
+}
+
+/// Deploys the application unless its CVM is there already, and waits until it answers.
+pub(super) async fn deploy(
+    client: &Client,
+    directory: &Path,
+    cloud: &Cloud,
+    progress: &mut Progress,
+) -> Result<Running, Failure> {
+    let compose = directory.join("compose.yaml");
+    let name = deploy::name_from(&compose)?;
+    let cvm = name.to_string();
+    match follow::detail(client, &cvm).await {
+        Ok((_, found)) if found.status == "stopped" && !found.in_progress => {
+            client.post(&["cvms", &cvm, "start"], None).await?;
+        }
+        Ok(_) => {}
+        Err(failure) if failure.exit == Exit::NotFound => {
+            let app = App::new(name, &read_text(&compose)?, None, false)?;
+            for archive in archives(directory)? {
+                progress.phase(&format!("sending {}", archive.display()));
+                image::push(client, &archive, None).await?;
+            }
+            progress.phase("checking the compose file");
+            deploy::create(client, &app, &Size::default()).await?;
+        }
+        Err(failure) => return Err(failure),
+    }
+    follow::follow(client, &cvm, Goal::Running, PATIENCE_SECONDS, progress).await?;
+    progress.phase("waiting for the application to answer");
+    let url = url_of(client, &cvm).await?;
+    ready::app_answers(&url, cloud.ingress_address(&url), &cvm).await?;
+    Ok(Running { cvm, url })
+}
+
+/// The image archives of a directory, by name.
+fn archives(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = std::fs::read_dir(directory)
+        .map_err(|error| Failure::usage(format!("cannot read {}", directory.display())).caused_by(error))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut archives: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|suffix| suffix == "tar")).collect();
+    archives.sort();
+    Ok(archives)
+}
+
+async fn url_of(client: &Client, cvm: &str) -> Result<Url, Failure> {
+    let (_, detail) = follow::detail(client, cvm).await?;
+    let url = app_url(&detail).and_then(|text| Url::parse(&text).ok());
+    url.ok_or_else(|| Failure::new(Exit::Failed, format!("the server gave no URL for {cvm}")))
+}

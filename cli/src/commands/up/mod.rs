@@ -1,0 +1,132 @@
+//! `cloister up`: a whole cloud in one process, for one machine.
+
+mod cloud;
+mod example;
+mod guest_images;
+mod ports;
+mod ready;
+
+pub(super) use guest_images::find as find_guest_images;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cloister_node::ingress::{DEFAULT_DOMAIN, Domain};
+use serde_json::json;
+
+use super::Outcome;
+use crate::api::Client;
+use crate::failure::{Exit, Failure};
+use crate::logging::{self, LogFormat};
+use crate::output::{Output, Progress};
+use crate::parts::control_plane::Access;
+use crate::parts::{Home, Interrupts};
+use crate::session::Session;
+use cloud::Cloud;
+use ports::Ports;
+
+/// What is logged for no `-v`, one and more: `up` speaks through its progress.
+const LEVELS: [&str; 3] = ["error", "info", "debug,hyper=info,sqlx=info,rustls=info"];
+
+/// Arguments of `up`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: cloister up --deploy examples/hello")]
+pub(crate) struct Args {
+    /// Deploy the application in this directory (compose.yaml and image archives *.tar), unless it is
+    /// there already, and wait until it answers
+    #[arg(long, value_name = "DIR")]
+    deploy: Option<PathBuf>,
+    /// Directory with guest images [default: `$CLOISTER_GUEST_IMAGES` or guest-images in the data
+    /// directory]
+    #[arg(long, value_name = "DIR", env = "CLOISTER_GUEST_IMAGES", hide_env = true)]
+    guest_images: Option<PathBuf>,
+    /// Domain of the applications; every name below .localhost is this machine without any DNS
+    #[arg(long, default_value = DEFAULT_DOMAIN)]
+    domain: Domain,
+    /// Seconds that running CVMs get to end their applications when the cloud stops
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
+    stop_timeout: u64,
+    #[command(flatten)]
+    ports: Ports,
+}
+
+/// Hosts the cloud until it is told to stop.
+pub(super) fn run(args: Args, session: &Session) -> Outcome {
+    logging::start(LogFormat::Human, LEVELS, session.verbosity);
+    super::host(up(args, session))
+}
+
+async fn up(args: Args, session: &Session) -> Outcome {
+    let mut interrupts = Interrupts::install()?;
+    let home = Home::open(&session.data_dir()?)?;
+    let guest_images = find_guest_images(args.guest_images, home.path())?;
+    let ports = args.ports.settle()?;
+
+    let output = &session.output;
+    output.say(&format!("Starting a cloud in {}", home.path().display()));
+    let mut progress = output.progress();
+    progress.phase("starting the control plane and the node");
+    let cloud = Cloud::start(&ports, args.domain, &home, guest_images).await?;
+    let brought_up = tokio::select! {
+        result = bring_up(args.deploy, &home, &cloud, progress, output) => result,
+        () = interrupts.next() => Err(Failure::new(Exit::Failed, "interrupted before the cloud was up")),
+    };
+    if brought_up.is_ok() {
+        interrupts.next().await;
+    }
+    output.say("\nStopping: the CVMs end their applications. Ctrl-C again leaves them to the next start.");
+    cloud.stop(Duration::from_secs(args.stop_timeout), interrupts.next()).await;
+    output.say("Stopped. The next start resumes the same CVMs.");
+    brought_up
+}
+
+/// Everything between the start of the parts and a cloud that a person can use.
+async fn bring_up(
+    deploy: Option<PathBuf>,
+    home: &Home,
+    cloud: &Cloud,
+    mut progress: Progress,
+    output: &Output,
+) -> Outcome {
+    let access = cloud.access(home)?;
+    let client = Client::new(access.server.clone(), access.key.clone())?;
+    progress.phase("waiting for the node");
+    ready::node_online(&client).await?;
+    let app = match deploy {
+        Some(directory) => Some(example::deploy(&client, &directory, cloud, &mut progress).await?),
+        None => None,
+    };
+    progress.done("The cloud is up");
+    if output.json {
+        output.document(&json!({
+            "api_url": access.server, "credentials": home.credentials(),
+            "app_url": app.as_ref().map(|app| app.url.as_str()), "cvm": app.as_ref().map(|app| &app.cvm),
+        }));
+    } else {
+        present(home, &access, app.as_ref(), output);
+    }
+    Ok(())
+}
+
+fn present(home: &Home, access: &Access, app: Option<&example::Running>, output: &Output) {
+    let program = std::env::args().next().unwrap_or_else(|| "cloister".to_owned());
+    let key = match access.first {
+        true => format!("{} (shown only now; kept in {})", access.key.reveal(), home.credentials().display()),
+        false => format!("kept in {}", home.credentials().display()),
+    };
+    output.say("");
+    output.fields(&[
+        ("App URL", app.map(|app| app.url.to_string())),
+        ("API URL", Some(access.server.to_string())),
+        ("API key", Some(key)),
+    ]);
+    output.say("\nTry, in another terminal:");
+    if let Some(app) = app {
+        output.say(&format!("  curl {}", app.url));
+        output.say(&format!("  {program} cvms logs {}", app.cvm));
+    }
+    output.say(&format!("  {program} cvms list"));
+    output.say(&format!("  {program} deploy -c compose.yaml -n my-app"));
+    output.say(&format!("  eval \"$({program} env)\"    # then any client of the public API"));
+    output.say("\nCtrl-C stops the cloud; its data stays for the next start.");
+}

@@ -1,0 +1,85 @@
+//! The addresses that the parts of a cloud listen on.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use crate::failure::{Exit, Failure};
+
+/// Options for every listener; port 0 takes any free one.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Addresses")]
+pub(crate) struct Ports {
+    /// Management API
+    #[arg(long = "api-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
+    pub(super) api: SocketAddr,
+    /// Control plane's listener for nodes (mutual TLS)
+    #[arg(long = "fleet-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8701")]
+    pub(super) fleet: SocketAddr,
+    /// Node's listener for the control plane (mutual TLS)
+    #[arg(long = "node-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8702")]
+    pub(super) node: SocketAddr,
+    /// Ingress to the applications, plain HTTP
+    #[arg(long = "http-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8780")]
+    pub(super) http: SocketAddr,
+    /// Ingress to the applications, HTTPS
+    #[arg(long = "https-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8743")]
+    pub(super) https: SocketAddr,
+}
+
+impl Ports {
+    /// Each address with the option that changes it.
+    const fn options(&mut self) -> [(&'static str, &mut SocketAddr); 5] {
+        [
+            ("--api-listen", &mut self.api),
+            ("--fleet-listen", &mut self.fleet),
+            ("--node-listen", &mut self.node),
+            ("--http-listen", &mut self.http),
+            ("--https-listen", &mut self.https),
+        ]
+    }
+
+    /// Looks whether every address is free, so that a taken one is named with its option before anything
+    /// starts, and settles ports that were left open: links to applications hold the number.
+    pub(super) fn settle(mut self) -> Result<Self, Failure> {
+        for (option, address) in self.options() {
+            let bound = TcpListener::bind(*address).and_then(|listener| listener.local_addr());
+            *address = bound.map_err(|error| unusable(option, *address, error))?;
+        }
+        Ok(self)
+    }
+}
+
+fn unusable(option: &str, address: SocketAddr, error: io::Error) -> Failure {
+    let other = format!("choose another: cloister up {option} {}:0 takes any free port", address.ip());
+    if error.kind() == io::ErrorKind::AddrInUse {
+        return Failure::new(Exit::Conflict, format!("{address} is in use by another program")).hint(other);
+    }
+    Failure::local(format!("cannot listen on {address}"), error).hint(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        ports: Ports,
+    }
+
+    #[test]
+    fn a_taken_port_is_named_with_the_option_that_changes_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let free = ["--api-listen", "--fleet-listen", "--node-listen", "--https-listen"]
+            .into_iter()
+            .flat_map(|option| [option, "127.0.0.1:0"]);
+        let line = ["up", "--http-listen", &address].into_iter().chain(free);
+        let failure = Line::parse_from(line).ports.settle().unwrap_err();
+        assert_eq!(failure.exit, Exit::Conflict);
+        assert!(failure.message.contains(&address), "{failure}");
+        assert!(failure.hints.iter().any(|hint| hint.contains("--http-listen")), "{:?}", failure.hints);
+    }
+}

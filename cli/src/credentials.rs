@@ -1,0 +1,144 @@
+//! Which server to talk to and with which key, on disk.
+//!
+//! A key is kept together with the server that issued it and is never sent to another one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::BaseUrl;
+use crate::failure::{Exit, Failure};
+
+/// Name of the file in whatever directory holds it.
+pub(crate) const FILE_NAME: &str = "credentials.json";
+const MAX_FILE_BYTES: u64 = 256 * 1024;
+const MAX_KEY_BYTES: usize = 512;
+
+/// An API key. Its debug form does not show it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct ApiKey(String);
+
+impl ApiKey {
+    /// Checks what a person typed: visible ASCII only, so that it fits into a header.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let key = text.trim();
+        let fits =
+            (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+        let refused = || Failure::usage("the API key must be one line of visible ASCII characters");
+        fits.then(|| Self(key.to_owned())).ok_or_else(refused)
+    }
+
+    /// The key itself, for the one place that sends it and those that a person asked to show it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ApiKey {
+    type Error = Failure;
+
+    fn try_from(text: String) -> Result<Self, Failure> {
+        Self::parse(&text)
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKey(…)")
+    }
+}
+
+/// Keys by server, and the server to use when none is named.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Credentials {
+    current: Option<BaseUrl>,
+    servers: BTreeMap<BaseUrl, ApiKey>,
+}
+
+impl Credentials {
+    /// Reads the file; a missing one is empty.
+    pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
+        let failed = |error| Failure::local(format!("cannot read {}", path.display()), error);
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            other => other.map_err(failed)?,
+        };
+        let mut text = String::new();
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(failed)?;
+        serde_json::from_str(&text).map_err(|error| {
+            Failure::new(Exit::Failed, format!("{} is damaged", path.display()))
+                .caused_by(error)
+                .hint("remove the file and run `cloister login` again")
+        })
+    }
+
+    /// Adds a key and makes its server the current one.
+    pub(crate) fn remember(&mut self, server: BaseUrl, key: ApiKey) {
+        self.servers.insert(server.clone(), key);
+        self.current = Some(server);
+    }
+
+    /// The server to use when none is named.
+    pub(crate) fn current(&self) -> Option<&BaseUrl> {
+        self.current.as_ref()
+    }
+
+    /// The key that `server` issued.
+    pub(crate) fn key(&self, server: &BaseUrl) -> Option<&ApiKey> {
+        self.servers.get(server)
+    }
+
+    /// Replaces the file as a whole, readable by its owner only.
+    pub(crate) fn store(&self, path: &Path) -> Result<(), Failure> {
+        let write = || -> io::Result<()> {
+            let directory = path.parent().unwrap_or(Path::new("."));
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            let mut file = tempfile::NamedTempFile::new_in(directory)?;
+            file.as_file().set_permissions(PermissionsExt::from_mode(0o600))?;
+            file.write_all(&serde_json::to_vec_pretty(self)?)?;
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+            Ok(())
+        };
+        write().map_err(|error| Failure::local(format!("cannot write {}", path.display()), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(url: &str) -> BaseUrl {
+        url.parse().unwrap()
+    }
+
+    #[test]
+    fn keeps_one_key_per_server_in_a_private_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new/credentials.json");
+        let mut credentials = Credentials::default();
+        credentials.remember(server("https://one.example"), ApiKey::parse("phak_one").unwrap());
+        credentials.remember(server("https://two.example"), ApiKey::parse("phak_two").unwrap());
+        credentials.store(&path).unwrap();
+
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let loaded = Credentials::load(&path).unwrap();
+        assert_eq!(loaded.current(), Some(&server("https://two.example/api/v1")));
+        assert_eq!(loaded.key(&server("https://one.example")).unwrap().reveal(), "phak_one");
+        assert_eq!(loaded.key(&server("https://three.example")), None);
+        assert!(!format!("{loaded:?}").contains("phak_"));
+    }
+
+    #[test]
+    fn refuses_keys_that_no_header_can_carry() {
+        for text in ["", " ", "two words", "line\nbreak", "ключ"] {
+            assert!(ApiKey::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

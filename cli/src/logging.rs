@@ -1,0 +1,36 @@
+//! Logs of the long-running commands, to stderr.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+/// Environment variable with filter directives, such as `info,cloister_node=debug`.
+const VARIABLE: &str = "CLOISTER_LOG";
+
+/// Form of the log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Human,
+    /// One JSON object per line
+    Json,
+}
+
+/// Starts to log. `levels` are the filters for no `-v`, one and more; `CLOISTER_LOG` wins over them.
+pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
+    let [quiet, more, everything] = levels;
+    let level = match verbosity {
+        0 => quiet,
+        1 => more,
+        _ => everything,
+    };
+    let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_span_events(FmtSpan::NONE);
+    match format {
+        LogFormat::Human => builder.with_ansi(crate::output::colour_on_stderr()).init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}

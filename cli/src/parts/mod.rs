@@ -1,0 +1,28 @@
+//! The long-lived parts of a cloud and how a process hosts them.
+//!
+//! ```text
+//! data directory/
+//!   credentials.json    API key of this installation, for commands on this machine
+//!   control-plane/      database, certificate authority
+//!   node/               CVMs, pushed images, the node's certificate
+//!   guest-images/       one directory for each guest image
+//! ```
+
+pub(crate) mod control_plane;
+mod home;
+mod interrupts;
+pub(crate) mod node;
+mod sockets;
+
+pub(crate) use home::Home;
+pub(crate) use interrupts::Interrupts;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The address at which this machine itself reaches a listener.
+pub(crate) fn local(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    address
+}

@@ -1,0 +1,8 @@
+//! The command as people and programs use it: the real program against a scripted server.
+
+mod commands;
+mod deploy;
+mod endpoint;
+mod failures;
+mod help;
+mod support;
