@@ -53,6 +53,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::io::ReaderStream;
 
+use super::store::WeakImages;
 use super::{AppImages, Digest};
 
 /// Connections of one VM at a time; further ones wait.
@@ -71,16 +72,16 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Serves the images of a workspace on a Unix socket, replacing a socket left over there. Needs a
-    /// Tokio runtime. Fails when the socket cannot be made; its path is limited to 107 bytes.
-    pub fn serve(socket: &Path, workspace: i64, store: AppImages) -> io::Result<Self> {
+    /// Serves the images of a workspace on a Unix socket, replacing a socket left over there, as long as
+    /// somebody else keeps the store open. Needs a Tokio runtime. Fails when the socket cannot be made; its path is limited to 107 bytes.
+    pub fn serve(socket: &Path, workspace: i64, store: &AppImages) -> io::Result<Self> {
         match fs::remove_file(socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(socket)?;
         fs::set_permissions(socket, Permissions::from_mode(0o600))?;
-        let task = tokio::spawn(accept(listener, Shelf { workspace, store }));
+        let task = tokio::spawn(accept(listener, Source { workspace, store: store.downgrade() }));
         Ok(Self { socket: socket.to_owned(), task })
     }
 }
@@ -93,7 +94,7 @@ impl Drop for Mirror {
     }
 }
 
-async fn accept(listener: UnixListener, shelf: Shelf) {
+async fn accept(listener: UnixListener, source: Source) {
     let places = std::sync::Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Dropped with this task, and all connections with it.
     let mut connections = JoinSet::new();
@@ -102,9 +103,9 @@ async fn accept(listener: UnixListener, shelf: Shelf) {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let shelf = shelf.clone();
+                let source = source.clone();
                 connections.spawn(async move {
-                    shelf.serve(stream).await;
+                    source.serve(stream).await;
                     drop(place);
                 });
             }
@@ -116,21 +117,17 @@ async fn accept(listener: UnixListener, shelf: Shelf) {
     }
 }
 
-/// The images of one workspace.
+/// Where the images of one workspace are while the store is open. Connections of guests must not keep it
+/// open: its next owner may be waiting.
 #[derive(Clone)]
-struct Shelf {
+struct Source {
     workspace: i64,
-    store: AppImages,
+    store: WeakImages,
 }
 
-impl Shelf {
+impl Source {
     async fn serve(&self, stream: UnixStream) {
-        let service = service_fn(|request: Request<Incoming>| async move {
-            Ok::<_, Infallible>(self.answer(&request).await.unwrap_or_else(|error| {
-                tracing::error!(workspace = self.workspace, %error, "cannot read the image store");
-                refusal(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", "the image store cannot be read")
-            }))
-        });
+        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(&request).await) });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
@@ -141,6 +138,25 @@ impl Shelf {
         }
     }
 
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+        let Some(store) = self.store.upgrade() else {
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, "UNKNOWN", "the image store is closed");
+        };
+        let images = Shelf { workspace: self.workspace, store };
+        images.answer(request).await.unwrap_or_else(|error| {
+            tracing::error!(workspace = self.workspace, %error, "cannot read the image store");
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", "the image store cannot be read")
+        })
+    }
+}
+
+/// The images of one workspace.
+struct Shelf {
+    workspace: i64,
+    store: AppImages,
+}
+
+impl Shelf {
     async fn answer(&self, request: &Request<Incoming>) -> io::Result<Response<Body>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response =

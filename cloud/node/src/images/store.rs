@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use cloister_node_api::ImportedImage;
@@ -54,6 +54,16 @@ impl Default for Limits {
 /// The image store of a node. Clones share it.
 #[derive(Clone)]
 pub struct AppImages(Arc<Store>);
+
+/// A store that closes when its owners drop it, whoever still serves from it.
+#[derive(Clone)]
+pub(super) struct WeakImages(Weak<Store>);
+
+impl WeakImages {
+    pub(super) fn upgrade(&self) -> Option<AppImages> {
+        self.0.upgrade().map(AppImages)
+    }
+}
 
 struct Store {
     dir: PathBuf,
@@ -145,6 +155,10 @@ impl AppImages {
         spawn_blocking(move || store.delete(workspace, &reference))
             .await
             .map_err(|stopped| ImageError::Disk(io::Error::other(stopped)))?
+    }
+
+    pub(super) fn downgrade(&self) -> WeakImages {
+        WeakImages(Arc::downgrade(&self.0))
     }
 
     /// The manifest that `registry/repository` has under a tag or digest.

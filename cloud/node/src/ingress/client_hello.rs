@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn too_long_plain_text_and_empty() {
-        let endless = [&[22u8, 3, 1, 0x3f, 0xff, 1, 0, 0xff, 0xff][..], &vec![0; 2 * MAX_HELLO_BYTES]].concat();
+        let endless =
+            [&[22u8, 3, 1, 0x3f, 0xff, 1, 0, 0xff, 0xff][..], &vec![0; 2 * MAX_HELLO_BYTES]].concat();
         assert!(matches!(read_all(&endless), Err(HelloError::TooLong | HelloError::Tls(_))));
         assert!(matches!(read_all(b"GET / HTTP/1.1\r\n\r\n"), Err(HelloError::Tls(_))));
         assert!(matches!(read_all(b""), Err(HelloError::Io(_))));

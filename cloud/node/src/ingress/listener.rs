@@ -124,7 +124,7 @@ impl Listener {
     ) -> io::Result<()> {
         let attempt = async {
             let admission = self.proxy.upstreams.admit(route)?;
-            let guest = admission.connect(route.port).await.map_err(|_| Refusal::Unreachable)?;
+            let guest = admission.connect(route.port).await.map_err(|error| Refusal::of(&error))?;
             Ok((admission, guest))
         };
         match attempt.await {

@@ -63,7 +63,7 @@ impl Proxy {
         }
         let response = admission.request(route.mode, request).await.map_err(|error| {
             tracing::debug!(id = route.id, port = route.port, %error, "the app did not answer");
-            Refusal::Unreachable
+            Refusal::of(&error)
         })?;
         self.hand_back(response, upgrade.map(|(_, client_side)| client_side), admission)
     }

@@ -1,5 +1,8 @@
 //! What the ingress answers by itself. The texts are fixed: nothing that a client sent comes back.
 
+use std::error::Error;
+use std::io;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
@@ -22,13 +25,27 @@ pub(super) enum Refusal {
     TlsOnly,
     /// The method would make the ingress an open proxy.
     Method,
-    /// The app has as many requests under way as it may.
+    /// The app has as many requests under way, or as many of its ports in use, as it may.
     Busy,
     /// The app's port takes no connections or gave no answer.
     Unreachable,
 }
 
 impl Refusal {
+    /// What a failure on the way to the guest means: the backends' own reasons lie below those of the
+    /// HTTP client.
+    pub(super) fn of(error: &(dyn Error + 'static)) -> Self {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            match error.downcast_ref().map(io::Error::kind) {
+                Some(io::ErrorKind::NotFound) => return Self::UnknownApp,
+                Some(io::ErrorKind::QuotaExceeded) => return Self::Busy,
+                _ => cause = error.source(),
+            }
+        }
+        Self::Unreachable
+    }
+
     fn parts(self) -> (StatusCode, &'static str) {
         match self {
             Self::NoHost => (
@@ -55,7 +72,7 @@ impl Refusal {
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "CONNECT is not served here."),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "The app has too many requests under way. Try again shortly.",
+                "The app has too many requests under way or ports in use. Try again shortly.",
             ),
             Self::Unreachable => (
                 StatusCode::BAD_GATEWAY,

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 
 use super::archives::docker_archive;
 use super::open;
-use crate::images::{Digest, Mirror};
+use crate::images::{AppImages, Digest, Mirror};
 
 struct Answer {
     status: StatusCode,
@@ -45,8 +45,11 @@ async fn get(socket: &Path, path: &str) -> Answer {
     ask(socket, Method::GET, path, None).await
 }
 
+/// What must outlive a mirror.
+type Setup = (TempDir, AppImages);
+
 /// A mirror for workspace 1, which has two images; workspace 2 has one of another layer.
-async fn mirror() -> (TempDir, PathBuf, Mirror) {
+async fn mirror() -> (Setup, PathBuf, Mirror) {
     let dir = tempdir().unwrap();
     let store = open(dir.path());
     for (workspace, reference, layer) in
@@ -57,13 +60,13 @@ async fn mirror() -> (TempDir, PathBuf, Mirror) {
     }
     let socket = dir.path().join("mirror.sock");
     std::fs::write(&socket, "left over").unwrap();
-    let mirror = Mirror::serve(&socket, 1, store).unwrap();
-    (dir, socket, mirror)
+    let mirror = Mirror::serve(&socket, 1, &store).unwrap();
+    ((dir, store), socket, mirror)
 }
 
 #[tokio::test]
 async fn an_image_is_pulled_as_an_engine_does_it() {
-    let (_dir, socket, _mirror) = mirror().await;
+    let (_setup, socket, _mirror) = mirror().await;
     assert_eq!(get(&socket, "/v2/").await.status, 200);
     let by_tag = get(&socket, "/v2/docker.io/library/hello/manifests/1?ns=docker.io").await;
     assert_eq!(by_tag.status, 200);
@@ -89,7 +92,7 @@ async fn an_image_is_pulled_as_an_engine_does_it() {
 
 #[tokio::test]
 async fn parts_of_a_blob() {
-    let (_dir, socket, _mirror) = mirror().await;
+    let (_setup, socket, _mirror) = mirror().await;
     let path = format!("/v2/docker.io/library/hello/blobs/{}", Digest::of(b"layer"));
     let part = ask(&socket, Method::GET, &path, Some("bytes=1-2")).await;
     assert_eq!((part.status, &part.body[..]), (StatusCode::PARTIAL_CONTENT, &b"ay"[..]));
@@ -102,7 +105,7 @@ async fn parts_of_a_blob() {
 
 #[tokio::test]
 async fn what_the_workspace_does_not_have_is_not_found() {
-    let (_dir, socket, _mirror) = mirror().await;
+    let (_setup, socket, _mirror) = mirror().await;
     let secret = Digest::of(b"secret");
     for (path, code) in [
         ("/v2/docker.io/library/hello/manifests/2".to_owned(), "MANIFEST_UNKNOWN"),
@@ -124,7 +127,7 @@ async fn what_the_workspace_does_not_have_is_not_found() {
 
 #[tokio::test]
 async fn the_catalog_tells_which_registries_to_mirror() {
-    let (_dir, socket, _mirror) = mirror().await;
+    let (_setup, socket, _mirror) = mirror().await;
     let repositories = get(&socket, "/v2/_catalog").await.json();
     assert_eq!(
         repositories,
@@ -134,7 +137,16 @@ async fn the_catalog_tells_which_registries_to_mirror() {
 
 #[tokio::test]
 async fn a_dropped_mirror_is_gone() {
-    let (_dir, socket, mirror) = mirror().await;
+    let (_setup, socket, mirror) = mirror().await;
     drop(mirror);
     assert!(UnixStream::connect(&socket).await.is_err());
+}
+
+#[tokio::test]
+async fn a_mirror_does_not_keep_the_store_open() {
+    let ((dir, store), socket, _mirror) = mirror().await;
+    drop(store);
+    let reopened = open(dir.path());
+    assert_eq!(get(&socket, "/v2/").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(reopened.list(1).len(), 2);
 }

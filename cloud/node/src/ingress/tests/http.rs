@@ -4,7 +4,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::support::{
-    APP_A, APP_B, Apps, VM_A, VM_B, echo_app, exchange, get, ingress, raw_app, read_response, soon,
+    APP_A, APP_B, Apps, GONE, ONE_TOO_MANY, VM_A, VM_B, echo_app, exchange, get, ingress, raw_app,
+    read_response, soon,
 };
 use crate::ingress::Limits;
 
@@ -44,6 +45,8 @@ async fn refusals_are_short_and_echo_nothing() {
         (format!("{unknown}.apps.localhost"), "404", false),
         (format!("{APP_A}s.apps.localhost"), "421", false),
         (format!("{APP_A}-9.apps.localhost"), "502", true),
+        (format!("{APP_A}-{GONE}.apps.localhost"), "404", false),
+        (format!("{APP_A}-{ONE_TOO_MANY}.apps.localhost"), "503", true),
         (format!("{APP_B}-81.apps.localhost"), "502", true),
         (String::new(), "400", false),
         (format!("{APP_A}.apps.localhost\r\nhost: {APP_B}.apps.localhost"), "400", false),
@@ -72,6 +75,14 @@ async fn a_kept_connection_is_routed_anew_for_each_request() {
         let answer = read_response(&mut stream).await;
         assert!(answer.contains(&format!("app {name}\n")) && answer.ends_with("body hello"), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_head_request_gets_the_length_and_no_body() {
+    let (ingress, _) = ingress(two_apps().await, Limits::default()).await;
+    let request = format!("HEAD / HTTP/1.1\r\nhost: {APP_A}.apps.localhost\r\nconnection: close\r\n\r\n");
+    let answer = exchange(ingress.http_address(), request.as_bytes()).await;
+    assert!(answer.contains("\r\ncontent-length: ") && answer.ends_with("\r\n\r\n"), "{answer}");
 }
 
 #[tokio::test]

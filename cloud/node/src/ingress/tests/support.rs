@@ -31,6 +31,11 @@ pub(super) const APP_B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 pub(super) const VM_A: Uuid = Uuid::from_u128(0xa);
 pub(super) const VM_B: Uuid = Uuid::from_u128(0xb);
 
+/// A port upon whose use the VM is found to be gone.
+pub(super) const GONE: u16 = 7;
+/// A port beyond the number that a VM may have in use.
+pub(super) const ONE_TOO_MANY: u16 = 8;
+
 /// Longest wait of a test for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -57,7 +62,14 @@ impl Backends for Apps {
 
     fn connect(&self, vm: Uuid, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {
         let address = self.0.get(&(vm, port)).copied();
-        Box::pin(async move { TcpStream::connect(address.ok_or(io::ErrorKind::ConnectionRefused)?).await })
+        Box::pin(async move {
+            match address {
+                Some(address) => TcpStream::connect(address).await,
+                None if port == GONE => Err(io::ErrorKind::NotFound.into()),
+                None if port == ONE_TOO_MANY => Err(io::ErrorKind::QuotaExceeded.into()),
+                None => Err(io::ErrorKind::ConnectionRefused.into()),
+            }
+        })
     }
 }
 
