@@ -7,6 +7,9 @@ use std::time::Duration;
 use cloister_fleet_tls::Credentials;
 use cloister_node_api::Platform;
 
+use crate::images;
+use crate::ingress;
+
 /// Configuration of a node.
 #[derive(Clone)]
 pub struct Config {
@@ -27,7 +30,8 @@ pub struct Config {
     pub endpoint: Option<String>,
     /// Region label.
     pub region: String,
-    /// URL form of apps on this node, with `{host}` for `<app_id>[-<port>]`.
+    /// URL form of apps on this node, with `{host}` for `<app_id>[-<port>]`. Serving it is the ingress'
+    /// task, which finds the VMs through [`Node::backends`](crate::Node::backends).
     pub ingress_url_template: String,
     /// Bare domain of apps on this node.
     pub ingress_domain: String,
@@ -38,6 +42,8 @@ pub struct Config {
     /// Program and first arguments of the relay; a socket path is appended. It must run
     /// [`relay`](crate::relay()).
     pub relay_command: Vec<String>,
+    /// Limits on what tenants push.
+    pub app_images: images::Limits,
     /// Limits on what VMs get.
     pub limits: Limits,
     /// Take no new CVMs and change none. The file `maintenance` in the data directory says the same
@@ -69,7 +75,12 @@ impl Default for Limits {
 impl Config {
     /// A node on this machine with defaults for everything that has one.
     #[must_use]
-    pub fn new(data_dir: PathBuf, images_dir: PathBuf, credentials: Credentials, control_plane: String) -> Self {
+    pub fn new(
+        data_dir: PathBuf,
+        images_dir: PathBuf,
+        credentials: Credentials,
+        control_plane: String,
+    ) -> Self {
         Self {
             data_dir,
             socket_dir: None,
@@ -79,11 +90,12 @@ impl Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             endpoint: None,
             region: "local".to_owned(),
-            ingress_url_template: "http://{host}.apps.localhost:8080".to_owned(),
-            ingress_domain: "apps.localhost".to_owned(),
+            ingress_url_template: format!("http://{{host}}.{}:8080", ingress::DEFAULT_DOMAIN),
+            ingress_domain: ingress::DEFAULT_DOMAIN.to_owned(),
             platform: None,
             qemu: PathBuf::from("qemu-system-x86_64"),
             relay_command: vec!["cloister".to_owned(), "relay".to_owned()],
+            app_images: images::Limits::default(),
             limits: Limits::default(),
             maintenance: false,
             snp_c_bit_position: 51,

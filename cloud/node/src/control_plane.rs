@@ -105,7 +105,8 @@ impl ControlPlaneClient {
         connection.abort();
         let body = body.map_err(CallError::http)?.to_bytes();
         if status != StatusCode::OK {
-            let message = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(300).collect();
+            let message =
+                String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(300).collect();
             return Err(CallError::Refused { status: status.as_u16(), message });
         }
         serde_json::from_slice(&body).map_err(CallError::http)

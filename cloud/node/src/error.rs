@@ -15,7 +15,9 @@ pub(crate) enum VmError {
     Unknown,
     #[error("{0}")]
     Invalid(String),
-    #[error("this node has no intact guest image with hash {0}: choose another image, or ask the operator to install it")]
+    #[error(
+        "this node has no intact guest image with hash {0}: choose another image, or ask the operator to install it"
+    )]
     BadImage(cloister_app_compose::OsImageHash),
     #[error("the guest image has no firmware for {0:?} guests: choose another image")]
     NoFirmware(cloister_node_api::Platform),
@@ -50,18 +52,15 @@ impl VmError {
     fn code(&self) -> NodeErrorCode {
         match self {
             Self::Unknown => NodeErrorCode::UnknownVm,
-            Self::Invalid(_) => NodeErrorCode::Invalid,
+            Self::Invalid(_) | Self::ConfigDisk(ConfigDiskError::TooLarge { .. }) => NodeErrorCode::Invalid,
             Self::BadImage(_) | Self::NoFirmware(_) => NodeErrorCode::BadImage,
             Self::OutOfResources(_) => NodeErrorCode::OutOfResources,
             Self::Conflict(_) => NodeErrorCode::Conflict,
             Self::GuestUnreachable(_) => NodeErrorCode::GuestUnreachable,
-            Self::ConfigDisk(ConfigDiskError::TooLarge { .. }) => NodeErrorCode::Invalid,
             _ if is_out_of_space(self) => NodeErrorCode::OutOfResources,
-            Self::Storage { .. }
-            | Self::ConfigDisk(_)
-            | Self::Launch(_)
-            | Self::Undead
-            | Self::Stopping => NodeErrorCode::Internal,
+            Self::Storage { .. } | Self::ConfigDisk(_) | Self::Launch(_) | Self::Undead | Self::Stopping => {
+                NodeErrorCode::Internal
+            }
         }
     }
 }

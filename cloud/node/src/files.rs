@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 /// Replaces a file atomically: after a crash there is the old one or the whole new one.
 pub(crate) fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(contents)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;

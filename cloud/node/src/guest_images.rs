@@ -284,11 +284,16 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         write_image(dir.path(), "a");
         let sums = dir.path().join("a/sha256sum.txt");
-        let text: String =
-            fs::read_to_string(&sums).unwrap().lines().filter(|l| !l.contains("rootfs")).fold(String::new(), |t, l| t + l + "\n");
+        let text: String = fs::read_to_string(&sums)
+            .unwrap()
+            .lines()
+            .filter(|l| !l.contains("rootfs"))
+            .fold(String::new(), |t, l| t + l + "\n");
         fs::write(dir.path().join("a/digest.txt"), hex::encode(Sha256::digest(&text))).unwrap();
         fs::write(&sums, text).unwrap();
-        assert!(matches!(verify(&dir.path().join("a")), Err(ImageError::Uncovered(name)) if name == "rootfs.erofs"));
+        assert!(
+            matches!(verify(&dir.path().join("a")), Err(ImageError::Uncovered(name)) if name == "rootfs.erofs")
+        );
     }
 
     proptest! {

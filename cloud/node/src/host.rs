@@ -31,7 +31,8 @@ pub(crate) fn capacity(limits: &Limits, data_dir: &Path) -> io::Result<NodeCapac
 
 /// Refuses when the disk of `data_dir` is nearly full.
 pub(crate) fn require_free_disk(data_dir: &Path) -> Result<(), VmError> {
-    let disk = rustix::fs::statvfs(data_dir).map_err(io::Error::from).map_err(VmError::storage("see the disk"))?;
+    let disk =
+        rustix::fs::statvfs(data_dir).map_err(io::Error::from).map_err(VmError::storage("see the disk"))?;
     if disk.f_bavail * disk.f_frsize < DISK_RESERVE_BYTES {
         let source = io::Error::from(io::ErrorKind::StorageFull);
         return Err(VmError::Storage { what: "use the disk", source });
@@ -45,9 +46,9 @@ fn percent(value: u32, percent: u32) -> u32 {
 
 fn memory_total_mb() -> io::Result<u32> {
     let text = fs::read_to_string("/proc/meminfo")?;
-    let kilobytes = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let kilobytes = text.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
     let megabytes = kilobytes.ok_or(io::ErrorKind::InvalidData)? / 1024;
     Ok(u32::try_from(megabytes).unwrap_or(u32::MAX))
 }
@@ -114,8 +115,7 @@ mod tests {
 
     #[test]
     fn memory_and_slots_are_never_promised_twice() {
-        let budget =
-            Budget::new(NodeCapacity { cvm_slots: 2, vcpu: 8, memory_mb: 3000, disk_gb: 10 });
+        let budget = Budget::new(NodeCapacity { cvm_slots: 2, vcpu: 8, memory_mb: 3000, disk_gb: 10 });
         let [a, b, c] = [1, 2, 3].map(Uuid::from_u128);
         let share = budget.reserve(a, 2000).unwrap();
         assert!(matches!(budget.reserve(b, 1001), Err(VmError::OutOfResources(_))));

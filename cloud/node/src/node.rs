@@ -20,6 +20,7 @@ use crate::config::{Config, OnExit};
 use crate::control_plane::{CallError, ControlPlaneClient};
 use crate::guest_images::GuestImages;
 use crate::host::{Budget, capacity};
+use crate::images::{AppImages, ImageError};
 use crate::reporter::Reporter;
 use crate::vmm::{Hypervisor, PlatformError};
 use crate::vms::{Host, Vms, blocking};
@@ -60,6 +61,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The store of pushed images cannot be used.
+    #[error("cannot use the store of pushed images")]
+    Images(#[from] ImageError),
     /// The node's certificate cannot be used.
     #[error("cannot use the node's certificate")]
     Tls(#[from] FleetTlsError),
@@ -88,14 +92,14 @@ impl Node {
         let hypervisor =
             Hypervisor::find(&config.qemu, config.platform, &data_dir.join("platform.json")).await?;
         tracing::info!(platform = ?hypervisor.platform, version = hypervisor.version, "found the hypervisor");
-        let total =
-            capacity(&config.limits, &data_dir).map_err(data_dir_error(&data_dir))?;
+        let total = capacity(&config.limits, &data_dir).map_err(data_dir_error(&data_dir))?;
         let host = Arc::new(Host {
             data_dir: data_dir.clone(),
             socket_dir,
             hypervisor,
             images: Arc::new(GuestImages::new(config.images_dir.clone())),
             budget: Budget::new(total),
+            app_images: AppImages::open(&data_dir.join("app-images"), config.app_images)?,
             relay_command: config.relay_command.clone(),
             snp_c_bit_position: config.snp_c_bit_position,
             changed: Notify::new(),
@@ -109,7 +113,12 @@ impl Node {
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
         let address = listener.address();
         let vms = Vms::load(Arc::clone(&host)).await.map_err(data_dir_error(&data_dir))?;
-        host.tasks.spawn(api::serve(listener, Arc::clone(&vms), host.stopping.clone()));
+        host.tasks.spawn(api::serve(
+            listener,
+            Arc::clone(&vms),
+            host.app_images.clone(),
+            host.stopping.clone(),
+        ));
         let constant = constant_report(&config, &host, address);
         let reporter = Reporter {
             host: Arc::clone(&host),

@@ -13,14 +13,17 @@ use std::thread;
 ///
 /// Fails when nobody listens on the socket or a side breaks; print nothing then, just exit.
 pub fn relay(socket: &Path) -> io::Result<()> {
-    let mut from_socket = UnixStream::connect(socket)?;
-    let to_socket = from_socket.try_clone()?;
-    // Ends with the process: standard input may stay open after the socket's last byte.
+    join(UnixStream::connect(socket)?, io::stdin(), io::stdout())
+}
+
+fn join(socket: UnixStream, input: impl Read + Send + 'static, output: impl Write) -> io::Result<()> {
+    let to_socket = socket.try_clone()?;
+    // Ends with the process: the input may stay open after the socket's last byte.
     thread::spawn(move || {
-        let _ = copy(io::stdin().lock(), &to_socket);
+        let _ = copy(input, &to_socket);
         to_socket.shutdown(Shutdown::Write)
     });
-    copy(&mut from_socket, io::stdout().lock())
+    copy(socket, output)
 }
 
 /// Like [`io::copy`], but every chunk goes on at once.
@@ -36,5 +39,29 @@ fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carries_both_directions_and_ends_with_the_socket() {
+        let (socket, mut mirror) = UnixStream::pair().unwrap();
+        let (input, mut guest) = io::pipe().unwrap();
+        let relay = thread::spawn(move || {
+            let mut output = Vec::new();
+            join(socket, input, &mut output).map(|()| output)
+        });
+        guest.write_all(b"question").unwrap();
+        let mut question = [0; 8];
+        mirror.read_exact(&mut question).unwrap();
+        assert_eq!(&question, b"question");
+        mirror.write_all(b"answer").unwrap();
+        drop(mirror);
+        // The guest's side is still open.
+        assert_eq!(relay.join().unwrap().unwrap(), b"answer");
+        drop(guest);
     }
 }

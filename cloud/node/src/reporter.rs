@@ -11,8 +11,8 @@ use crate::clock;
 use crate::control_plane::{CallError, ControlPlaneClient};
 use crate::vms::{Host, Vms};
 
-/// Changes within this time go into one report.
-const COALESCE: Duration = Duration::from_millis(20);
+/// Changes within this time go into one report; no guest can make a node report more often.
+const COALESCE: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A file of this name in the data directory puts the node into maintenance.

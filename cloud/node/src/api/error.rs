@@ -2,9 +2,10 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use cloister_node_api::NodeError;
+use cloister_node_api::{NodeError, NodeErrorCode};
 
 use crate::error::VmError;
+use crate::images::ImageError;
 
 /// A failure as the control plane sees it.
 pub(super) struct ApiError(NodeError);
@@ -19,6 +20,16 @@ impl IntoResponse for ApiError {
 impl From<VmError> for ApiError {
     fn from(error: VmError) -> Self {
         Self(error.into())
+    }
+}
+
+impl From<ImageError> for ApiError {
+    fn from(error: ImageError) -> Self {
+        let code = error.code();
+        if code == NodeErrorCode::Internal {
+            tracing::error!(error = &error as &dyn std::error::Error, "the image store failed");
+        }
+        Self(NodeError { code, message: error.to_string() })
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::error::ApiError;
-use super::vms::VmPath;
+use super::vms::PathValue;
 use crate::backends::Backends;
 use crate::error::VmError;
 use crate::vms::Vms;
@@ -36,7 +37,7 @@ const MAX_TARGET_BYTES: usize = 4096;
 
 pub(super) async fn containers(
     State(api): State<Api>,
-    VmPath(vm): VmPath<Uuid>,
+    PathValue(vm): PathValue<Uuid>,
 ) -> Result<Response, ApiError> {
     let answer = ask(&api.vms, vm, "/containers").await?;
     let body = Limited::new(answer.into_body(), MAX_CONTAINERS_BYTES);
@@ -49,10 +50,10 @@ pub(super) async fn containers(
 
 pub(super) async fn logs(
     State(api): State<Api>,
-    VmPath((vm, _)): VmPath<(Uuid, String)>,
+    PathValue((vm, _)): PathValue<(Uuid, String)>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let target = request.uri().path_and_query().map(|target| target.as_str());
+    let target = request.uri().path_and_query().map(PathAndQuery::as_str);
     // As it came: names stay percent-encoded.
     let logs = target.and_then(|target| target.find("/logs/").and_then(|start| target.get(start..)));
     let target = logs
@@ -97,7 +98,9 @@ async fn ask(vms: &Vms, vm: Uuid, target: &str) -> Result<http::Response<Incomin
     match answer.status() {
         StatusCode::OK => Ok(answer),
         StatusCode::NOT_FOUND => Err(VmError::Invalid("the CVM has no container of that name".to_owned())),
-        StatusCode::BAD_REQUEST => Err(VmError::Invalid("the CVM's agent does not understand the query".to_owned())),
+        StatusCode::BAD_REQUEST => {
+            Err(VmError::Invalid("the CVM's agent does not understand the query".to_owned()))
+        }
         _ => Err(VmError::GuestUnreachable("its agent refused")),
     }
 }

@@ -2,6 +2,7 @@
 
 mod error;
 mod guest;
+mod images;
 mod vms;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::images::AppImages;
 use crate::vms::Vms;
 
 /// Longest document that is taken, in bytes.
@@ -29,22 +31,29 @@ const MAX_REQUESTS: usize = 256;
 #[derive(Clone)]
 struct Api {
     vms: Arc<Vms>,
+    images: AppImages,
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
 }
 
 /// Serves until `stopping`.
-pub(crate) async fn serve(listener: TlsListener, vms: Arc<Vms>, stopping: CancellationToken) {
-    let service = router(vms).into_make_service_with_connect_info::<Peer>();
+pub(crate) async fn serve(
+    listener: TlsListener,
+    vms: Arc<Vms>,
+    images: AppImages,
+    stopping: CancellationToken,
+) {
+    let service = router(vms, images).into_make_service_with_connect_info::<Peer>();
     let served = axum::serve(listener, service).with_graceful_shutdown(stopping.cancelled_owned()).await;
     if let Err(error) = served {
         tracing::error!(%error, "the node's listener failed");
     }
 }
 
-fn router(vms: Arc<Vms>) -> Router {
+fn router(vms: Arc<Vms>, images: AppImages) -> Router {
     let api = Api {
         vms,
+        images,
         requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
         streams: Arc::new(Semaphore::new(guest::MAX_STREAMS)),
     };
@@ -56,6 +65,11 @@ fn router(vms: Arc<Vms>) -> Router {
         .route("/v1/vms/{uuid}/serial", get(vms::serial))
         .route("/v1/vms/{uuid}/containers", get(guest::containers))
         .route("/v1/vms/{uuid}/logs/{container}", get(guest::logs))
+        .route(
+            "/v1/workspaces/{workspace}/images",
+            // Archives are as long as they are; the store has limits of its own.
+            put(images::import).get(images::list).layer(DefaultBodyLimit::disable()),
+        )
         .fallback(|| async { refusal(StatusCode::NOT_FOUND, "the node has no such operation") })
         .layer(DefaultBodyLimit::max(MAX_DOCUMENT_BYTES))
         .layer(CatchPanicLayer::new())

@@ -25,14 +25,14 @@ type Answer = Result<Json<VmReport>, ApiError>;
 #[from_request(via(Json), rejection(ApiError))]
 pub(super) struct Document<T>(T);
 
-/// The VM of the path.
+/// A value of the path.
 #[derive(FromRequestParts)]
 #[from_request(via(Path), rejection(ApiError))]
-pub(super) struct VmPath<T>(pub(super) T);
+pub(super) struct PathValue<T>(pub(super) T);
 
 #[derive(FromRequestParts)]
 #[from_request(via(Query), rejection(ApiError))]
-pub(super) struct Parameters<T>(T);
+pub(super) struct Parameters<T>(pub(super) T);
 
 #[derive(Deserialize)]
 pub(super) struct Tail {
@@ -41,7 +41,7 @@ pub(super) struct Tail {
 
 pub(super) async fn prepare(
     State(api): State<Api>,
-    VmPath(vm): VmPath<Uuid>,
+    PathValue(vm): PathValue<Uuid>,
     Document(spec): Document<VmSpec>,
 ) -> Answer {
     if spec.vm_uuid != vm {
@@ -50,34 +50,37 @@ pub(super) async fn prepare(
     Ok(Json(api.vms.prepare(spec).await?))
 }
 
-pub(super) async fn get(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Answer {
+pub(super) async fn get(State(api): State<Api>, PathValue(vm): PathValue<Uuid>) -> Answer {
     Ok(Json(api.vms.get(vm)?.report().ok_or(VmError::Unknown)?))
 }
 
-pub(super) async fn start(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Answer {
+pub(super) async fn start(State(api): State<Api>, PathValue(vm): PathValue<Uuid>) -> Answer {
     Ok(Json(api.vms.start(vm).await?))
 }
 
 pub(super) async fn shutdown(
     State(api): State<Api>,
-    VmPath(vm): VmPath<Uuid>,
+    PathValue(vm): PathValue<Uuid>,
     Document(request): Document<ShutdownRequest>,
 ) -> Answer {
     Ok(Json(api.vms.shutdown(vm, Duration::from_secs(request.timeout_s.into())).await?))
 }
 
-pub(super) async fn stop(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Answer {
+pub(super) async fn stop(State(api): State<Api>, PathValue(vm): PathValue<Uuid>) -> Answer {
     Ok(Json(api.vms.stop(vm).await?))
 }
 
-pub(super) async fn delete(State(api): State<Api>, VmPath(vm): VmPath<Uuid>) -> Result<StatusCode, ApiError> {
+pub(super) async fn delete(
+    State(api): State<Api>,
+    PathValue(vm): PathValue<Uuid>,
+) -> Result<StatusCode, ApiError> {
     api.vms.delete(vm).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn serial(
     State(api): State<Api>,
-    VmPath(vm): VmPath<Uuid>,
+    PathValue(vm): PathValue<Uuid>,
     Parameters(tail): Parameters<Tail>,
 ) -> Result<impl IntoResponse, ApiError> {
     let lines = tail.tail.unwrap_or(DEFAULT_TAIL).min(MAX_TAIL);

@@ -80,7 +80,7 @@ pub(crate) enum Protection {
     Kvm,
     /// Intel TDX; the compose hash goes into MRCONFIGID.
     Tdx { compose_hash: ComposeHash },
-    /// AMD SEV-SNP; the compose hash goes into HOST_DATA.
+    /// AMD SEV-SNP; the compose hash goes into `HOST_DATA`.
     SevSnp {
         compose_hash: ComposeHash,
         /// Position of the encryption bit in page table entries, from CPUID 0x8000001F.
@@ -184,8 +184,16 @@ impl Machine {
         line.pair("-kernel", path(&self.boot.kernel));
         line.pair("-initrd", path(&self.boot.initrd));
         line.pair("-append", self.boot.cmdline.clone());
-        line.disk("root", ROOT_DISK_SERIAL, &format!("read-only=on,file.filename={}", value(&self.boot.rootfs)));
-        line.disk("config", CONFIG_DISK_SERIAL, &format!("read-only=on,file.filename={}", value(&self.disks.config)));
+        line.disk(
+            "root",
+            ROOT_DISK_SERIAL,
+            &format!("read-only=on,file.filename={}", value(&self.boot.rootfs)),
+        );
+        line.disk(
+            "config",
+            CONFIG_DISK_SERIAL,
+            &format!("read-only=on,file.filename={}", value(&self.disks.config)),
+        );
         // Freed blocks go back to the host: the file is sparse.
         line.disk(
             "data",
@@ -198,9 +206,15 @@ impl Machine {
         let channels = &self.channels;
         line.pair("-chardev", format!("file,id=serial,append=on,path={}", value(&channels.serial_log)));
         line.pair("-serial", "chardev:serial");
-        line.pair("-chardev", format!("socket,id=monitor,server=on,wait=off,path={}", value(&channels.monitor)));
+        line.pair(
+            "-chardev",
+            format!("socket,id=monitor,server=on,wait=off,path={}", value(&channels.monitor)),
+        );
         line.pair("-mon", "chardev=monitor,mode=control");
-        line.pair("-chardev", format!("socket,id=status,server=on,wait=off,path={}", value(&channels.status)));
+        line.pair(
+            "-chardev",
+            format!("socket,id=status,server=on,wait=off,path={}", value(&channels.status)),
+        );
         line.pair("-device", "virtio-serial-pci");
         line.pair("-device", format!("virtserialport,chardev=status,name={STATUS_PORT}"));
     }
@@ -211,7 +225,10 @@ impl Machine {
             "-netdev",
             format!("user,id={NETWORK_ID},guestfwd=tcp:{IMAGE_MIRROR_ADDRESS}-cmd:{}", escape(&relay)),
         );
-        line.pair("-device", format!("virtio-net-pci,netdev={NETWORK_ID},mac={},romfile=", mac_address(self.vm)));
+        line.pair(
+            "-device",
+            format!("virtio-net-pci,netdev={NETWORK_ID},mac={},romfile=", mac_address(self.vm)),
+        );
     }
 }
 

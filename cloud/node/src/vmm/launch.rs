@@ -10,7 +10,7 @@ use tokio::process::Command;
 use super::{Machine, Process};
 
 /// Longest time from start to a daemonised process; protected memory is accepted within it.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 /// Longest excerpt of what the program said.
 const MAX_REASON_CHARS: usize = 300;
 
@@ -74,7 +74,8 @@ async fn run(program: &Path, machine: &Machine) -> Result<Output, LaunchError> {
 fn reason(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let line = line.split_once(": ").filter(|(name, _)| name.starts_with("qemu")).map_or(line, |(_, rest)| rest);
+    let line =
+        line.split_once(": ").filter(|(name, _)| name.starts_with("qemu")).map_or(line, |(_, rest)| rest);
     let words = line.split_whitespace().map(|word| {
         let bare = word.trim_matches(|c: char| matches!(c, '\'' | '"' | ',' | ':'));
         let path = bare.split_once('=').map_or(bare, |(_, value)| value);
@@ -108,11 +109,15 @@ mod tests {
     #[test]
     fn reasons_are_the_last_line_without_paths() {
         assert_eq!(
-            said("warning: x\nqemu-system-x86_64: -kernel /data/secret/vmlinuz: Could not open '/data/secret/vmlinuz': No such file\n\n"),
+            said(
+                "warning: x\nqemu-system-x86_64: -kernel /data/secret/vmlinuz: Could not open '/data/secret/vmlinuz': No such file\n\n"
+            ),
             "-kernel vmlinuz Could not open vmlinuz No such file"
         );
-        assert_eq!(said("qemu-system-x86_64: cannot set up guest memory 'pc.ram': Cannot allocate memory"),
-            "cannot set up guest memory 'pc.ram': Cannot allocate memory");
+        assert_eq!(
+            said("qemu-system-x86_64: cannot set up guest memory 'pc.ram': Cannot allocate memory"),
+            "cannot set up guest memory 'pc.ram': Cannot allocate memory"
+        );
         assert_eq!(said("\u{1b}[31mred"), "[31mred");
         assert_eq!(said(""), "no message (exit status: 1)");
     }

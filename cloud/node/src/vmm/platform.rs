@@ -28,7 +28,9 @@ pub enum PlatformError {
     #[error("{} does not run; reinstall the package qemu-system-x86", .0.display())]
     Broken(PathBuf),
     /// The operator asks for a platform that this host does not have.
-    #[error("the host cannot run {0:?} guests: check the firmware's settings and the kernel's support, or configure another platform")]
+    #[error(
+        "the host cannot run {0:?} guests: check the firmware's settings and the kernel's support, or configure another platform"
+    )]
     Unavailable(Platform),
     /// The answer or the probe could not be written.
     #[error("cannot probe the host")]
@@ -68,15 +70,14 @@ impl Hypervisor {
             Some(wanted) if is_available(wanted, program, memory).await? => wanted,
             Some(wanted) => return Err(PlatformError::Unavailable(wanted)),
             None => {
-                let known = fs::read(memory).ok().and_then(|text| serde_json::from_slice::<Answer>(&text).ok());
-                match known.filter(|answer| answer.kernel == kernel && answer.version == version) {
-                    Some(answer) => answer.platform,
-                    None => {
-                        let platform = best(program, memory).await?;
-                        let answer = Answer { kernel, version: version.clone(), platform };
-                        files::write_json(memory, &answer)?;
-                        platform
-                    }
+                let known = files::read_json::<Answer>(memory).ok().flatten();
+                let known = known.filter(|answer| answer.kernel == kernel && answer.version == version);
+                if let Some(answer) = known {
+                    answer.platform
+                } else {
+                    let platform = best(program, memory).await?;
+                    files::write_json(memory, &Answer { kernel, version: version.clone(), platform })?;
+                    platform
                 }
             }
         };
@@ -105,7 +106,8 @@ async fn is_available(platform: Platform, program: &Path, memory: &Path) -> Resu
         }
         // The device may exist where no guest runs, or none at a usable speed.
         Platform::Kvm => {
-            Path::new("/dev/kvm").exists() && runs_probe(program, &["-accel", "kvm", "-cpu", "host"], memory).await?
+            Path::new("/dev/kvm").exists()
+                && runs_probe(program, &["-accel", "kvm", "-cpu", "host"], memory).await?
         }
         Platform::Emulation => true,
     })
@@ -125,7 +127,8 @@ async fn version(program: &Path) -> Result<String, PlatformError> {
 }
 
 async fn has_object(program: &Path, name: &str) -> bool {
-    let run = Command::new(program).args(["-object", "help"]).stdin(Stdio::null()).kill_on_drop(true).output();
+    let run =
+        Command::new(program).args(["-object", "help"]).stdin(Stdio::null()).kill_on_drop(true).output();
     match tokio::time::timeout(VERSION_LIMIT, run).await {
         Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).lines().any(|line| line.trim() == name),
         _ => false,

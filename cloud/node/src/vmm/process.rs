@@ -28,7 +28,10 @@ impl Process {
         if lock_holder(pid_file)? != Some(pid) {
             return Ok(None);
         }
-        #[expect(deprecated, reason = "the new constructor is unsafe; an owned descriptor upholds what it asks for")]
+        #[expect(
+            deprecated,
+            reason = "the new constructor is unsafe; an owned descriptor upholds what it asks for"
+        )]
         let fd = AsyncFd::new(fd)?;
         Ok(Some(Self { pid, fd }))
     }

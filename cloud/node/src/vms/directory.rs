@@ -5,8 +5,10 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use cloister_app_compose::InstanceId;
 use cloister_guest_channel::NodeToken;
 use cloister_guest_channel::config_disk::{ConfigDisk, ConfigDiskError};
+use cloister_guest_channel::status::GuestStatus;
 use cloister_node_api::{VmSpec, VmState};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,15 @@ pub(crate) struct PowerRecord {
     pub(crate) exited_at: Option<Timestamp>,
     /// When a VM that is stopping loses its power.
     pub(crate) stop_by: Option<Timestamp>,
+}
+
+/// What the guest said, as it survives the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GuestRecord {
+    /// Identity on the data disk: known from the first boot on, also before a later one tells it again.
+    pub(crate) instance_id: Option<InstanceId>,
+    /// Its last status since the power was turned on.
+    pub(crate) status: Option<GuestStatus>,
 }
 
 impl PowerRecord {
@@ -115,6 +126,14 @@ impl VmDirectory {
         files::write_json(&self.power(), record)
     }
 
+    pub(crate) fn read_guest(&self) -> io::Result<GuestRecord> {
+        Ok(files::read_json(&self.guest())?.unwrap_or_default())
+    }
+
+    pub(crate) fn write_guest(&self, record: &GuestRecord) -> io::Result<()> {
+        files::write_json(&self.guest(), record)
+    }
+
     /// Replaces the configuration disk.
     pub(crate) fn write_config(&self, config: &ConfigDisk) -> Result<(), ConfigDiskError> {
         let mut bytes = Vec::new();
@@ -135,8 +154,12 @@ impl VmDirectory {
     /// Makes the data disk, or grows it. It is sparse and is never made smaller.
     pub(crate) fn ensure_data(&self, disk_gb: u32) -> io::Result<()> {
         let wanted = u64::from(disk_gb) * GIB;
-        let disk =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.disks().data)?;
+        let disk = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.disks().data)?;
         if disk.metadata()?.len() < wanted {
             disk.set_len(wanted)?;
             disk.sync_all()?;
@@ -206,6 +229,10 @@ impl VmDirectory {
 
     fn order(&self) -> PathBuf {
         self.dir.join("spec.json")
+    }
+
+    fn guest(&self) -> PathBuf {
+        self.dir.join("guest.json")
     }
 
     fn power(&self) -> PathBuf {

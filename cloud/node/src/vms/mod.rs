@@ -34,18 +34,19 @@ use crate::backends::Backends;
 use crate::error::VmError;
 use crate::guest_images::GuestImages;
 use crate::host::Budget;
+use crate::images::AppImages;
 use crate::vmm::Hypervisor;
 use directory::VmDirectory;
 use vm::PrepareError;
 
 /// What all VMs of the node share.
-#[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) data_dir: PathBuf,
     pub(crate) socket_dir: PathBuf,
     pub(crate) hypervisor: Hypervisor,
     pub(crate) images: Arc<GuestImages>,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) app_images: AppImages,
     pub(crate) relay_command: Vec<String>,
     pub(crate) snp_c_bit_position: u32,
     /// Told whenever a report would say something new.
@@ -69,7 +70,6 @@ impl Host {
 }
 
 /// All VMs of the node.
-#[derive(Debug)]
 pub(crate) struct Vms {
     host: Arc<Host>,
     known: RwLock<HashMap<Uuid, Arc<Vm>>>,
@@ -161,13 +161,16 @@ impl Vms {
     /// The last lines of a VM's console.
     pub(crate) async fn serial_tail(&self, id: Uuid, lines: usize) -> Result<String, VmError> {
         let vm = self.get(id)?;
-        blocking(move || vm.dir.serial_tail(lines)).await.map_err(VmError::storage("read the CVM's console log"))
+        blocking(move || vm.dir.serial_tail(lines))
+            .await
+            .map_err(VmError::storage("read the CVM's console log"))
     }
 
     /// Powers all VMs off for the time that the node is away.
     pub(crate) async fn suspend_all(&self, limit: Duration) {
         self.host.retiring.store(true, Ordering::Release);
-        let vms: Vec<_> = self.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let vms: Vec<_> =
+            self.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         join_all(vms.iter().map(async |vm| {
             if let Err(error) = vm.suspend(limit).await {
                 tracing::error!(vm = %vm.id, error = &error as &dyn std::error::Error, "cannot power a VM off");
@@ -202,7 +205,13 @@ impl Vms {
 
     fn entry(&self, id: Uuid) -> Arc<Vm> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let vm = || Vm::new(id, VmDirectory::new(&self.host.vms_dir(), &self.host.socket_dir, id), Arc::clone(&self.host));
+        let vm = || {
+            Vm::new(
+                id,
+                VmDirectory::new(&self.host.vms_dir(), &self.host.socket_dir, id),
+                Arc::clone(&self.host),
+            )
+        };
         Arc::clone(known.entry(id).or_insert_with(vm))
     }
 
@@ -220,9 +229,8 @@ impl Backends for Vms {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let candidates = known.values().filter_map(|vm| {
             let view = vm.view();
-            let instance = view.guest.as_ref().and_then(|guest| guest.instance_id);
             let is_named = view.app_id.is_some_and(|app| app.to_string() == id)
-                || instance.is_some_and(|instance| instance.to_string() == id);
+                || view.guest.instance_id.is_some_and(|instance| instance.to_string() == id);
             (is_named && view.live.is_some()).then_some((!view.is_booted(), vm.id))
         });
         candidates.min().map(|(_, vm)| vm)

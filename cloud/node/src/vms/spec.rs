@@ -1,6 +1,8 @@
 //! What the node accepts as a VM, whoever sends it.
 
-use cloister_guest_channel::config_disk::{MAX_APP_COMPOSE_BYTES, MAX_ENCRYPTED_ENV_BYTES, MAX_USER_CONFIG_BYTES};
+use cloister_guest_channel::config_disk::{
+    MAX_APP_COMPOSE_BYTES, MAX_ENCRYPTED_ENV_BYTES, MAX_USER_CONFIG_BYTES,
+};
 use cloister_node_api::{Platform, VmSpec};
 
 use crate::error::VmError;

@@ -67,7 +67,9 @@ async fn exchange(
 fn bounded(mut status: GuestStatus) -> GuestStatus {
     let excess = status.phases.len().saturating_sub(MAX_PHASES);
     status.phases.drain(..excess);
-    for text in [&mut status.detail, &mut status.boot_error, &mut status.shutdown_progress].into_iter().flatten() {
+    for text in
+        [&mut status.detail, &mut status.boot_error, &mut status.shutdown_progress].into_iter().flatten()
+    {
         text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         text.retain(|c| c == '\n' || !c.is_control());
     }

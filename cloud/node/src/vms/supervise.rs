@@ -1,42 +1,65 @@
 //! What goes on beside a running VM: its end, its words, its console log, its deadline.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_guest_channel::status::NodeMessage;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::live::Live;
 use super::vm::Vm;
 use super::{blocking, status};
+use crate::images::Mirror;
 
 /// Between two looks at the length of the console log.
 const SERIAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accompanies a VM until its process ends or the node stops.
-pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<NodeMessage>, _workspace: i64) {
+pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<NodeMessage>, workspace: i64) {
     let channels = vm.dir.channels();
-    let ended = async {
-        tokio::select! {
-            () = live.process.ended() => true,
-            () = vm.host.stopping.cancelled() => false,
-            () = keep_serial_bounded(&vm) => false,
-            () = take_power_when_due(&vm, &live) => false,
-            _ = status::follow(&channels.status, messages, |status| vm.guest_said(status)) => false,
+    // A guest without a mirror pulls from the registries themselves.
+    let _mirror = Mirror::serve(&vm.dir.mirror_socket(), workspace, &vm.host.app_images)
+        .inspect_err(|error| tracing::error!(vm = %vm.id, %error, "cannot serve pushed images to a VM"));
+    let (news, heard) = watch::channel(());
+    let listen = |status| {
+        if vm.guest_said(status) {
+            news.send_replace(());
         }
     };
-    if ended.await {
+    let ended = tokio::select! {
+        () = live.process.ended() => true,
+        () = vm.host.stopping.cancelled() => false,
+        () = keep_serial_bounded(&vm) => false,
+        () = keep_news(&vm, heard) => false,
+        () = take_power_when_due(&vm, &live) => false,
+        _ = status::follow(&channels.status, messages, listen) => false,
+    };
+    if ended {
         vm.process_ended(&live).await;
     }
+}
+
+/// Writes down what the guest said last, for a node that starts while the guest runs.
+async fn keep_news(vm: &Vm, mut heard: watch::Receiver<()>) {
+    while heard.changed().await.is_ok() {
+        let (dir, guest) = (vm.dir.clone(), vm.view().guest);
+        warn_of(vm, "keep a guest's status", blocking(move || dir.write_guest(&guest)).await);
+    }
+    std::future::pending::<()>().await;
 }
 
 async fn keep_serial_bounded(vm: &Vm) {
     loop {
         tokio::time::sleep(SERIAL_INTERVAL).await;
         let dir = vm.dir.clone();
-        if let Err(error) = blocking(move || dir.rotate_serial()).await {
-            tracing::warn!(vm = %vm.id, error = &error as &dyn std::error::Error, "cannot shorten a console log");
-        }
+        warn_of(vm, "shorten a console log", blocking(move || dir.rotate_serial()).await);
+    }
+}
+
+fn warn_of(vm: &Vm, what: &str, result: io::Result<()>) {
+    if let Err(error) = result {
+        tracing::warn!(vm = %vm.id, %error, "cannot {what}");
     }
 }
 

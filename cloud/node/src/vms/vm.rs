@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
-use super::directory::{Order, PowerRecord, VmDirectory};
+use super::directory::{GuestRecord, Order, PowerRecord, VmDirectory};
 use super::live::Live;
 use super::power::{Action, Event, has_process, step};
 use super::{Host, blocking, spec, supervise};
@@ -23,10 +23,9 @@ use crate::host::{Share, require_free_disk};
 use crate::vmm::{ImageMirror, Machine, Process, Protection, launch};
 
 /// Longest time that a guest can get to power off.
-const MAX_SHUTDOWN: Duration = Duration::from_secs(3600);
+const MAX_SHUTDOWN: Duration = Duration::from_hours(1);
 
 /// One VM. Operations take turns; looking at it never waits for them.
-#[derive(Debug)]
 pub(crate) struct Vm {
     pub(super) id: Uuid,
     pub(super) dir: VmDirectory,
@@ -55,7 +54,7 @@ pub(crate) struct View {
     pub(crate) app_id: Option<AppId>,
     pub(crate) node_token: Option<NodeToken>,
     pub(crate) power: PowerRecord,
-    pub(crate) guest: Option<GuestStatus>,
+    pub(crate) guest: GuestRecord,
     pub(crate) live: Option<Arc<Live>>,
 }
 
@@ -73,12 +72,17 @@ impl From<VmError> for PrepareError {
 }
 
 impl View {
-    const NOTHING: Self =
-        Self { app_id: None, node_token: None, power: PowerRecord::NEW, guest: None, live: None };
+    const NOTHING: Self = Self {
+        app_id: None,
+        node_token: None,
+        power: PowerRecord::NEW,
+        guest: GuestRecord { instance_id: None, status: None },
+        live: None,
+    };
 
     /// Whether the application was started.
     pub(crate) fn is_booted(&self) -> bool {
-        self.guest.as_ref().and_then(GuestStatus::phase) == Some(BootPhase::Done)
+        self.guest.status.as_ref().and_then(GuestStatus::phase) == Some(BootPhase::Done)
     }
 }
 
@@ -110,11 +114,11 @@ impl Vm {
     pub(crate) fn report(&self) -> Option<VmReport> {
         let view = self.view.borrow();
         view.app_id?;
-        let guest = view.guest.as_ref();
+        let guest = view.guest.status.as_ref();
         Some(VmReport {
             vm_uuid: self.id,
             state: view.power.state,
-            instance_id: guest.and_then(|guest| guest.instance_id),
+            instance_id: view.guest.instance_id,
             boot_progress: guest.and_then(GuestStatus::phase).map(|phase| phase.as_progress().to_owned()),
             boot_error: guest.and_then(|guest| guest.boot_error.clone()),
             shutdown_progress: guest.and_then(|guest| guest.shutdown_progress.clone()),
@@ -181,8 +185,8 @@ impl Vm {
     pub(super) async fn shutdown(self: &Arc<Self>, limit: Duration) -> Result<(), VmError> {
         let mut control = self.existing().await?;
         let due = clock::now() + limit.min(MAX_SHUTDOWN);
-        control.power.stop_by =
-            has_process(control.power.state).then(|| control.power.stop_by.map_or(due, |known| known.min(due)));
+        control.power.stop_by = has_process(control.power.state)
+            .then(|| control.power.stop_by.map_or(due, |known| known.min(due)));
         self.apply(&mut control, Event::Shutdown).await
     }
 
@@ -205,17 +209,20 @@ impl Vm {
     pub(super) async fn adopt(self: &Arc<Self>) -> Result<(), VmError> {
         let mut control = self.control.lock().await;
         let dir = self.dir.clone();
-        let (order, power) = blocking(move || Ok((dir.read_order()?, dir.read_power()?)))
-            .await
-            .map_err(VmError::storage("read a CVM's specification"))?;
+        let (order, power, guest) =
+            blocking(move || Ok((dir.read_order()?, dir.read_power()?, dir.read_guest()?)))
+                .await
+                .map_err(VmError::storage("read a CVM's specification"))?;
         let Some(order) = order else {
             // The order was never acknowledged.
             return self.remove(&mut control).await;
         };
         let memory_mb = order.spec.memory_mb;
         (control.order, control.power, control.written) = (Some(order), power, power);
+        self.view.send_modify(|view| view.guest = guest);
         self.publish(&control);
-        let found = Process::find(&self.dir.channels().pid_file).map_err(VmError::storage("find a CVM's process"))?;
+        let found =
+            Process::find(&self.dir.channels().pid_file).map_err(VmError::storage("find a CVM's process"))?;
         let event = if let Some(process) = found {
             tracing::info!(vm = %self.id, pid = process.pid(), "adopted a running VM");
             let share = self.host.budget.acknowledge(self.id, memory_mb);
@@ -252,18 +259,20 @@ impl Vm {
         tracing::info!(vm = %self.id, state = ?control.power.state, "a VM's process ended");
     }
 
-    /// Keeps what the guest said.
-    pub(super) fn guest_said(&self, status: GuestStatus) {
-        let changed = self.view.send_if_modified(|view| {
-            let changed = view.live.is_some() && view.guest.as_ref() != Some(&status);
-            if changed {
-                view.guest = Some(status);
+    /// Takes what the guest said and tells whether it is news.
+    pub(super) fn guest_said(&self, status: GuestStatus) -> bool {
+        let is_news = self.view.send_if_modified(|view| {
+            let is_news = view.live.is_some() && view.guest.status.as_ref() != Some(&status);
+            if is_news {
+                view.guest.instance_id = status.instance_id.or(view.guest.instance_id);
+                view.guest.status = Some(status);
             }
-            changed
+            is_news
         });
-        if changed {
+        if is_news {
             self.host.changed.notify_one();
         }
+        is_news
     }
 
     async fn existing(&self) -> Result<tokio::sync::MutexGuard<'_, Control>, VmError> {
@@ -331,6 +340,7 @@ impl Vm {
     async fn launch(self: &Arc<Self>, control: &mut Control) -> Result<(), VmError> {
         let order = control.order.clone().ok_or(VmError::Unknown)?;
         let share = self.host.budget.reserve(self.id, order.spec.memory_mb)?;
+        self.view.send_modify(|view| view.guest.status = None);
         let vm = Arc::clone(self);
         let machine = blocking(move || vm.machine(&order)).await?;
         let process = launch(&self.host.hypervisor.program, &machine).await?;
@@ -351,6 +361,7 @@ impl Vm {
         self.dir.create().map_err(VmError::storage("make the CVM's directory"))?;
         self.dir.ensure_data(spec.disk_gb).map_err(VmError::storage("make the CVM's disk"))?;
         self.dir.rotate_serial().map_err(VmError::storage("rotate the CVM's console log"))?;
+        self.dir.write_guest(&self.view().guest).map_err(VmError::storage("store the CVM's state"))?;
         self.dir.write_config(&config_disk(order)?).map_err(VmError::ConfigDisk)?;
         let compose_hash = ComposeHash::from_bytes(Sha256::digest(&spec.app_compose).into());
         Ok(Machine {
@@ -372,7 +383,6 @@ impl Vm {
         let (live, messages) = Live::new(process, &self.dir.channels());
         let live = Arc::new(live);
         control.running = Some((Arc::clone(&live), share));
-        self.view.send_modify(|view| view.guest = None);
         let workspace = control.order.as_ref().map_or(0, |order| order.spec.workspace_id);
         self.host.tasks.spawn(supervise::run(Arc::clone(self), live, messages, workspace));
     }

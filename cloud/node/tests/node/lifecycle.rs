@@ -21,7 +21,10 @@ async fn a_vm_from_order_to_removal() {
     let report = world.reported(vm, |vm| vm.boot_progress.as_deref() == Some("done")).await;
     assert_eq!(report.instance_id.unwrap().to_string(), "ab".repeat(20));
     let config = ConfigDisk::read(std::fs::File::open(world.vm_dir(vm).join("config.img")).unwrap()).unwrap();
-    assert_eq!((config.sys_config.hostname.as_str(), config.encrypted_env), ("hello", Some(vec![0x00, 0xff])));
+    assert_eq!(
+        (config.sys_config.hostname.as_str(), config.encrypted_env),
+        ("hello", Some(vec![0x00, 0xff]))
+    );
 
     let (status, text) = world.raw(Method::GET, &format!("{}/{vm}/serial?tail=2", paths::VMS), None).await;
     assert_eq!((status, text.as_str()), (200, "line 3\nline 4\n"));
@@ -117,7 +120,8 @@ async fn ports_and_questions_reach_the_guest() {
 
     world.power(vm, "stop").await.unwrap();
     assert_eq!(backends.resolve(&"aa".repeat(20)), None);
-    let (status, error) = world.call::<serde_json::Value>(Method::GET, &path("containers"), None).await.unwrap_err();
+    let (status, error) =
+        world.call::<serde_json::Value>(Method::GET, &path("containers"), None).await.unwrap_err();
     assert_eq!((status, error.code), (502, NodeErrorCode::GuestUnreachable));
     world.end().await;
 }

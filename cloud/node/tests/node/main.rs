@@ -1,6 +1,8 @@
 //! The node through its two public faces: calls of a control plane over mutual TLS, and its reports.
+#![cfg(test)]
 
 mod adoption;
+mod images;
 mod lifecycle;
 mod real;
 mod refusals;

@@ -95,6 +95,22 @@ impl World {
         }
     }
 
+    /// Uploads bytes as the control plane.
+    pub(crate) async fn upload<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        bytes: Vec<u8>,
+    ) -> Result<T, (u16, NodeError)> {
+        let url = format!("https://{}{path}", self.node.as_ref().unwrap().address());
+        let response = self.client.put(url).body(bytes).send().await.unwrap();
+        let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
+        if status == 200 {
+            Ok(serde_json::from_str(&text).unwrap())
+        } else {
+            Err((status, serde_json::from_str(&text).unwrap()))
+        }
+    }
+
     /// Status and text of a call.
     pub(crate) async fn raw(
         &self,
