@@ -39,12 +39,12 @@ fn json_is_the_document_of_the_api() {
 #[test]
 fn a_start_is_followed_phase_by_phase() {
     let stream = [
-        state("state", "starting", true, json!({})),
+        state("state", "starting", true, &json!({})),
         ": keep-alive\n\n".to_owned(),
-        state("state", "starting", true, json!({ "boot_progress": "mounting data disk" })),
-        state("state", "starting", true, json!({ "boot_progress": "starting containers" })),
-        state("state", "running", false, json!({ "boot_progress": "done" })),
-        state("complete", "running", false, json!({ "boot_progress": "done" })),
+        state("state", "starting", true, &json!({ "boot_progress": "mounting data disk" })),
+        state("state", "starting", true, &json!({ "boot_progress": "starting containers" })),
+        state("state", "running", false, &json!({ "boot_progress": "done" })),
+        state("complete", "running", false, &json!({ "boot_progress": "done" })),
     ];
     let fake = Fake::start()
         .on("POST /cvms/hello/start", 200, vm("hello", "starting"))
@@ -57,9 +57,9 @@ fn a_start_is_followed_phase_by_phase() {
 fn a_stream_that_breaks_off_is_opened_again() {
     let fake = Fake::start()
         .on("POST /cvms/hello/shutdown", 200, vm("hello", "shutting_down"))
-        .on("GET /cvms/hello/state", 200, json!(state("state", "shutting_down", true, json!({}))))
+        .on("GET /cvms/hello/state", 200, json!(state("state", "shutting_down", true, &json!({}))))
         .on("GET /cvms/hello/state", 503, json!({ "detail": "restarting" }))
-        .on("GET /cvms/hello/state", 200, json!(state("complete", "stopped", false, json!({}))))
+        .on("GET /cvms/hello/state", 200, json!(state("complete", "stopped", false, &json!({}))))
         .on("GET /cvms/hello", 200, cvm("hello", "stopped"));
     insta::assert_snapshot!(fake.run("cvms shutdown hello"));
 }
@@ -76,7 +76,7 @@ fn a_failed_start_says_why_and_where_to_look() {
     let operations = json!({ "items": [operation], "next_cursor": null, "total": 1 });
     let fake = Fake::start()
         .on("POST /cvms/hello/restart", 200, vm("hello", "restarting"))
-        .on("GET /cvms/hello/state", 200, json!(state("state", "error", false, json!({}))))
+        .on("GET /cvms/hello/state", 200, json!(state("state", "error", false, &json!({}))))
         .on("GET /cvms/hello/operations", 200, operations);
     insta::assert_snapshot!(
         [fake.run("cvms restart hello --force"), fake.run("operations list hello")].concat()

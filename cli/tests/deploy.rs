@@ -36,9 +36,9 @@ fn hash_of_what_is_sent() -> String {
 fn a_compose_file_becomes_a_running_cvm() {
     let hash = hash_of_what_is_sent();
     let stream = [
-        state("state", "provisioning", true, json!({})),
-        state("state", "starting", true, json!({ "boot_progress": "setting up docker" })),
-        state("complete", "running", false, json!({})),
+        state("state", "provisioning", true, &json!({})),
+        state("state", "starting", true, &json!({ "boot_progress": "setting up docker" })),
+        state("complete", "running", false, &json!({})),
     ];
     let fake = with_compose(
         Fake::start()

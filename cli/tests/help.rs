@@ -22,7 +22,7 @@ fn the_command_surface_is_reviewed() {
     command.build();
     let mut text = String::new();
     help(&mut command, "cloister", &mut text);
-    let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let text: String = text.lines().map(str::trim_end).flat_map(|line| [line, "\n"]).collect();
     insta::assert_snapshot!(text);
 }
 

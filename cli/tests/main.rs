@@ -1,4 +1,5 @@
 //! The command as people and programs use it: the real program against a scripted server.
+#![cfg(test)]
 
 mod commands;
 mod deploy;

@@ -2,8 +2,6 @@
 
 use clap_complete::Shell;
 
-use crate::session::Session;
-
 /// Arguments of `completion`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -14,9 +12,9 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Prints the script.
-pub(super) fn run(args: &Args, session: &Session) {
+/// The script.
+pub(super) fn script(args: &Args) -> String {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::command(), "cloister", &mut script);
-    session.output.bytes(&script);
+    String::from_utf8_lossy(&script).into_owned()
 }

@@ -19,6 +19,7 @@ use std::future::Future;
 
 use crate::args::Command;
 use crate::failure::{Exit, Failure};
+use crate::output::Output;
 use crate::session::Session;
 
 /// What every subcommand returns.
@@ -36,13 +37,19 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Operations(command) => block_on(operations::run(command, session)),
         Command::Nodes(command) => block_on(nodes::run(command, session)),
         Command::Image(command) => block_on(image::run(command, session)),
-        Command::Completion(args) => Ok(completion::run(&args, session)),
-        Command::Version(args) => Ok(version::run(&args, session)),
-        Command::ExitCodes => Ok(session.output.line(&topics::exit_codes())),
-        Command::Environment => Ok(session.output.line(topics::ENVIRONMENT)),
+        Command::Completion(args) => show(&session.output, &completion::script(&args)),
+        Command::Version(_) => show(&session.output, &version::text(session.output.json)),
+        Command::ExitCodes => show(&session.output, &topics::exit_codes()),
+        Command::Environment => show(&session.output, topics::ENVIRONMENT),
         Command::Relay(args) => return relay::run(&args),
     };
     outcome.err().map_or(Exit::Success, |failure| session.output.failure(&failure))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the outcome of a command like any other")]
+fn show(output: &Output, text: &str) -> Outcome {
+    output.data(text);
+    Ok(())
 }
 
 /// Runs a client command on one thread with the process's TLS provider in place.

@@ -118,7 +118,7 @@ fn list(document: &Value, session: &Session) -> Outcome {
             node.version.unwrap_or_default(),
         ]);
     }
-    session.output.table(table, "There are no nodes. Invite one: cloister nodes invite");
+    session.output.table(&table, "There are no nodes. Invite one: cloister nodes invite");
     Ok(())
 }
 

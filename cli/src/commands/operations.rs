@@ -56,7 +56,7 @@ async fn list(args: ListArgs, session: &Session) -> Outcome {
         return Ok(());
     }
     let page: OperationPage = read(&document)?;
-    session.output.table(table(page.items), "There are no operations.");
+    session.output.table(&table(page.items), "There are no operations.");
     if let Some(cursor) = page.next_cursor {
         session.output.say(&format!("more: cloister operations list {} --cursor {cursor}", args.name.cvm));
     }

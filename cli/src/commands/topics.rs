@@ -12,7 +12,8 @@ CLOISTER_DATA_DIR                         directory of the cloud on this machine
 CLOISTER_GUEST_IMAGES                     directory with guest images (`up --guest-images` wins)
 CLOISTER_LOG                              what `up` and `serve` log, such as info,cloister_node=debug
 NO_COLOR                                  no colours when set to anything
-XDG_CONFIG_HOME, XDG_DATA_HOME, HOME      where files are kept when nothing else says so";
+XDG_CONFIG_HOME, XDG_DATA_HOME, HOME      where files are kept when nothing else says so
+";
 
 /// The exit codes, one per line.
 pub(crate) fn exit_codes() -> String {
@@ -20,5 +21,5 @@ pub(crate) fn exit_codes() -> String {
     for (exit, meaning) in Exit::TABLE {
         let _ = writeln!(text, "{}  {meaning}", exit as u8);
     }
-    text.trim_end().to_owned()
+    text
 }

@@ -72,6 +72,7 @@ impl Stream {
     }
 }
 
+#[expect(clippy::unused_self, reason = "only who holds an output may print")]
 impl Output {
     /// Looks at stdout, stderr, `NO_COLOR` and `TERM`.
     pub(crate) fn detect(json: bool) -> Self {
@@ -95,7 +96,7 @@ impl Output {
     }
 
     /// Prints rows, or `nothing` to stderr when there are none.
-    pub(crate) fn table(&self, table: Table, nothing: &str) {
+    pub(crate) fn table(&self, table: &Table, nothing: &str) {
         if table.is_empty() {
             self.say(nothing);
         } else {

@@ -55,7 +55,12 @@ impl Table {
                 Align::Right => CellAlignment::Right,
             });
         }
-        table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+        let mut text = String::new();
+        for line in table.lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         return Ok(());
     }
     let list: Page<CvmInfo> = read(&document)?;
-    session.output.table(table(list.items), "There are no CVMs. Make one: cloister deploy -c compose.yaml");
+    session.output.table(&table(list.items), "There are no CVMs. Make one: cloister deploy -c compose.yaml");
     if list.pages > 1 {
         session.output.say(&format!("page {} of {}, {} CVMs in all", list.page, list.pages, list.total));
     }

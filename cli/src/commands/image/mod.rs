@@ -102,7 +102,7 @@ async fn list(_args: ListArgs, session: &Session) -> Outcome {
             ]);
         }
     }
-    session.output.table(table, "No images were pushed. Push one: cloister image push app.tar");
+    session.output.table(&table, "No images were pushed. Push one: cloister image push app.tar");
     Ok(())
 }
 

@@ -110,10 +110,8 @@ async fn bring_up(
 
 fn present(home: &Home, access: &Access, app: Option<&example::Running>, output: &Output) {
     let program = std::env::args().next().unwrap_or_else(|| "cloister".to_owned());
-    let key = match access.first {
-        true => format!("{} (shown only now; kept in {})", access.key.reveal(), home.credentials().display()),
-        false => format!("kept in {}", home.credentials().display()),
-    };
+    let kept = format!("kept in {}", home.credentials().display());
+    let key = if access.first { format!("{} (shown only now; {kept})", access.key.reveal()) } else { kept };
     output.say("");
     output.fields(&[
         ("App URL", app.map(|app| app.url.to_string())),
