@@ -4,8 +4,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::support::{
-    APP_A, APP_B, Apps, GONE, ONE_TOO_MANY, VM_A, VM_B, echo_app, exchange, get, ingress, raw_app,
-    read_response, soon,
+    APP_A, APP_B, Apps, GONE, ONE_TOO_MANY, VM_A, VM_B, check_switched, echo_app, exchange, get, ingress,
+    raw_app, read_response, soon, switch, websocket_like,
 };
 use crate::ingress::Limits;
 
@@ -169,43 +169,13 @@ async fn bodies_stream_both_ways() {
     }
 }
 
-async fn websocket_like() -> std::net::SocketAddr {
-    raw_app(|mut stream| async move {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        let head = String::from_utf8(head).unwrap().to_lowercase();
-        assert!(
-            head.contains("\r\nupgrade: websocket\r\n") && head.contains("\r\nconnection: upgrade\r\n"),
-            "{head}"
-        );
-        let switch =
-            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\nhi";
-        stream.write_all(switch).await.unwrap();
-        let (mut read, mut write) = stream.split();
-        let _ = tokio::io::copy(&mut read, &mut write).await;
-    })
-    .await
-}
-
 #[tokio::test]
 async fn upgraded_connections_carry_anything() {
     let (ingress, _) =
         ingress(Apps::default().with(VM_A, 80, websocket_like().await), Limits::default()).await;
     let mut stream = TcpStream::connect(ingress.http_address()).await.unwrap();
-    let request = format!(
-        "GET / HTTP/1.1\r\nhost: {APP_A}.apps.localhost\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let head = read_response(&mut stream).await;
-    assert!(head.starts_with("HTTP/1.1 101") && head.contains("upgrade: websocket"), "{head}");
-    let mut echoed = [0; 9];
-    stream.write_all(b"\x00raw\xff..").await.unwrap();
-    soon(stream.read_exact(&mut echoed)).await.unwrap();
-    assert_eq!(&echoed, b"hi\x00raw\xff..");
-    stream.shutdown().await.unwrap();
-    assert_eq!(soon(stream.read_to_end(&mut Vec::new())).await.unwrap(), 0);
+    stream.write_all(&switch(&format!("{APP_A}.apps.localhost"))).await.unwrap();
+    check_switched(stream).await;
 }
 
 #[tokio::test]
@@ -214,10 +184,7 @@ async fn an_app_at_its_limit_is_busy_until_a_request_ends() {
     let apps = two_apps().await.with(VM_A, 81, websocket_like().await);
     let (ingress, _) = ingress(apps, limits).await;
     let mut tunnel = TcpStream::connect(ingress.http_address()).await.unwrap();
-    let request = format!(
-        "GET / HTTP/1.1\r\nhost: {APP_A}-81.apps.localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
-    );
-    tunnel.write_all(request.as_bytes()).await.unwrap();
+    tunnel.write_all(&switch(&format!("{APP_A}-81.apps.localhost"))).await.unwrap();
     read_response(&mut tunnel).await;
     let host = format!("{APP_A}.apps.localhost");
     let busy = exchange(ingress.http_address(), &get(&host)).await;
@@ -273,10 +240,7 @@ async fn stopping_finishes_requests_and_then_ends_everything() {
     let address = ingress.http_address();
     let mut idle = TcpStream::connect(address).await.unwrap();
     let mut tunnel = TcpStream::connect(address).await.unwrap();
-    let request = format!(
-        "GET / HTTP/1.1\r\nhost: {APP_A}-81.apps.localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
-    );
-    tunnel.write_all(request.as_bytes()).await.unwrap();
+    tunnel.write_all(&switch(&format!("{APP_A}-81.apps.localhost"))).await.unwrap();
     read_response(&mut tunnel).await;
     soon(ingress.stop(Duration::from_millis(200))).await;
     let _ = soon(idle.read_to_end(&mut Vec::new())).await;

@@ -182,3 +182,43 @@ pub(super) async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> Stri
 pub(super) fn get(host: &str) -> Vec<u8> {
     format!("GET /path?q=1 HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").into_bytes()
 }
+
+/// An app that switches to the protocol `websocket`, greets, and then echoes bytes.
+pub(super) async fn websocket_like() -> SocketAddr {
+    raw_app(|mut stream| async move {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap().to_lowercase();
+        assert!(
+            head.contains("\r\nupgrade: websocket\r\n") && head.contains("\r\nconnection: upgrade\r\n"),
+            "{head}"
+        );
+        let switch =
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\nhi";
+        stream.write_all(switch).await.unwrap();
+        let (mut read, mut write) = stream.split();
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+    })
+    .await
+}
+
+/// A request for that protocol.
+pub(super) fn switch(host: &str) -> Vec<u8> {
+    format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n\r\n")
+        .into_bytes()
+}
+
+/// Checks that the switched connection greets and echoes, then ends.
+pub(super) async fn check_switched(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let head = read_response(&mut stream).await;
+    assert!(head.starts_with("HTTP/1.1 101") && head.contains("upgrade: websocket"), "{head}");
+    let mut echoed = [0; 9];
+    stream.write_all(b"\x00raw\xff..").await.unwrap();
+    stream.flush().await.unwrap();
+    soon(stream.read_exact(&mut echoed)).await.unwrap();
+    assert_eq!(&echoed, b"hi\x00raw\xff..");
+    stream.shutdown().await.unwrap();
+    assert_eq!(soon(stream.read_to_end(&mut Vec::new())).await.unwrap(), 0);
+}

@@ -7,7 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use super::support::{
-    APP_A, APP_B, Apps, VM_A, VM_B, echo_app, exchange_on, get, ingress, issue, raw_app, soon, tls, trusting,
+    APP_A, APP_B, Apps, VM_A, VM_B, check_switched, echo_app, exchange_on, get, ingress, issue, raw_app,
+    soon, switch, tls, trusting, websocket_like,
 };
 use crate::ingress::{Limits, server_config};
 
@@ -19,6 +20,16 @@ async fn tls_ends_here_and_feeds_the_same_service() {
     let stream = tls(ingress.https_address().unwrap(), client, &host).await.unwrap();
     let answer = exchange_on(stream, &get(&host)).await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("x-forwarded-proto: https\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn upgraded_connections_carry_anything_over_tls() {
+    let apps = Apps::default().with(VM_A, 80, websocket_like().await);
+    let (ingress, client) = ingress(apps, Limits::default()).await;
+    let host = format!("{APP_A}.apps.localhost");
+    let mut stream = tls(ingress.https_address().unwrap(), client, &host).await.unwrap();
+    stream.write_all(&switch(&host)).await.unwrap();
+    check_switched(stream).await;
 }
 
 /// Sends requests over one HTTP/2 connection and gives status and body of each.
