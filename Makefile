@@ -1,0 +1,46 @@
+# Everything that people and CI do here; `make help` lists it.
+SHELL := /bin/bash
+CLOISTER := target/debug/cloister
+export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
+
+.DEFAULT_GOAL := help
+.PHONY: help up test fmt lint image docs bench clean build dependencies test-dependencies
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
+
+up: dependencies build image ## start a whole cloud with the hello example, in the foreground
+	@exec $(CLOISTER) up --deploy examples/hello $(ARGS)
+
+test: test-dependencies image ## run every test
+	cargo test --workspace --locked $(ARGS)
+
+fmt: ## format the sources
+	cargo fmt --all
+
+lint: ## check format, lints and dependencies
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- --deny warnings
+	scripts/check-dependencies.sh
+
+image: dependencies ## make the guest image and the example's image, unless they are up to date
+	@scripts/build-guest-image.sh
+
+docs: ## build the API documentation of all crates
+	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --locked --no-deps
+
+bench: test-dependencies image ## measure, and print the tables of docs/performance.md
+	cargo bench --workspace --locked
+
+clean: ## remove everything that was built (not the data of `make up`)
+	cargo clean
+	rm -f examples/hello/hello.tar
+
+build: dependencies
+	cargo build --locked -p cloister
+
+dependencies:
+	@scripts/install-dependencies.sh run
+
+test-dependencies:
+	@scripts/install-dependencies.sh run test
