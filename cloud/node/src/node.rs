@@ -23,7 +23,7 @@ use crate::host::{Budget, capacity};
 use crate::images::{AppImages, ImageError};
 use crate::reporter::Reporter;
 use crate::vmm::{Hypervisor, PlatformError};
-use crate::vms::{Host, Vms, blocking};
+use crate::vms::{Claims, Host, Vms, blocking};
 use crate::{api, files};
 
 /// Longest socket directory, in bytes: the system allows 107 for a socket's whole path.
@@ -52,6 +52,11 @@ pub enum StartError {
     /// No hypervisor.
     #[error(transparent)]
     Platform(#[from] PlatformError),
+    /// Nobody could reach the node under the address that it would report.
+    #[error(
+        "the node listens on every address of the host: configure the host:port under which the control plane reaches it"
+    )]
+    Endpoint,
     /// The listener cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
@@ -86,6 +91,9 @@ impl Node {
     /// and reports.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let (data_dir, socket_dir, lock) = open_directories(&config)?;
+        if config.listen.ip().is_unspecified() && config.endpoint.is_none() {
+            return Err(StartError::Endpoint);
+        }
         let server_tls = Arc::new(server_config(&config.credentials, false)?);
         let client =
             ControlPlaneClient::new(config.control_plane.clone(), client_config(&config.credentials)?)?;
@@ -100,6 +108,7 @@ impl Node {
             images: Arc::new(GuestImages::new(config.images_dir.clone())),
             budget: Budget::new(total),
             app_images: AppImages::open(&data_dir.join("app-images"), config.app_images)?,
+            claims: Claims::default(),
             relay_command: config.relay_command.clone(),
             snp_c_bit_position: config.snp_c_bit_position,
             changed: Notify::new(),

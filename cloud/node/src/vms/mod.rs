@@ -4,8 +4,10 @@
 //! interrupts nothing and two callers cannot meet. [`power`] says what may follow what; [`directory`] is
 //! what survives; the process itself is its own witness (see [`crate::vmm`]).
 
+mod claims;
 mod directory;
 mod live;
+mod machine;
 mod power;
 mod spec;
 mod status;
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use cloister_app_compose::{AppId, InstanceId};
 use cloister_node_api::{VmReport, VmSpec};
 use futures_util::future::{BoxFuture, join_all};
 use tokio::net::TcpStream;
@@ -27,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+pub(crate) use claims::Claims;
 pub(crate) use live::Live;
 pub(crate) use vm::Vm;
 
@@ -47,6 +51,7 @@ pub(crate) struct Host {
     pub(crate) images: Arc<GuestImages>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) app_images: AppImages,
+    pub(crate) claims: Claims,
     pub(crate) relay_command: Vec<String>,
     pub(crate) snp_c_bit_position: u32,
     /// Told whenever a report would say something new.
@@ -226,14 +231,17 @@ impl Vms {
 
 impl Backends for Vms {
     fn resolve(&self, id: &str) -> Option<Uuid> {
+        let app: AppId = id.parse().ok()?;
+        let instance = InstanceId::from_bytes(*app.as_bytes());
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let candidates = known.values().filter_map(|vm| {
             let view = vm.view();
-            let is_named = view.app_id.is_some_and(|app| app.to_string() == id)
-                || view.guest.instance_id.is_some_and(|instance| instance.to_string() == id);
-            (is_named && view.live.is_some()).then_some((!view.is_booted(), vm.id))
+            // The control plane said which app a VM is; the instance, only its guest did.
+            let is_app = view.app_id == Some(app);
+            let is_named = is_app || view.guest.instance_id == Some(instance);
+            (is_named && view.live.is_some()).then_some((!is_app, !view.is_booted(), vm.id))
         });
-        candidates.min().map(|(_, vm)| vm)
+        candidates.min().map(|(_, _, vm)| vm)
     }
 
     fn connect(&self, vm: Uuid, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {

@@ -4,23 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloister_app_compose::{AppId, ComposeHash};
+use cloister_app_compose::AppId;
 use cloister_guest_channel::NodeToken;
-use cloister_guest_channel::config_disk::{ConfigDisk, SysConfig};
 use cloister_guest_channel::status::{BootPhase, GuestStatus};
 use cloister_node_api::{VmReport, VmSpec, VmState};
-use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::directory::{GuestRecord, Order, PowerRecord, VmDirectory};
 use super::live::Live;
 use super::power::{Action, Event, has_process, step};
-use super::{Host, blocking, spec, supervise};
+use super::{Host, blocking, machine, supervise};
 use crate::clock;
 use crate::error::VmError;
 use crate::host::{Share, require_free_disk};
-use crate::vmm::{ImageMirror, Machine, Process, Protection, launch};
+use crate::vmm::{Process, launch};
 
 /// Longest time that a guest can get to power off.
 const MAX_SHUTDOWN: Duration = Duration::from_hours(1);
@@ -219,6 +217,9 @@ impl Vm {
         };
         let memory_mb = order.spec.memory_mb;
         (control.order, control.power, control.written) = (Some(order), power, power);
+        if let Some(instance) = guest.instance_id {
+            self.host.claims.claim(instance, self.id);
+        }
         self.view.send_modify(|view| view.guest = guest);
         self.publish(&control);
         let found =
@@ -260,7 +261,8 @@ impl Vm {
     }
 
     /// Takes what the guest said and tells whether it is news.
-    pub(super) fn guest_said(&self, status: GuestStatus) -> bool {
+    pub(super) fn guest_said(&self, mut status: GuestStatus) -> bool {
+        status.instance_id = status.instance_id.filter(|instance| self.host.claims.claim(*instance, self.id));
         let is_news = self.view.send_if_modified(|view| {
             let is_news = view.live.is_some() && view.guest.status.as_ref() != Some(&status);
             if is_news {
@@ -340,43 +342,14 @@ impl Vm {
     async fn launch(self: &Arc<Self>, control: &mut Control) -> Result<(), VmError> {
         let order = control.order.clone().ok_or(VmError::Unknown)?;
         let share = self.host.budget.reserve(self.id, order.spec.memory_mb)?;
-        self.view.send_modify(|view| view.guest.status = None);
-        let vm = Arc::clone(self);
-        let machine = blocking(move || vm.machine(&order)).await?;
+        let (dir, host) = (self.dir.clone(), Arc::clone(&self.host));
+        let guest = GuestRecord { status: None, ..self.view().guest };
+        let machine = blocking(move || machine::make(&dir, &host, &order, &guest)).await?;
         let process = launch(&self.host.hypervisor.program, &machine).await?;
         tracing::info!(vm = %self.id, pid = process.pid(), "started a VM");
+        self.view.send_modify(|view| view.guest.status = None);
         self.attach(control, process, share);
         Ok(())
-    }
-
-    /// Makes everything that a start needs on disk. Blocks.
-    fn machine(&self, order: &Order) -> Result<Machine, VmError> {
-        let spec = &order.spec;
-        let platform = self.host.hypervisor.platform;
-        let image = self.host.images.find(spec.os_image_hash).ok_or(VmError::BadImage(spec.os_image_hash))?;
-        if spec::needs_firmware(platform) && image.boot.firmware.is_none() {
-            return Err(VmError::NoFirmware(platform));
-        }
-        require_free_disk(&self.host.data_dir)?;
-        self.dir.create().map_err(VmError::storage("make the CVM's directory"))?;
-        self.dir.ensure_data(spec.disk_gb).map_err(VmError::storage("make the CVM's disk"))?;
-        self.dir.rotate_serial().map_err(VmError::storage("rotate the CVM's console log"))?;
-        self.dir.write_guest(&self.view().guest).map_err(VmError::storage("store the CVM's state"))?;
-        self.dir.write_config(&config_disk(order)?).map_err(VmError::ConfigDisk)?;
-        let compose_hash = ComposeHash::from_bytes(Sha256::digest(&spec.app_compose).into());
-        Ok(Machine {
-            vm: self.id,
-            vcpu: spec.vcpu,
-            memory_mb: spec.memory_mb,
-            protection: Protection::new(platform, compose_hash, self.host.snp_c_bit_position),
-            boot: image.boot,
-            disks: self.dir.disks(),
-            channels: self.dir.channels(),
-            mirror: ImageMirror {
-                relay_command: self.host.relay_command.clone(),
-                socket: self.dir.mirror_socket(),
-            },
-        })
     }
 
     fn attach(self: &Arc<Self>, control: &mut Control, process: Process, share: Share) {
@@ -401,26 +374,9 @@ impl Vm {
         let dir = self.dir.clone();
         blocking(move || dir.remove()).await.map_err(VmError::storage("remove the CVM's files"))?;
         control.order = None;
+        self.host.claims.release(self.id);
         self.removed.store(true, Ordering::Release);
         self.publish(control);
         Ok(())
     }
-}
-
-fn config_disk(order: &Order) -> Result<ConfigDisk, VmError> {
-    let spec = &order.spec;
-    let encrypted_env = spec.encrypted_env.as_deref().map(spec::decode_env).transpose()?;
-    Ok(ConfigDisk {
-        app_compose: spec.app_compose.clone().into_bytes(),
-        sys_config: SysConfig {
-            vm_uuid: spec.vm_uuid,
-            app_id: spec.app_id,
-            hostname: spec::hostname(&spec.name),
-            image_mirror: true,
-            launched_at_ms: clock::now().as_millisecond(),
-            node_token: order.node_token.clone(),
-        },
-        encrypted_env,
-        user_config: spec.user_config.clone().map(String::into_bytes),
-    })
 }

@@ -1,6 +1,6 @@
 use cloister_app_compose::OsImageHash;
-use cloister_fleet_tls::Identity;
-use cloister_node::{Node, StartError};
+use cloister_fleet_tls::{Identity, JoinToken};
+use cloister_node::{CallError, EnrolError, Node, StartError, enrol};
 use cloister_node_api::{NodeErrorCode, VmState, paths};
 use reqwest::Method;
 
@@ -11,6 +11,30 @@ async fn only_the_control_plane_may_call() {
     let world = World::new().await;
     assert_eq!(world.call_as(&Identity::Node("node-2".to_owned())).await, 403);
     assert_eq!(world.call_as(&Identity::ControlPlane).await, 404);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_talks_to_nobody_but_the_control_plane() {
+    let world = World::new().await;
+    let somebody = world.node.as_ref().unwrap().address().to_string();
+    // A node of the same installation, with a certificate of the same authority.
+    let token = JoinToken::new(world.authority.certificate_der(), [1; 32]);
+    let error = enrol(&somebody, &token, "node-2", Vec::new()).await.err().unwrap();
+    assert!(matches!(error, EnrolError::Call(CallError::WrongPeer)), "{error:?}");
+    let other = JoinToken::new(b"another authority", [1; 32]);
+    let error = enrol(&somebody, &other, "node-2", Vec::new()).await.err().unwrap();
+    assert!(matches!(error, EnrolError::Call(CallError::Io(_))), "{error:?}");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_identity_belongs_to_one_vm() {
+    let mut world = World::new().await;
+    let first = world.running(1, "").await;
+    let second = world.running(2, "").await;
+    assert!(world.get(first).await.unwrap().instance_id.is_some());
+    assert_eq!(world.get(second).await.unwrap().instance_id, None, "the same, claimed later");
     world.end().await;
 }
 
@@ -83,4 +107,6 @@ async fn starting_a_node_fails_with_advice() {
     world.config.qemu = "/nowhere/qemu".into();
     let error = Node::start(world.config.clone()).await.err().unwrap();
     assert!(error.to_string().contains("qemu-system-x86"), "{error}");
+    world.config.listen = "0.0.0.0:0".parse().unwrap();
+    assert!(matches!(Node::start(world.config.clone()).await, Err(StartError::Endpoint)));
 }

@@ -4,8 +4,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use cloister_app_compose::{AppId, OsImageHash};
@@ -202,9 +204,14 @@ async fn fake_control_plane(authority: &Authority) -> (SocketAddr, watch::Receiv
     let tls = server_config(&credentials(authority, &Identity::ControlPlane), true).unwrap();
     let listener = TlsListener::bind("127.0.0.1:0".parse().unwrap(), Arc::new(tls)).await.unwrap();
     let (address, (reports, receiver)) = (listener.address(), watch::channel(None));
+    // The first report is refused, so that every test shows that nodes try again.
+    let refused = Arc::new(AtomicBool::new(false));
     let report = post(async move |Json(report): Json<NodeReport>| {
+        if !refused.swap(true, Ordering::Relaxed) {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        }
         reports.send_replace(Some(report));
-        Json(ReportReceipt { node_id: 1 })
+        Ok(Json(ReportReceipt { node_id: 1 }))
     });
     let service = Router::new().route(paths::REPORT, report).into_make_service_with_connect_info::<Peer>();
     tokio::spawn(async move { axum::serve(listener, service).await });
