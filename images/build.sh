@@ -45,14 +45,8 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$agent" ] && [ -n "$output" ] && [ -n "$version" ] || usage
 
-say() { echo "==> $*" >&2; }
-die() {
-    echo "images/build.sh: $*" >&2
-    exit 1
-}
-# The entries of a list file, without comments.
-entries() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$1"; }
-
+# shellcheck source=lib/common.sh
+. "$here/lib/common.sh"
 # shellcheck source=lib/packages.sh
 . "$here/lib/packages.sh"
 # shellcheck source=lib/rootfs.sh

@@ -1,12 +1,12 @@
 #!/bin/bash
 # Makes the example's container image as a `docker save` archive, without docker: Debian's static
-# busybox and the files in image/. The same busybox gives the same bytes.
+# busybox and the files in image/. The same busybox gives the same bytes. CACHE keeps the download.
 set -euo pipefail
 export LC_ALL=C
 umask 022
 
-[ $# = 1 ] || {
-    echo "usage: examples/hello/build-image.sh OUTPUT.tar" >&2
+[ $# = 1 ] || [ $# = 2 ] || {
+    echo "usage: examples/hello/build-image.sh OUTPUT.tar [CACHE]" >&2
     exit 2
 }
 readonly tag=cloister.local/hello:1
@@ -21,12 +21,8 @@ archive() {
 }
 
 cd "$work"
-# Nothing is installed and the file is checked by its hash, so the download needs no user of its own.
-apt-get download -qq -o APT::Sandbox::User=root busybox-static || {
-    echo "cannot download busybox-static: see apt's message above, or run apt-get update" >&2
-    exit 1
-}
-dpkg-deb --extract busybox-static_*.deb package
+package=$("$here/../../images/fetch-package.sh" busybox-static ${2:+"$2"})
+dpkg-deb --extract "$package" package
 
 mkdir -p layer/bin layer/tmp image
 find package -path '*/bin/busybox' -exec cp {} layer/bin/ \;

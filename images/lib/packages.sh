@@ -40,6 +40,12 @@ EOF
     export APT_CONFIG=$apt/apt.conf
 }
 
+# Reads what the archive has today.
+update_apt() {
+    say "packages: asking the Debian archive"
+    apt-get update -qq || die "cannot reach the Debian archive; check the network, http_proxy and CLOISTER_DEBIAN_MIRROR"
+}
+
 # The kernel package that the meta package stands for today, and the meta package itself.
 kernel_packages() {
     apt-cache depends --important --installed=false "$(packages kernel)" 2>/dev/null |
@@ -81,8 +87,7 @@ fetch_packages() {
         return
     fi
     configure_apt
-    say "packages: asking the Debian archive"
-    apt-get update -qq || die "cannot reach the Debian archive; check the network, http_proxy and CLOISTER_DEBIAN_MIRROR"
+    update_apt
     rm -rf "$lists" "$lists.new"
     mkdir "$lists.new"
     local kernel_package
