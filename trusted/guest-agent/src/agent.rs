@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cloister_guest_channel::status::{BootPhase, NodeMessage};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, warn};
 
 use crate::application::{Application, ApplicationError};
@@ -23,7 +23,9 @@ use crate::status_port;
 /// What an application gets to end when the power button asks.
 const BUTTON_GRACE: Duration = Duration::from_secs(30);
 /// Longest grace that a node may ask for.
-const MAX_GRACE: Duration = Duration::from_secs(60 * 60);
+const MAX_GRACE: Duration = Duration::from_hours(1);
+/// What the last status line gets to leave the guest.
+const LAST_WORD: Duration = Duration::from_millis(50);
 
 /// Why a boot failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +77,7 @@ async fn boot_and_stay(progress: &Progress, application: &mut Option<Application
     if let Err(error) = boot(progress, application).await {
         progress.fail(&failure::chain(&error));
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn boot(progress: &Progress, application: &mut Option<Application>) -> Result<(), BootError> {
@@ -148,6 +150,8 @@ async fn shut_down(progress: &Progress, application: Option<Application>, grace:
         warn!("the application did not end within {} s", grace.as_secs());
     }
     progress.shutting_down("powering off");
+    // The port's thread sends this word right now; waiting for a node that does not listen is no use.
+    sleep(LAST_WORD).await;
 }
 
 /// Containers that scripts or other containers started are in no compose file.

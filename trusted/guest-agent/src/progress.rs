@@ -100,14 +100,13 @@ mod tests {
             let progress = Progress::new();
             let mut at_failure = None;
             for step in steps {
-                match PHASES.get(step) {
-                    Some(phase) => progress.enter(*phase),
-                    None => {
-                        progress.fail(&format!("failure {step}"));
-                        let status = progress.status.borrow().clone();
-                        at_failure.get_or_insert((status.phases, status.boot_error));
-                    }
+                if let Some(phase) = PHASES.get(step) {
+                    progress.enter(*phase);
+                    continue;
                 }
+                progress.fail(&format!("failure {step}"));
+                let status = progress.status.borrow().clone();
+                at_failure.get_or_insert((status.phases, status.boot_error));
             }
             let status = progress.status.borrow().clone();
             prop_assert!(status.phases.is_sorted_by(|a, b| a.phase < b.phase));

@@ -68,17 +68,14 @@ fn receive(mut port: File, messages: &mpsc::Sender<NodeMessage>) {
     let mut inbox = Inbox::default();
     let mut buffer = [0; 1024];
     loop {
-        match port.read(&mut buffer) {
-            Ok(count @ 1..) => {
-                for message in inbox.push(buffer.get(..count).unwrap_or_default()) {
-                    if messages.blocking_send(message).is_err() {
-                        return;
-                    }
-                }
-            }
-            _ => {
-                inbox = Inbox::default();
-                thread::sleep(RECONNECT_PAUSE);
+        let count = port.read(&mut buffer).unwrap_or(0);
+        if count == 0 {
+            inbox = Inbox::default();
+            thread::sleep(RECONNECT_PAUSE);
+        }
+        for message in inbox.push(buffer.get(..count).unwrap_or_default()) {
+            if messages.blocking_send(message).is_err() {
+                return;
             }
         }
     }

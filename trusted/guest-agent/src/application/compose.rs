@@ -1,13 +1,11 @@
 //! Applications that are compose files.
 
-use std::time::Duration;
-
 use tokio::process::Command;
 use tracing::warn;
 
 use super::{Application, ApplicationError};
 use crate::failure;
-use crate::output::{CommandError, Running};
+use crate::output::{self, CommandError, Running};
 use crate::progress::Progress;
 
 const COMPOSE_FILE: &str = "docker-compose.yaml";
@@ -22,11 +20,10 @@ impl Application {
         running.finish(|line| progress.detail(line)).await.map_err(ApplicationError::Compose)
     }
 
-    /// Stops all services in the reverse order of their dependencies.
-    pub(super) async fn compose_stop(&self, grace: Duration) {
-        let mut stop = self.compose();
-        stop.args(["stop", "--timeout", &grace.as_secs().to_string()]);
-        if let Err(error) = crate::output::check(&mut stop).await {
+    /// Stops all services in the reverse order of their dependencies. Each gets the time that the compose
+    /// file gives it.
+    pub(super) async fn compose_stop(&self) {
+        if let Err(error) = output::check(self.compose().arg("stop")).await {
             warn!("cannot stop the application in order: {}", failure::chain(&error));
         }
     }

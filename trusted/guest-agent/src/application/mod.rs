@@ -91,10 +91,10 @@ impl Application {
         }
     }
 
-    /// Asks the application to end and gives it `grace` to do so.
+    /// Asks the application to end; a main script is killed after `grace`.
     pub(crate) async fn stop(&mut self, grace: Duration) {
         match self.app.members().runner {
-            Runner::DockerCompose => self.compose_stop(grace).await,
+            Runner::DockerCompose => self.compose_stop().await,
             Runner::Bash => self.stop_main_script(grace).await,
         }
     }

@@ -15,7 +15,7 @@ use crate::machine::RUNTIME;
 use crate::output::{CommandError, Running};
 
 /// An engine that does not answer after this long will not.
-const START_LIMIT: Duration = Duration::from_secs(120);
+const START_LIMIT: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(25);
 /// Pause before an engine that ended is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);

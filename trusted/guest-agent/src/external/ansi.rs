@@ -27,14 +27,14 @@ impl Ansi {
 
     fn keeps(&mut self, byte: u8) -> bool {
         let (next, keep) = match (*self, byte) {
-            (Self::Text | Self::Escape | Self::Control, ESCAPE) => (Self::Escape, false),
-            (Self::Text, _) => (Self::Text, true),
+            // An escape begins anew; intermediate bytes, as in the choice of a character set, go on.
+            (Self::Text | Self::Escape | Self::Control, ESCAPE) | (Self::Escape, 0x20..=0x2F) => {
+                (Self::Escape, false)
+            }
+            // A line break ends what no terminal would understand any more.
+            (Self::Text, _) | (_, b'\n') => (Self::Text, true),
             (Self::Escape, b'[') => (Self::Control, false),
             (Self::Escape, b']') => (Self::Command, false),
-            // Intermediate bytes, as in the choice of a character set.
-            (Self::Escape, 0x20..=0x2F) => (Self::Escape, false),
-            // A line break ends what no terminal would understand any more.
-            (_, b'\n') => (Self::Text, true),
             (Self::Control, 0x40..=0x7E)
             | (Self::Escape | Self::CommandEscape, _)
             | (Self::Command, BELL) => (Self::Text, false),

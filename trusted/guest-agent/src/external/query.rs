@@ -10,6 +10,7 @@ const FIRST_UNIX_TIME_S: u64 = 1_000_000_000;
 
 /// Which part of a log, and how it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag of the query")]
 pub(super) struct LogQuery {
     since: Option<Moment>,
     until: Option<Moment>,

@@ -22,11 +22,11 @@ pub(crate) fn uptime_ms() -> u64 {
 /// Sets a clock that never ran to the moment at which the node launched the VM, so that certificates
 /// can be valid at all. Whoever needs a time that the node cannot choose needs another source.
 pub(crate) fn set_if_absent(launched_at_ms: i64) {
-    let launched_at_s = launched_at_ms / 1000;
-    if clock_gettime(ClockId::Realtime).tv_sec >= launched_at_s.saturating_sub(CREDIBLE_LAG_S) {
+    let launch = launched_at_ms / 1000;
+    if clock_gettime(ClockId::Realtime).tv_sec >= launch.saturating_sub(CREDIBLE_LAG_S) {
         return;
     }
-    if let Err(error) = clock_settime(ClockId::Realtime, Timespec { tv_sec: launched_at_s, tv_nsec: 0 }) {
+    if let Err(error) = clock_settime(ClockId::Realtime, Timespec { tv_sec: launch, tv_nsec: 0 }) {
         warn!("cannot set the clock: {error}");
     }
 }
