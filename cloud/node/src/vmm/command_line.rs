@@ -219,6 +219,9 @@ impl Machine {
         line.pair("-device", format!("virtserialport,chardev=status,name={STATUS_PORT}"));
     }
 
+    /// A network of the VM's own, behind the process' sockets. It keeps VMs apart, but not from the host:
+    /// an address of it that is nobody's leads to the host's loopback, so what listens there must know its
+    /// clients.
     fn network(&self, line: &mut Arguments) {
         let relay = shell_words(self.mirror.relay_command.iter().chain([&path(&self.mirror.socket)]));
         line.pair(

@@ -15,14 +15,12 @@ impl Claims {
     /// Whether `vm` may be called `instance`. It gives up what it was called before.
     pub(super) fn claim(&self, instance: InstanceId, vm: Uuid) -> bool {
         let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match claims.get(&instance) {
-            Some(holder) => *holder == vm,
-            None => {
-                claims.retain(|_, holder| *holder != vm);
-                claims.insert(instance, vm);
-                true
-            }
+        if let Some(holder) = claims.get(&instance) {
+            return *holder == vm;
         }
+        claims.retain(|_, holder| *holder != vm);
+        claims.insert(instance, vm);
+        true
     }
 
     /// Gives up what a VM that is gone was called.

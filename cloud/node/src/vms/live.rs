@@ -1,10 +1,10 @@
 //! A VM that runs, for as long as it does.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use cloister_guest_channel::status::NodeMessage;
 use serde_json::json;
-use std::net::SocketAddr;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -48,6 +48,14 @@ impl Live {
     /// Forgets the forwards after one did not work.
     pub(crate) async fn forget_forwards(&self) {
         self.forwards.forget().await;
+    }
+
+    /// Whether the guest was halted by a write for which the host had no space. It goes on with that
+    /// write, and is halted again if there is still no space.
+    pub(super) async fn resume_after_full_disk(&self) -> bool {
+        let status = self.monitor.execute("query-status", json!({})).await.unwrap_or_default();
+        let is_halted = status.get("status").is_some_and(|status| status == "io-error");
+        is_halted && self.monitor.execute("cont", json!({})).await.is_ok()
     }
 
     /// Asks the guest to power off. Its power is taken away after `limit`, or earlier if that was said

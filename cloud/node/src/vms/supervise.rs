@@ -1,4 +1,4 @@
-//! What goes on beside a running VM: its end, its words, its console log, its deadline.
+//! What goes on beside a running VM: its end, its words, its needs, its deadline.
 
 use std::io;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::vm::Vm;
 use super::{blocking, status};
 use crate::images::Mirror;
 
-/// Between two looks at the length of the console log.
-const SERIAL_INTERVAL: Duration = Duration::from_secs(10);
+/// Between two looks at what a VM may need.
+const TEND_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accompanies a VM until its process ends or the node stops.
 pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<NodeMessage>, workspace: i64) {
@@ -30,7 +30,7 @@ pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<N
     let ended = tokio::select! {
         () = live.process.ended() => true,
         () = vm.host.stopping.cancelled() => false,
-        () = keep_serial_bounded(&vm) => false,
+        () = tend(&vm, &live) => false,
         () = keep_news(&vm, heard) => false,
         () = take_power_when_due(&vm, &live) => false,
         _ = status::follow(&channels.status, messages, listen) => false,
@@ -49,11 +49,15 @@ async fn keep_news(vm: &Vm, mut heard: watch::Receiver<()>) {
     std::future::pending::<()>().await;
 }
 
-async fn keep_serial_bounded(vm: &Vm) {
+/// Keeps the console log short, and lets a guest go on that was halted because the disk was full.
+async fn tend(vm: &Vm, live: &Live) {
     loop {
-        tokio::time::sleep(SERIAL_INTERVAL).await;
+        tokio::time::sleep(TEND_INTERVAL).await;
         let dir = vm.dir.clone();
         warn_of(vm, "shorten a console log", blocking(move || dir.rotate_serial()).await);
+        if live.resume_after_full_disk().await {
+            tracing::warn!(vm = %vm.id, "the node's disk was full and halted a VM; trying to go on");
+        }
     }
 }
 
