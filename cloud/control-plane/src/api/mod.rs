@@ -1,14 +1,203 @@
-//! The management API.
+//! The management API over HTTP: requests to calls of the other modules, rows to wire types.
+//!
+//! A request passes, from the outside: [`guard`] (id, log, figures, bodies of failures), a bound on
+//! panics and time, [`auth`], [`negotiate`], and one file per operation.
 
+mod account;
+mod admin;
+mod auth;
+mod catalogue;
+mod cvms;
+mod document;
+mod error;
+mod guard;
+mod health;
+mod images;
+mod input;
+mod logs;
+mod metrics;
+mod negotiate;
+mod placing;
+mod provisioning;
+mod responses;
+mod scene;
+mod signed_url;
+mod sizes;
+mod target;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
+use axum::{Json, Router};
 use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::TimeoutLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::App;
 
+pub use document::document;
+
+const PREFIX: &str = "/api/v1";
+/// Largest body of a request, uploads of images aside.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// Clients give up after 30 s; what takes longer is an operation.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// What handlers work with: the application and what only the API needs.
+pub(crate) struct Api {
+    app: Arc<App>,
+    stop: CancellationToken,
+    metrics: metrics::Metrics,
+    key_uses: auth::KeyUses,
+    streams: cvms::state::Streams,
+    creation_rate: account::tokens::CreationRate,
+    directory: scene::Directory,
+}
+
+impl Deref for Api {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        &self.app
+    }
+}
+
+impl Api {
+    fn new(app: Arc<App>, stop: CancellationToken) -> Arc<Self> {
+        Arc::new(Self {
+            app,
+            stop,
+            metrics: metrics::Metrics::default(),
+            key_uses: auth::KeyUses::default(),
+            streams: cvms::state::Streams::default(),
+            creation_rate: account::tokens::CreationRate::default(),
+            directory: scene::Directory::default(),
+        })
+    }
+}
+
 /// The whole HTTP surface; streams end when `stop` is cancelled.
 pub fn router(app: Arc<App>, stop: CancellationToken) -> Router {
-    let _ = (app, stop);
+    surface(Api::new(app, stop))
+}
+
+fn surface(api: Arc<Api>) -> Router {
+    let document = Arc::new(document());
+    let openapi = get(async move || Json((*document).clone()));
     Router::new()
+        .nest(PREFIX, described(&api))
+        .merge(unlisted(&api))
+        .route("/openapi.json", openapi.clone())
+        .route("/api/v1/openapi.json", openapi)
+        .fallback(async || StatusCode::NOT_FOUND)
+        .layer(CatchPanicLayer::new())
+        .layer(from_fn_with_state(Arc::clone(&api), guard::guard))
+        .with_state(api)
+}
+
+/// What is not part of the described interface.
+fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
+    let metrics = Router::new()
+        .route("/metrics", get(metrics::metrics))
+        .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate));
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/errors/{code}", get(health::error_page))
+        .merge(metrics)
+        .route_layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT))
+}
+
+/// The operations of the described interface behind their layers.
+fn described(api: &Arc<Api>) -> Router<Arc<Api>> {
+    let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
+    let own = Router::from(protected())
+        .route_layer(timely)
+        .merge(Router::from(protected_streams()))
+        .route_layer(from_fn(negotiate::negotiate))
+        .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate));
+    let public = Router::from(public())
+        .route_layer(timely)
+        .merge(Router::from(public_streams()))
+        .route_layer(from_fn(negotiate::negotiate));
+    own.merge(public).layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+}
+
+/// Every operation of the described interface.
+fn operations() -> OpenApiRouter<Arc<Api>> {
+    let all = protected().merge(protected_streams()).merge(public()).merge(public_streams());
+    OpenApiRouter::new().nest(PREFIX, all)
+}
+
+fn protected() -> OpenApiRouter<Arc<Api>> {
+    cvm_routes().merge(account_routes()).merge(admin_routes())
+}
+
+/// These last longer than any time limit.
+fn protected_streams() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(cvms::state::state)).routes(routes!(images::push))
+}
+
+fn public() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(catalogue::attestation_nodes::attestation_nodes))
+        .routes(routes!(catalogue::instance_types::list))
+        .routes(routes!(catalogue::instance_types::family))
+}
+
+/// Authorised by the signature in their URLs.
+fn public_streams() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(logs::vm_log)).routes(routes!(logs::container_log))
+}
+
+fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(cvms::list::list, cvms::create::create))
+        .routes(routes!(cvms::create::create_agentapp))
+        .routes(routes!(cvms::paginated::paginated))
+        .routes(routes!(cvms::provision::provision))
+        .routes(routes!(cvms::provision_agentapp::provision_agentapp))
+        .routes(routes!(cvms::detail::detail, cvms::delete::delete))
+        .routes(routes!(cvms::start::start))
+        .routes(routes!(cvms::stop::stop))
+        .routes(routes!(cvms::shutdown::shutdown))
+        .routes(routes!(cvms::restart::restart))
+        .routes(routes!(cvms::compose_file::compose_file))
+        .routes(routes!(cvms::composition::composition))
+        .routes(routes!(cvms::operations::operations))
+        .routes(routes!(cvms::cancel::cancel))
+        .routes(routes!(cvms::operation_status::operation_status))
+        .routes(routes!(cvms::batch_status::batch_status))
+}
+
+fn account_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(account::me::me))
+        .routes(routes!(account::workspaces::list))
+        .routes(routes!(account::workspaces::get))
+        .routes(routes!(account::workspaces::nodes))
+        .routes(routes!(account::tokens::list, account::tokens::create))
+        .routes(routes!(account::tokens::delete_self))
+        .routes(routes!(account::tokens::delete))
+        .routes(routes!(catalogue::teepods::available))
+        .routes(routes!(catalogue::os_images::os_images))
+        .routes(routes!(images::list))
+}
+
+fn admin_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(admin::nodes::list))
+        .routes(routes!(admin::nodes::invite))
+        .routes(routes!(admin::nodes::maintenance))
+        .routes(routes!(admin::nodes::remove))
 }

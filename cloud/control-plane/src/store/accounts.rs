@@ -108,6 +108,8 @@ pub struct NewApiKey {
 }
 
 const USER: &str = "SELECT id, username, email, role, created_at_ms FROM users WHERE id = $1";
+const WORKSPACE: &str = "SELECT id, slug, name, tier, wallet, next_app_nonce, cvm_count, created_at_ms \
+     FROM workspaces WHERE id = $1";
 const WORKSPACES: &str = "SELECT w.id, w.slug, w.name, w.tier, w.wallet, w.next_app_nonce, w.cvm_count, \
      w.created_at_ms FROM workspaces w JOIN memberships m ON m.workspace_id = w.id WHERE m.user_id = $1 \
      ORDER BY w.id";
@@ -127,6 +129,11 @@ impl Store {
     /// The user with this id.
     pub async fn user(&self, id: i64) -> Result<Option<UserRow>> {
         Ok(sqlx::query_as(USER).bind(id).fetch_optional(&self.pool).await?)
+    }
+
+    /// The workspace with this id.
+    pub async fn workspace(&self, id: i64) -> Result<Option<WorkspaceRow>> {
+        Ok(sqlx::query_as(WORKSPACE).bind(id).fetch_optional(&self.pool).await?)
     }
 
     /// The workspaces that a user is a member of, oldest first.

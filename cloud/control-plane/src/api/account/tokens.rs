@@ -1,0 +1,194 @@
+//! `GET` and `POST /tokens`, `DELETE /tokens/{token_id}` and `/tokens/self`
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use cloister_management_api::{CreateTokenRequest, ErrorBody, ErrorCode, PlainError, Token, TokenId};
+use parking_lot::Mutex;
+
+use crate::api::Api;
+use crate::api::auth::{Auth, hash_key, new_key};
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::input::Body;
+use crate::api::negotiate::Version;
+use crate::api::responses::Authenticated;
+use crate::api::view::time;
+use crate::store::{ApiKeyRow, NewApiKey};
+
+/// Most keys of a workspace.
+const MAX_KEYS: usize = 100;
+/// Most keys that a workspace makes in a minute.
+const MAX_PER_MINUTE: u32 = 10;
+const MINUTE_MS: i64 = 60_000;
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+const MAX_NAME: usize = 100;
+const MAX_DAYS: u32 = 365;
+
+/// Keys that each workspace made in the current minute.
+#[derive(Default)]
+pub(crate) struct CreationRate(Mutex<HashMap<i64, (i64, u32)>>);
+
+impl CreationRate {
+    fn take(&self, workspace_id: i64, now_ms: i64) -> ApiResult<()> {
+        let minute = now_ms.div_euclid(MINUTE_MS);
+        let mut made = self.0.lock();
+        made.retain(|_, (at, _)| *at == minute);
+        let (_, count) = made.entry(workspace_id).or_insert((minute, 0));
+        *count += 1;
+        if *count <= MAX_PER_MINUTE {
+            return Ok(());
+        }
+        let left_s = (MINUTE_MS - now_ms.rem_euclid(MINUTE_MS)) / 1000 + 1;
+        Err(ApiError::coded(ErrorCode::KeyCreationRate).retry_after(u32::try_from(left_s).unwrap_or(60)))
+    }
+}
+
+/// List API keys
+///
+/// The keys of the workspace, without their secrets.
+#[utoipa::path(
+    get, path = "/tokens", tag = "API keys", operation_id = "list_tokens",
+    responses((status = 200, description = "The keys", body = Vec<Token>), Authenticated),
+)]
+pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<Json<Vec<Token>>> {
+    let now_ms = api.clock.now_ms();
+    let rows = api.store.api_keys(caller.workspace_id).await?;
+    Ok(Json(rows.into_iter().map(|row| wire(row, now_ms)).collect()))
+}
+
+/// Create an API key
+///
+/// The secret is in this answer and never again.
+#[utoipa::path(
+    post, path = "/tokens", tag = "API keys", operation_id = "create_token",
+    request_body(content = CreateTokenRequest, example = json!({"name": "ci", "expires_in_days": 90})),
+    responses(
+        (status = 201, description = "The key with its secret", body = Token),
+        (status = 400, description = "The workspace has too many keys (ERR-05-001)", body = ErrorBody),
+        (status = 429, description = "Too many keys in a minute (ERR-05-002)", body = ErrorBody),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn create(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Version(version): Version,
+    Body(request): Body<CreateTokenRequest>,
+) -> ApiResult<(StatusCode, Json<Token>)> {
+    let now_ms = api.clock.now_ms();
+    check(&request)?;
+    if api.store.api_keys(caller.workspace_id).await?.len() >= MAX_KEYS {
+        return Err(ApiError::coded(ErrorCode::TooManyKeys));
+    }
+    api.creation_rate.take(caller.workspace_id, now_ms)?;
+    let (key, shown) = new_key(api.random.bytes()?);
+    let new = NewApiKey {
+        user_id: caller.user_id,
+        workspace_id: caller.workspace_id,
+        name: request.name.clone(),
+        key_hash: hash_key(&key),
+        key_prefix: shown.clone(),
+        default_version: version.as_str().to_owned(),
+        expires_at_ms: request.expires_in_days.map(|days| now_ms + i64::from(days) * DAY_MS),
+    };
+    let mut change = api.store.change().await?;
+    let id = change.insert_api_key(&new, now_ms).await?;
+    change.commit().await?;
+    let row = ApiKeyRow {
+        id,
+        name: new.name,
+        key_prefix: new.key_prefix,
+        default_version: new.default_version,
+        created_at_ms: now_ms,
+        expires_at_ms: new.expires_at_ms,
+        last_used_at_ms: None,
+    };
+    Ok((StatusCode::CREATED, Json(Token { token: Some(key), ..wire(row, now_ms) })))
+}
+
+fn check(request: &CreateTokenRequest) -> ApiResult<()> {
+    if !(1..=MAX_NAME).contains(&request.name.chars().count()) {
+        let message = format!("String should have 1 to {MAX_NAME} characters");
+        return Err(ApiError::fault(&["body", "name"], "string_length", message));
+    }
+    match request.expires_in_days {
+        Some(days) if !(1..=MAX_DAYS).contains(&days) => {
+            let message = format!("Input should be from 1 to {MAX_DAYS}");
+            Err(ApiError::fault(&["body", "expires_in_days"], "out_of_range", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Delete an API key
+///
+/// It stops working at once.
+#[utoipa::path(
+    delete, path = "/tokens/{token_id}", tag = "API keys", operation_id = "delete_token",
+    params(("token_id" = TokenId, Path, description = "Id of the key")),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "The workspace has no such key", body = PlainError),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn delete(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Path(id): Path<String>,
+) -> ApiResult<StatusCode> {
+    let missing = || ApiError::not_found("API key");
+    let id = id.parse::<TokenId>().map_err(|_| missing())?;
+    if revoke(&api, caller.workspace_id, id.0).await? { Ok(StatusCode::NO_CONTENT) } else { Err(missing()) }
+}
+
+/// Delete the API key of this request
+#[utoipa::path(
+    delete, path = "/tokens/self", tag = "API keys", operation_id = "delete_own_token",
+    responses((status = 204, description = "Deleted"), Authenticated),
+)]
+pub(crate) async fn delete_self(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<StatusCode> {
+    revoke(&api, caller.workspace_id, caller.api_key_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn revoke(api: &Api, workspace_id: i64, id: i64) -> ApiResult<bool> {
+    let now_ms = api.clock.now_ms();
+    let mut change = api.store.change().await?;
+    let revoked = change.revoke_api_key(workspace_id, id, now_ms).await?;
+    change.commit().await?;
+    Ok(revoked)
+}
+
+fn wire(row: ApiKeyRow, now_ms: i64) -> Token {
+    Token {
+        id: TokenId(row.id),
+        name: row.name,
+        token: None,
+        token_prefix: row.key_prefix,
+        is_active: row.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms),
+        created_at: time(row.created_at_ms),
+        last_used_at: row.last_used_at_ms.map(time),
+        expires_at: row.expires_at_ms.map(time),
+        default_version: row.default_version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_makes_only_so_many_keys_in_a_minute() {
+        let rate = CreationRate::default();
+        for _ in 0..MAX_PER_MINUTE {
+            rate.take(1, 0).unwrap();
+        }
+        assert!(rate.take(1, MINUTE_MS - 1).is_err());
+        assert!(rate.take(2, 0).is_ok());
+        assert!(rate.take(1, MINUTE_MS).is_ok());
+    }
+}

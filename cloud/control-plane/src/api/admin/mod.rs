@@ -1,0 +1,3 @@
+//! What only administrators of the installation do.
+
+pub(crate) mod nodes;

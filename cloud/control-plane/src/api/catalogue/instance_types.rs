@@ -1,0 +1,37 @@
+//! `GET /instance-types` and `/instance-types/{family}`
+
+use axum::Json;
+use axum::extract::Path;
+use cloister_management_api::{InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, PlainError};
+
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::sizes::{self, CPU_FAMILY};
+
+/// List sizes
+#[utoipa::path(
+    get, path = "/instance-types", tag = "Catalogue", operation_id = "list_instance_types", security(()),
+    responses((status = 200, description = "The sizes by family", body = InstanceTypes)),
+)]
+pub(crate) async fn list() -> Json<InstanceTypes> {
+    let items = sizes::all();
+    let group = InstanceTypeGroup { name: CPU_FAMILY.to_owned(), total: items.len(), items };
+    Json(InstanceTypes { result: vec![group] })
+}
+
+/// List the sizes of a family
+#[utoipa::path(
+    get, path = "/instance-types/{family}", tag = "Catalogue", operation_id = "list_instance_type_family", security(()),
+    params(("family" = String, Path, description = "Family", example = "cpu")),
+    responses(
+        (status = 200, description = "The sizes", body = InstanceTypeFamily),
+        (status = 404, description = "No such family", body = PlainError),
+    ),
+)]
+pub(crate) async fn family(Path(family): Path<String>) -> ApiResult<Json<InstanceTypeFamily>> {
+    let mut items = sizes::all();
+    items.retain(|size| size.family.as_ref() == Some(&family));
+    if items.is_empty() {
+        return Err(ApiError::not_found("Instance type family"));
+    }
+    Ok(Json(InstanceTypeFamily { total: items.len(), items, family }))
+}

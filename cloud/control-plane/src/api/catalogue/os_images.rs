@@ -1,0 +1,70 @@
+//! `GET /os-images`
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use cloister_app_compose::members;
+use cloister_management_api::{OsImage, Page};
+use utoipa::IntoParams;
+
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::ApiResult;
+use crate::api::input::{Query, within};
+use crate::api::placing::version;
+use crate::api::responses::Authenticated;
+
+const DEFAULT_PAGE_SIZE: u32 = 30;
+const MAX_PAGE_SIZE: u32 = 100;
+
+members! {
+    /// Query of `GET /os-images`.
+    #[derive(Debug, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct ImagesQuery {
+        /// Number of the page.
+        #[param(required = false, minimum = 1, default = 1)]
+        pub page: Option<i64>,
+        /// Most images of the page.
+        #[param(required = false, minimum = 1, maximum = 100, default = 30)]
+        pub page_size: Option<i64>,
+        /// Only development images, or only others.
+        #[param(required = false)]
+        pub is_dev: Option<bool>,
+    }
+}
+
+/// List OS images
+///
+/// The images that nodes can boot, newest version first.
+#[utoipa::path(
+    get, path = "/os-images", tag = "Catalogue", operation_id = "list_os_images", params(ImagesQuery),
+    responses((status = 200, description = "A page of images", body = Page<OsImage>), Authenticated),
+)]
+pub(crate) async fn os_images(
+    State(api): State<Arc<Api>>,
+    _: Auth,
+    Query(query): Query<ImagesQuery>,
+) -> ApiResult<Json<Page<OsImage>>> {
+    let page = within("page", query.page, 1, 1..=u32::MAX)?;
+    let size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
+    let nodes = api.fleet.standings().await?;
+    let images = nodes.iter().flat_map(|node| node.images());
+    // One entry for what several nodes have.
+    let by_hash: BTreeMap<_, _> = images.map(|image| (image.os_image_hash.to_string(), image)).collect();
+    let mut images: Vec<_> = by_hash.into_values().collect();
+    images.retain(|image| query.is_dev.is_none_or(|is_dev| is_dev == image.is_dev));
+    images.sort_by_key(|image| (Reverse(version(&image.version)), image.name.clone()));
+    let wire = images.into_iter().map(|image| OsImage {
+        name: image.name.clone(),
+        slug: image.name.clone(),
+        version: image.version.clone(),
+        os_image_hash: Some(image.os_image_hash),
+        is_dev: image.is_dev,
+        requires_gpu: false,
+    });
+    Ok(Json(Page::of_all(wire.collect(), page, size)))
+}

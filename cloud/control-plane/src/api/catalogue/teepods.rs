@@ -1,0 +1,69 @@
+//! `GET /teepods/available`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use cloister_management_api::{AvailableNodes, NodeImage, NodeOffer, TierCapacity};
+
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::placing::version;
+use crate::api::responses::Authenticated;
+use crate::fleet::{NodeStanding, NodeStatus};
+
+/// List where new CVMs can run
+#[utoipa::path(
+    get, path = "/teepods/available", tag = "Catalogue", operation_id = "list_available_nodes",
+    responses((status = 200, description = "Nodes that are online, with what is free on them", body = AvailableNodes), Authenticated),
+)]
+pub(crate) async fn available(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+) -> ApiResult<Json<AvailableNodes>> {
+    let workspace = api.store.workspace(caller.workspace_id).await?;
+    let workspace = workspace.ok_or_else(|| ApiError::not_found("Workspace"))?;
+    let mut nodes = api.fleet.standings().await?;
+    nodes.retain(|node| node.status == NodeStatus::Online);
+    Ok(Json(AvailableNodes {
+        tier: workspace.tier,
+        capacity: TierCapacity::default(),
+        nodes: nodes.iter().map(offer).collect(),
+        kms_list: Vec::new(),
+    }))
+}
+
+fn offer(node: &NodeStanding) -> NodeOffer {
+    let left = node.remaining();
+    NodeOffer {
+        teepod_id: node.node.id,
+        name: node.node.name.clone(),
+        listed: node.node.listed != 0,
+        resource_score: node.resource_score(),
+        remaining_vcpu: left.vcpu,
+        remaining_memory: left.memory_mb,
+        remaining_cvm_slots: left.cvms,
+        remaining_disk: left.disk_gb,
+        images: node.images().iter().map(image).collect(),
+        support_onchain_kms: false,
+        device_id: None,
+        region_identifier: node.report.as_ref().map(|report| report.region.clone()),
+        default_kms: None,
+        kms_list: Vec::new(),
+    }
+}
+
+fn image(image: &cloister_node_api::NodeImage) -> NodeImage {
+    // Clients take three or four numbers, nothing else.
+    let mut numbers = version(&image.version);
+    numbers.resize(numbers.len().clamp(3, 4), 0);
+    NodeImage {
+        name: image.name.clone(),
+        slug: image.name.clone(),
+        is_dev: image.is_dev,
+        version: numbers,
+        os_image_hash: Some(image.os_image_hash),
+        requires_gpu: false,
+    }
+}

@@ -1,0 +1,40 @@
+//! `POST /cvms/{cvm_id}/operations/cancel`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use cloister_management_api::{CancelResponse, ErrorCode, PlainError};
+
+use crate::api::Api;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::responses::OnCvm;
+use crate::api::target::Target;
+use crate::operations::CancelError;
+
+/// Cancel the operation in progress
+///
+/// The operation stops between two steps and ends as failed. An idle CVM is answered with
+/// `cancelled: false`.
+#[utoipa::path(
+    post, path = "/cvms/{cvm_id}/operations/cancel", tag = "Operations", operation_id = "cancel_cvm_operation",
+    params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
+    responses(
+        (status = 200, description = "Told to stop, or idle", body = CancelResponse),
+        (status = 409, description = "An operation of this kind runs to its end", body = PlainError),
+        OnCvm,
+    ),
+)]
+pub(crate) async fn cancel(
+    State(api): State<Arc<Api>>,
+    Target(cvm): Target,
+) -> ApiResult<Json<CancelResponse>> {
+    let cancellation = api.lifecycle.cancel(cvm.id).await.map_err(|error| match error {
+        CancelError::NotFound => ApiError::coded(ErrorCode::CvmNotFound),
+        CancelError::NotCancellable(_) => ApiError::plain(StatusCode::CONFLICT, error.to_string()),
+        CancelError::Store(error) => error.into(),
+    })?;
+    let correlation_id = cancellation.correlation_id;
+    Ok(Json(CancelResponse { cancelled: correlation_id.is_some(), correlation_id }))
+}

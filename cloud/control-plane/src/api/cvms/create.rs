@@ -1,0 +1,123 @@
+//! `POST /cvms` and `POST /cvms/agentapp`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use cloister_management_api::{
+    ApiVersion, CreateCvmRequest, ErrorBody, ErrorCode, PlainError, SealedEnv, Vm,
+};
+
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::input::Body;
+use crate::api::negotiate::Version;
+use crate::api::placing::placement_error;
+use crate::api::responses::Authenticated;
+use crate::api::scene::Scene;
+use crate::api::view::View;
+use crate::operations::{CreateError, CreateRequest};
+use crate::store::Caller;
+
+/// Create a CVM from a provision
+///
+/// Takes a cached provision by its compose hash and starts the CVM; the work goes on after the answer.
+/// Follow it with `GET /cvms/{cvm_id}/state?target=running`. Repeating the call returns the same CVM.
+#[utoipa::path(
+    post, path = "/cvms", tag = "CVMs", operation_id = "create_cvm",
+    request_body(content = CreateCvmRequest, example = json!({
+        "app_id": "cd234a471b72ba2f1ccf0a70fcaba648a5eecd8d",
+        "compose_hash": "e14ea3f94504ead2613eda46ed3dc3f29747a2007a7fa6fd560725d6a123f87b",
+    })),
+    responses(
+        (status = 200, description = "Accepted, or already there", body = Vm),
+        (status = 400, description = "Contradicts the provision, or its node cannot take it now", body = ErrorBody),
+        (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken", body = ErrorBody),
+        (status = 422, description = "No provision with this hash, or it expired; or the request does not fit its schema", body = PlainError),
+        (status = 401, description = "No usable credential", body = PlainError),
+    ),
+)]
+pub(crate) async fn create(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Version(version): Version,
+    Body(request): Body<CreateCvmRequest>,
+) -> ApiResult<Json<Vm>> {
+    accept(&api, &caller, version, request).await
+}
+
+/// Create the CVM of an agent from a provision
+///
+/// The same as `POST /cvms`, for provisions of `POST /cvms/provision/agentapp`.
+#[utoipa::path(
+    post, path = "/cvms/agentapp", tag = "CVMs", operation_id = "create_agent_cvm",
+    request_body = CreateCvmRequest,
+    responses(
+        (status = 200, description = "Accepted, or already there", body = Vm),
+        (status = 400, description = "Contradicts the provision, or its node cannot take it now", body = ErrorBody),
+        (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken", body = ErrorBody),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn create_agentapp(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Version(version): Version,
+    Body(request): Body<CreateCvmRequest>,
+) -> ApiResult<Json<Vm>> {
+    accept(&api, &caller, version, request).await
+}
+
+async fn accept(
+    api: &Api,
+    caller: &Caller,
+    version: ApiVersion,
+    request: CreateCvmRequest,
+) -> ApiResult<Json<Vm>> {
+    // Some clients send an empty text for "none".
+    let sealed = request.encrypted_env.filter(|text| !text.is_empty());
+    let sealed: Option<SealedEnv> = sealed.map(|text| text.parse()).transpose().map_err(
+        |error: cloister_management_api::InvalidSealedEnv| {
+            ApiError::explained(ErrorCode::InvalidParameter, error.to_string())
+        },
+    )?;
+    let compose_hash = request.compose_hash.0;
+    let provision = api.store.provision(caller.workspace_id, compose_hash, api.clock.now_ms()).await?;
+    if let (Some(provision), Some(keys)) = (provision, &request.env_keys) {
+        let allowed: Vec<String> = serde_json::from_str(&provision.env_keys).unwrap_or_default();
+        if let Some(key) = keys.iter().find(|key| !allowed.contains(key)) {
+            let message = "env_keys names a variable that the compose document does not allow";
+            return Err(
+                ApiError::explained(ErrorCode::InvalidParameter, message).about("env_keys", key.as_str())
+            );
+        }
+    }
+    let request = CreateRequest {
+        compose_hash,
+        app_id: request.app_id.0,
+        encrypted_env: sealed.map(|sealed| sealed.as_hex().to_owned()),
+    };
+    let cvm = api.lifecycle.create(caller, request).await.map_err(create_error)?;
+    let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
+    Ok(Json(View::new(api, &scene, &cvm).vm(version)))
+}
+
+fn create_error(error: CreateError) -> ApiError {
+    match error {
+        // Not coded: no code of the catalogue says this.
+        CreateError::ProvisionNotFound => ApiError::plain(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Provision data not found or expired; provision again",
+        ),
+        CreateError::AppIdMismatch { .. } => {
+            ApiError::explained(ErrorCode::IncompatibleParameters, error.to_string())
+        }
+        CreateError::AppIdInUse(id) => ApiError::coded(ErrorCode::AppIdTaken).about("app_id", id.to_string()),
+        CreateError::NameTaken(name) => ApiError::coded(ErrorCode::NameTaken).about("name", name),
+        CreateError::Placement(error) => placement_error(error),
+        CreateError::Store(error) => error.into(),
+        CreateError::Random(error) => error.into(),
+    }
+}

@@ -1,0 +1,185 @@
+//! `GET /cvms/{cvm_id}/operations`
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use cloister_app_compose::members;
+use cloister_management_api::{Instant, Operation, OperationEvent, OperationPage};
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::input::{Query, within};
+use crate::api::responses::OnCvm;
+use crate::api::target::Target;
+use crate::api::view::time;
+use crate::operations::{OperationKind, Step};
+use crate::store::{CvmRow, EventRow, OperationFilter, OperationRow};
+
+const DEFAULT_LIMIT: u32 = 50;
+const MAX_LIMIT: u32 = 500;
+
+members! {
+    /// Query of `GET /cvms/{cvm_id}/operations`.
+    #[derive(Debug, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct OperationsQuery {
+        /// `next_cursor` of the page before.
+        #[param(required = false)]
+        pub cursor: Option<String>,
+        /// Most operations of the page.
+        #[param(required = false, minimum = 1, maximum = 500, default = 50)]
+        pub limit: Option<i64>,
+        /// Only operations that began at this time or later; UTC unless it has an offset.
+        #[param(required = false, value_type = Option<String>, format = DateTime)]
+        pub start_time: Option<Instant>,
+        /// Only operations that began at this time or earlier.
+        #[param(required = false, value_type = Option<String>, format = DateTime)]
+        pub end_time: Option<Instant>,
+        /// Only operations of these kinds, such as `power_on`; repeat the parameter for several.
+        #[param(required = false)]
+        pub operation_types: Option<Vec<String>>,
+    }
+}
+
+/// List the operations of a CVM
+///
+/// Newest first. Every operation has its events, grouped by their correlation id.
+#[utoipa::path(
+    get, path = "/cvms/{cvm_id}/operations", tag = "Operations", operation_id = "list_cvm_operations",
+    params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"), OperationsQuery),
+    responses((status = 200, description = "A page of operations", body = OperationPage), OnCvm),
+)]
+pub(crate) async fn operations(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Target(cvm): Target,
+    Query(query): Query<OperationsQuery>,
+) -> ApiResult<Json<OperationPage>> {
+    let limit = within("limit", query.limit, DEFAULT_LIMIT, 1..=MAX_LIMIT)?;
+    let after = query.cursor.as_deref().map(cursor::read).transpose()?;
+    let kinds: Option<Vec<OperationKind>> =
+        query.operation_types.map(|names| names.iter().filter_map(|name| name.parse().ok()).collect());
+    if kinds.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(Json(OperationPage { items: Vec::new(), next_cursor: None, total: 0 }));
+    }
+    let filter = OperationFilter {
+        start_ms: query.start_time.map(|at| at.0.as_millisecond()),
+        end_ms: query.end_time.map(|at| at.0.as_millisecond()),
+        kinds: kinds.unwrap_or_default(),
+        after,
+    };
+    // One more than asked for tells whether there is a next page.
+    let mut rows = api.store.list_operations(cvm.id, &filter, i64::from(limit) + 1).await?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let next_cursor = (rows.len() > limit)
+        .then(|| rows.get(limit - 1).map(|last| cursor::write(last.started_at_ms, last.correlation_id)))
+        .flatten();
+    rows.truncate(limit);
+    let total = api.store.count_operations(cvm.id, &filter).await?;
+    let mut items = Vec::with_capacity(rows.len());
+    for row in rows {
+        let events = api.store.events(row.correlation_id).await?;
+        items.push(show(&cvm, row, events, caller.is_admin()));
+    }
+    Ok(Json(OperationPage { items, next_cursor, total }))
+}
+
+fn show(cvm: &CvmRow, row: OperationRow, events: Vec<EventRow>, is_admin: bool) -> Operation {
+    let rules = row.kind.rules();
+    Operation {
+        correlation_id: row.correlation_id,
+        operation_type: row.kind.to_string(),
+        target_state: rules.target.map_or("deleted", crate::operations::CvmStatus::as_str).to_owned(),
+        triggered_by: row.triggered_by,
+        triggered_by_username: Some(row.triggered_by_username),
+        triggered_by_email: Some(row.triggered_by_email),
+        started_at: time(row.started_at_ms),
+        completed_at: row.completed_at_ms.map(time),
+        duration_ms: row.completed_at_ms.map(|end_ms| end_ms - row.started_at_ms),
+        status: row.status.to_string(),
+        error_message: row.failure.map(|text| if is_admin { text } else { sanitised(&text) }),
+        sub_operations: rules.steps.iter().copied().map(Step::as_str).map(str::to_owned).collect(),
+        events: events
+            .into_iter()
+            .map(|event| OperationEvent {
+                event_type: event.event_type,
+                timestamp: time(event.at_ms),
+                state: event.state,
+            })
+            .collect(),
+        instance_name: cvm.name.clone(),
+        compose_hash: Some(cvm.compose_hash),
+    }
+}
+
+/// Hides addresses and paths of hosts, which only operators may know.
+fn sanitised(text: &str) -> String {
+    let is_private = |word: &str| {
+        let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && !"/[]:".contains(c));
+        let address = word.trim_matches(':');
+        word.starts_with('/') || address.parse::<SocketAddr>().is_ok() || address.parse::<IpAddr>().is_ok()
+    };
+    text.split(' ').map(|word| if is_private(word) { "[hidden]" } else { word }).collect::<Vec<_>>().join(" ")
+}
+
+/// Opaque texts that name the last operation of a page.
+mod cursor {
+    use super::{ApiError, ApiResult, Uuid};
+
+    pub(super) fn write(started_at_ms: i64, id: Uuid) -> String {
+        format!("{:016x}{}", started_at_ms, id.simple())
+    }
+
+    pub(super) fn read(text: &str) -> ApiResult<(i64, Uuid)> {
+        let parts = text.split_at_checked(16).filter(|(_, id)| id.len() == 32);
+        let parsed = parts
+            .and_then(|(at, id)| Some((i64::from_str_radix(at, 16).ok()?, Uuid::try_parse(id).ok()?)))
+            .filter(|(at, id)| write(*at, *id) == text);
+        parsed.ok_or_else(|| {
+            ApiError::fault(
+                &["query", "cursor"],
+                "value_error",
+                "Input should be a cursor from an earlier answer",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn hosts_are_hidden_and_words_stay() {
+        for (text, shown) in [
+            (
+                "node answers 500 at 10.0.0.7:7443, see /var/lib/x.log",
+                "node answers 500 at [hidden] see [hidden]",
+            ),
+            ("image docker.io/library/x:1 was not found", "image docker.io/library/x:1 was not found"),
+            ("[::1]:80 refused", "[hidden] refused"),
+        ] {
+            assert_eq!(sanitised(text), shown);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cursors_read_back(at in 0..i64::MAX, id: [u8; 16]) {
+            let id = Uuid::from_bytes(id);
+            prop_assert_eq!(cursor::read(&cursor::write(at, id)).unwrap(), (at, id));
+        }
+
+        #[test]
+        fn no_cursor_panics(text in "\\PC{0,60}") {
+            let _: ApiResult<_> = cursor::read(&text);
+        }
+    }
+}

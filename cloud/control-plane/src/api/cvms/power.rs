@@ -1,0 +1,52 @@
+//! What the operations on a CVM's power state share.
+
+use axum::Json;
+use axum::http::StatusCode;
+use cloister_management_api::{ApiVersion, ErrorCode, Vm};
+
+use crate::api::Api;
+use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
+use crate::api::scene::Scene;
+use crate::api::view::View;
+use crate::operations::{LifecycleRequest, OperationKind, RequestError};
+use crate::store::{Caller, CvmRow};
+
+/// Accepts an operation and shows the CVM as it is then.
+pub(super) async fn request(
+    api: &Api,
+    caller: &Caller,
+    version: ApiVersion,
+    cvm: &CvmRow,
+    kind: OperationKind,
+    force: bool,
+) -> ApiResult<Json<Vm>> {
+    let cvm = accept(api, caller, cvm, kind, force).await?;
+    let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
+    Ok(Json(View::new(api, &scene, &cvm).vm(version)))
+}
+
+/// Accepts an operation.
+pub(super) async fn accept(
+    api: &Api,
+    caller: &Caller,
+    cvm: &CvmRow,
+    kind: OperationKind,
+    force: bool,
+) -> ApiResult<CvmRow> {
+    let accepted = api.lifecycle.request(cvm.id, LifecycleRequest { kind, force }, caller.user_id).await;
+    accepted.map_err(|error| {
+        let text = error.to_string();
+        match error {
+            RequestError::NotFound => ApiError::coded(ErrorCode::CvmNotFound),
+            // Without a code, so that clients repeat it.
+            RequestError::Busy(_) => ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S),
+            RequestError::Maintenance => {
+                ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
+            }
+            // Not 409: repeating it does not help.
+            RequestError::IllegalStatus { .. } => ApiError::plain(StatusCode::BAD_REQUEST, text),
+            RequestError::Store(error) => error.into(),
+            RequestError::Random(error) => error.into(),
+        }
+    })
+}

@@ -1,0 +1,87 @@
+//! `POST /cvms/provision`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use cloister_app_compose::Additions;
+use cloister_management_api::{
+    ErrorBody, ErrorCode, KmsType, PlainError, ProvisionAppRequest, ProvisionResponse,
+};
+
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::input::Body;
+use crate::api::placing::Wish;
+use crate::api::provisioning::{self, compose_error};
+use crate::api::responses::Authenticated;
+
+/// Provision an app
+///
+/// Checks a configuration, chooses node, OS image and identity for it, and keeps it for 14 days under its
+/// compose hash. Nothing is reserved or started: create the CVM with `POST /cvms`.
+#[utoipa::path(
+    post, path = "/cvms/provision", tag = "CVMs", operation_id = "provision_app",
+    request_body(content = ProvisionAppRequest, example = json!({
+        "name": "my-app-01",
+        "compose_file": {"name": "", "docker_compose_file": "services:\n  web:\n    image: nginx:stable\n"},
+    })),
+    responses(
+        (status = 200, description = "Kept; create the CVM with this hash and app id", body = ProvisionResponse),
+        (status = 400, description = "Invalid configuration (ERR-01-00x), or nothing matches it (ERR-02-…)", body = ErrorBody),
+        (status = 409, description = "A CVM of the workspace has this name (ERR-01-004)", body = ErrorBody),
+        (status = 413, description = "The body has more than 1 MiB", body = PlainError),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn provision(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Body(request): Body<ProvisionAppRequest>,
+) -> ApiResult<Json<ProvisionResponse>> {
+    check(&request)?;
+    let additions = Additions {
+        name: request.name.as_str(),
+        env_keys: &request.env_keys,
+        secure_time: request.secure_time,
+        storage_fs: request.storage_fs,
+    };
+    let draft = provisioning::Draft {
+        compose: request.compose_file.prepare(&additions).map_err(compose_error)?,
+        wish: Wish::from(&request),
+        app_id: request.app_id.map(|id| id.0).zip(request.nonce.map(u64::from)),
+        name: request.name.to_string(),
+        listed: request.listed,
+        user_config: request.user_config,
+    };
+    provisioning::provision(&api, &caller, draft).await.map(Json)
+}
+
+/// What is well formed but cannot be had here.
+fn check(request: &ProvisionAppRequest) -> ApiResult<()> {
+    let named = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let wants_contract = matches!(request.kms, Some(KmsType::Ethereum | KmsType::Base));
+    if wants_contract || named(&request.kms_id) || named(&request.kms_contract) {
+        return Err(ApiError::coded(ErrorCode::NoMatchingKms));
+    }
+    if request.gpus.as_ref().is_some_and(|gpus| !gpus.gpus.is_empty()) {
+        return Err(ApiError::coded(ErrorCode::NodeLacksGpus));
+    }
+    if !request.ports.is_empty() {
+        let message = "ports of the host are not forwarded; services are reached through the ingress";
+        return Err(
+            ApiError::explained(ErrorCode::InvalidParameter, message).about("ports", request.ports.len())
+        );
+    }
+    if request.app_id.is_some() != request.nonce.is_some() {
+        let message = "app_id and nonce go together";
+        return Err(ApiError::explained(ErrorCode::IncompatibleParameters, message));
+    }
+    match &request.user_config {
+        Some(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() => {
+            Err(ApiError::explained(ErrorCode::InvalidParameter, "user_config is not JSON text"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,134 @@
+//! Caching a provision: what both kinds of provision share.
+
+use cloister_app_compose::{AppCompose, AppId, ComposeError};
+use cloister_management_api::{ErrorCode, ProvisionResponse};
+
+use super::Api;
+use super::error::{ApiError, ApiResult};
+use super::placing::Wish;
+use crate::store::{Caller, Change, ProvisionRow};
+
+/// How long a provision can be created from.
+const LIFETIME_MS: i64 = 14 * 24 * 60 * 60 * 1000;
+/// Expired provisions that are cleared away with each new one.
+const CLEARED_AT_ONCE: i64 = 100;
+/// Nonces that are tried for an app id that nobody uses.
+const MAX_NONCE_ATTEMPTS: usize = 100;
+
+/// A provision that was checked as far as it can be without the store.
+pub(crate) struct Draft {
+    pub(crate) name: String,
+    pub(crate) compose: AppCompose,
+    pub(crate) wish: Wish,
+    pub(crate) listed: bool,
+    /// The app id that the caller chose, with the nonce that must give it.
+    pub(crate) app_id: Option<(AppId, u64)>,
+    pub(crate) user_config: Option<String>,
+}
+
+/// Places and caches a provision; repeating it starts its 14 days anew. Nothing is reserved.
+pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiResult<ProvisionResponse> {
+    let placement = draft.wish.place(&api.fleet.standings().await?)?;
+    if api.store.cvm_by_name(caller.workspace_id, &draft.name).await?.is_some() {
+        return Err(ApiError::coded(ErrorCode::NameTaken).about("name", draft.name));
+    }
+    if let Some((app_id, nonce)) = draft.app_id {
+        check_app_id(api, caller, app_id, nonce).await?;
+    }
+    let now_ms = api.clock.now_ms();
+    let mut change = api.store.change().await?;
+    let app_id = match draft.app_id {
+        Some((app_id, _)) => app_id,
+        None => free_app_id(&mut change, caller, &draft.compose, now_ms).await?,
+    };
+    let row = ProvisionRow {
+        workspace_id: caller.workspace_id,
+        compose_hash: draft.compose.compose_hash(),
+        app_id,
+        name: draft.name,
+        app_compose: String::from_utf8_lossy(draft.compose.bytes()).into_owned(),
+        node_id: placement.node_id,
+        os_image_hash: placement.image.os_image_hash,
+        os_image_name: placement.image.name,
+        instance_type: placement.instance_type,
+        vcpu: placement.needs.vcpu,
+        memory_mb: placement.needs.memory_mb,
+        disk_gb: placement.needs.disk_gb,
+        listed: i64::from(draft.listed),
+        env_keys: serde_json::json!(draft.compose.members().allowed_envs).to_string(),
+        user_config: draft.user_config,
+        expires_at_ms: now_ms.saturating_add(LIFETIME_MS),
+    };
+    change.put_provision(&row).await?;
+    change.delete_expired_provisions(now_ms, CLEARED_AT_ONCE).await?;
+    change.commit().await?;
+    Ok(ProvisionResponse {
+        compose_hash: row.compose_hash,
+        app_id: Some(row.app_id),
+        app_env_encrypt_pubkey: None,
+        kms_info: None,
+        fmspc: None,
+        device_id: None,
+        os_image_hash: Some(row.os_image_hash),
+        instance_type: row.instance_type,
+        teepod_id: Some(row.node_id),
+        node_id: Some(row.node_id),
+        kms_id: None,
+        kms_contract_id: None,
+    })
+}
+
+/// Whether the workspace's wallet gives this app id for this nonce.
+async fn check_app_id(api: &Api, caller: &Caller, app_id: AppId, nonce: u64) -> ApiResult<()> {
+    let workspace = api.store.workspace(caller.workspace_id).await?;
+    let wallet: Option<AppId> = workspace.and_then(|workspace| workspace.wallet.parse().ok());
+    match wallet.map(|wallet| AppId::from_wallet(wallet.as_bytes(), nonce)) {
+        Some(derived) if derived == app_id => Ok(()),
+        _ => Err(ApiError::explained(
+            ErrorCode::IncompatibleParameters,
+            "app_id is not what the workspace's wallet gives for this nonce",
+        )
+        .about("app_id", app_id.to_string())),
+    }
+}
+
+/// The app id of an earlier provision of the same document, else the next free one of the wallet.
+async fn free_app_id(
+    change: &mut Change,
+    caller: &Caller,
+    compose: &AppCompose,
+    now_ms: i64,
+) -> ApiResult<AppId> {
+    let earlier = change.provision(caller.workspace_id, compose.compose_hash(), now_ms).await?;
+    if let Some(earlier) = earlier {
+        if !change.app_in_use(earlier.app_id).await? {
+            return Ok(earlier.app_id);
+        }
+    }
+    for _ in 0..MAX_NONCE_ATTEMPTS {
+        let (wallet, nonce) = change.take_app_nonce(caller.workspace_id).await?;
+        let derived = wallet.parse::<AppId>().ok().zip(u64::try_from(nonce).ok());
+        let Some(app_id) = derived.map(|(wallet, nonce)| AppId::from_wallet(wallet.as_bytes(), nonce)) else {
+            break;
+        };
+        if !change.app_in_use(app_id).await? {
+            return Ok(app_id);
+        }
+    }
+    tracing::error!(workspace_id = caller.workspace_id, "the workspace's wallet gives no free app id");
+    Err(ApiError::unexpected())
+}
+
+/// Why a compose document was refused, in the words of the catalogue.
+pub(crate) fn compose_error(error: ComposeError) -> ApiError {
+    match error {
+        ComposeError::Members(mut faults) => {
+            for fault in &mut faults {
+                fault.loc.splice(..0, ["body".to_owned(), "compose_file".to_owned()]);
+            }
+            ApiError::faults(faults)
+        }
+        ComposeError::MissingProgram(_) => ApiError::explained(ErrorCode::ComposeMissing, error.to_string()),
+        other => ApiError::explained(ErrorCode::ComposeInvalid, other.to_string()),
+    }
+}

@@ -1,0 +1,103 @@
+//! Keys, the account and the catalogue.
+
+use serde_json::{Value, json};
+
+use super::Installation;
+
+#[tokio::test]
+async fn the_account_in_both_versions() {
+    let installation = Installation::new().await;
+    insta::assert_json_snapshot!(installation.get_in("2025-10-28", "/auth/me").await.expect(200).json());
+    insta::assert_json_snapshot!(installation.get_in("2026-01-21", "/auth/me").await.expect(200).json());
+}
+
+#[tokio::test]
+async fn a_key_is_made_used_and_deleted() {
+    let installation = Installation::new().await;
+    let made = installation.call("POST", "/tokens", json!({"name": "ci", "expires_in_days": 1})).await;
+    let made = made.expect(201).json();
+    let key = made["token"].as_str().unwrap();
+    let with_key = [("authorization", format!("Bearer {key}"))];
+    let with_key = [(with_key[0].0, with_key[0].1.as_str())];
+    let listed = installation.call_with(&with_key, "GET", "/tokens", Value::Null).await.expect(200);
+    assert!(!listed.text.contains(key));
+    assert_eq!(listed.json().as_array().unwrap().len(), 2);
+
+    installation.app.clock.advance_ms(24 * 60 * 60 * 1000);
+    installation.call_with(&with_key, "GET", "/auth/me", Value::Null).await.expect(401);
+    let path = format!("/tokens/{}", made["id"].as_str().unwrap());
+    installation.call("DELETE", &path, Value::Null).await.expect(204);
+    installation.call("DELETE", &path, Value::Null).await.expect(404);
+
+    installation.call("DELETE", "/tokens/self", Value::Null).await.expect(204);
+    installation.call("GET", "/auth/me", Value::Null).await.expect(401);
+}
+
+#[tokio::test]
+async fn keys_have_limits() {
+    let installation = Installation::new().await;
+    for body in
+        [json!({"name": ""}), json!({"name": "x", "expires_in_days": 366}), json!({}), json!({"name": 1})]
+    {
+        assert_eq!(installation.call("POST", "/tokens", body).await.summary(), "422 validation");
+    }
+    for _ in 0..10 {
+        installation.call("POST", "/tokens", json!({"name": "x"})).await.expect(201);
+    }
+    let answer = installation.call("POST", "/tokens", json!({"name": "x"})).await;
+    assert_eq!(answer.summary(), "429 ERR-05-002");
+    assert!(!answer.header("retry-after").is_empty());
+}
+
+#[tokio::test]
+async fn the_catalogue() {
+    let installation = Installation::new().await;
+    let mut shown = serde_json::Map::new();
+    for path in [
+        "/teepods/available",
+        "/instance-types",
+        "/instance-types/cpu",
+        "/os-images",
+        "/attestations/nodes",
+        "/workspaces",
+        "/workspaces/tenant",
+        "/workspaces/tenant/nodes",
+        "/images",
+    ] {
+        shown.insert(path.to_owned(), installation.call("GET", path, Value::Null).await.expect(200).json());
+    }
+    insta::assert_json_snapshot!(shown);
+    installation.call("GET", "/instance-types/gpu", Value::Null).await.expect(404);
+    installation.call("GET", "/workspaces/operator", Value::Null).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_key_stays_in_its_workspace() {
+    let installation = Installation::new().await;
+    let headers = [("x-api-key", installation.tenant.as_str()), ("x-workspace-id", "operator")];
+    installation.call_with(&headers, "GET", "/cvms", Value::Null).await.expect(403);
+    let headers = [("x-api-key", installation.tenant.as_str()), ("x-workspace-id", "tenant")];
+    installation.call_with(&headers, "GET", "/cvms", Value::Null).await.expect(200);
+}
+
+#[tokio::test]
+async fn nodes_are_invited_put_under_maintenance_and_removed() {
+    let installation = Installation::new().await;
+    let admin = [("x-api-key", installation.admin.as_str())];
+    let invited = installation.call_with(&admin, "POST", "/admin/nodes/invitations", Value::Null).await;
+    assert!(!invited.expect(201).json()["join_token"].as_str().unwrap().is_empty());
+    let body = json!({"maintenance": true});
+    let node =
+        installation.call_with(&admin, "POST", "/admin/nodes/local/maintenance", body).await.expect(200);
+    assert_eq!(node.json()["status"], "MAINTENANCE");
+    let answer = installation.call("POST", "/cvms/provision", super::provision_body("my-app-01")).await;
+    assert_eq!(answer.summary(), "400 ERR-02-012");
+    let body = json!({"maintenance": false});
+    installation.call_with(&admin, "POST", "/admin/nodes/1/maintenance", body).await.expect(200);
+
+    installation.create("my-app-01").await;
+    let refused =
+        installation.call_with(&admin, "DELETE", "/admin/nodes/local", Value::Null).await.expect(400);
+    assert!(refused.json()["detail"].as_str().unwrap().contains("delete them first"));
+    installation.call_with(&admin, "DELETE", "/admin/nodes/nobody", Value::Null).await.expect(404);
+}

@@ -1,0 +1,127 @@
+//! Every operation with no key, a bad key and the key of another workspace.
+
+use std::fmt::Write as _;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+
+use super::{Installation, provision_body};
+use crate::api::document;
+
+/// A body that would do harm if the caller were let through.
+fn body(operation: &str, tenant_provision: &Value) -> Value {
+    match operation {
+        "provision_app" => provision_body("stranger-app"),
+        "provision_agent_app" => json!({"name": "stranger-agent", "characterfile": "{}", "env_keys": []}),
+        "create_cvm" | "create_agent_cvm" => json!({
+            "app_id": tenant_provision["app_id"], "compose_hash": tenant_provision["compose_hash"],
+        }),
+        "batch_cvm_status" => json!({"vm_uuids": [tenant_provision["vm_uuid"]]}),
+        "create_token" => json!({"name": "stranger"}),
+        "admin_set_node_maintenance" => json!({"maintenance": true}),
+        _ => Value::Null,
+    }
+}
+
+#[tokio::test]
+async fn the_matrix_is_the_reviewed_one() {
+    let installation = Installation::new().await;
+    let cvm = installation.create("tenant-app").await;
+    let mut provision = installation.provision("tenant-app-2").await;
+    provision["vm_uuid"] = cvm["vm_uuid"].clone();
+    let token = installation.call("GET", "/tokens", Value::Null).await.json()[0]["id"].clone();
+    let stranger = installation
+        .call_with(&[("x-api-key", &installation.admin)], "GET", "/tokens", Value::Null)
+        .await
+        .expect(200);
+    assert_ne!(stranger.json()[0]["id"], token);
+    let (_, _, stranger) =
+        super::account(&installation.app.store, "stranger", "user", 7, installation.app.clock.now_ms()).await;
+
+    let document = serde_json::to_value(document()).unwrap();
+    let mut table = String::from("operation | no key | bad key | key of another workspace\n");
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let name = operation["operationId"].as_str().unwrap();
+            // Would end the stranger's own key before the other operations.
+            if name == "delete_own_token" {
+                continue;
+            }
+            let path = path
+                .replace("{cvm_id}", &cvm["id"].to_string())
+                .replace("{vm_uuid}", cvm["vm_uuid"].as_str().unwrap())
+                .replace("{token_id}", token.as_str().unwrap())
+                .replace("{slug}", "tenant")
+                .replace("{node}", "local")
+                .replace("{family}", "cpu")
+                .replace("{container}", "web")
+                .replace("{reference}", "cloister.local/x:1");
+            let mut cells = vec![format!("{} {name}", method.to_uppercase())];
+            for key in [None, Some("phak_unknown"), Some(stranger.as_str())] {
+                let body = body(name, &provision);
+                let mut request = Request::builder().method(method.to_uppercase().as_str()).uri(&path);
+                if let Some(key) = key {
+                    request = request.header("x-api-key", key);
+                }
+                let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+                cells.push(installation.send(request.body(body).unwrap()).await.summary());
+            }
+            writeln!(table, "{}", cells.join(" | ")).unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+
+    // Whatever the answers were: nothing of the tenant's changed.
+    let row = installation.row(&cvm).await;
+    assert_eq!(row.status.as_str(), "creating");
+    let statuses = installation
+        .call_with(
+            &[("x-api-key", &stranger)],
+            "POST",
+            "/status/batch",
+            json!({"vm_uuids": [cvm["vm_uuid"]]}),
+        )
+        .await;
+    assert_eq!(statuses.json(), json!({}));
+    assert_eq!(installation.call("GET", "/tokens", Value::Null).await.json().as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_foreign_cvm_is_hidden_in_every_form_but_the_status() {
+    let installation = Installation::new().await;
+    let cvm = installation.create("tenant-app").await;
+    let (_, _, stranger) =
+        super::account(&installation.app.store, "stranger", "user", 7, installation.app.clock.now_ms()).await;
+    for form in ["id", "vm_uuid", "app_id"] {
+        let id = cvm[form].to_string().replace('"', "");
+        let answer = installation
+            .call_with(&[("x-api-key", &stranger)], "GET", &format!("/cvms/{id}"), Value::Null)
+            .await;
+        assert_eq!(answer.summary(), "403 ERR-03-004", "{form}");
+        assert_eq!(answer.json()["message"], "CVM not found");
+        let path = format!("/cvms/{id}");
+        let admin = [("x-api-key", installation.admin.as_str())];
+        let answer = installation.call_with(&admin, "GET", &path, Value::Null).await;
+        assert_eq!(answer.summary(), "403 ERR-03-003", "{form}");
+    }
+    let answer =
+        installation.call_with(&[("x-api-key", &stranger)], "GET", "/cvms/tenant-app", Value::Null).await;
+    assert_eq!(answer.summary(), "404 ERR-03-001");
+}
+
+#[tokio::test]
+async fn figures_are_for_administrators() {
+    let installation = Installation::new().await;
+    let get = |key: Option<String>| {
+        let mut request = Request::builder().uri("/metrics");
+        if let Some(key) = key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        installation.send(request.body(Body::empty()).unwrap())
+    };
+    assert_eq!(get(None).await.summary(), "401 plain");
+    assert_eq!(get(Some(installation.tenant.clone())).await.summary(), "403 plain");
+    let answer = get(Some(installation.admin.clone())).await.expect(200);
+    assert!(answer.text.contains("cloister_nodes{status=\"ONLINE\"} 1"), "{}", answer.text);
+}

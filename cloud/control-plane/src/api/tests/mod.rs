@@ -1,0 +1,238 @@
+//! The whole surface through its router, with a store, a clock that stands still and a node that is only
+//! a report.
+
+mod accounts;
+mod authorisation;
+mod cvms;
+mod openapi;
+mod provisioning;
+mod requests;
+mod state;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
+use cloister_app_compose::OsImageHash;
+use cloister_fleet_tls::{Authority, Identity};
+use cloister_node_api::{NodeCapacity, NodeImage, NodeReport, Platform};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::auth::{hash_key, new_key};
+use super::{Api, surface};
+use crate::App;
+use crate::clock::{Clock, Random};
+use crate::fleet::{Fleet, VmChanges};
+use crate::operations::{CvmStatus, Lifecycle};
+use crate::store::{CvmRow, NewApiKey, Store};
+
+const START: &str = "2026-01-21T10:00:00Z";
+
+/// An installation with one node that is online, an administrator and a tenant in workspaces of their own.
+struct Installation {
+    router: Router,
+    api: Arc<Api>,
+    app: Arc<App>,
+    /// The tenant's key.
+    tenant: String,
+    /// The administrator's key, bound to another workspace.
+    admin: String,
+    tenant_workspace: i64,
+    node: i64,
+    stop: CancellationToken,
+    _data: TempDir,
+}
+
+/// An answer, read to its end.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    async fn read(response: Response) -> Self {
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Self { status: parts.status, headers: parts.headers, text }
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// Status and what kind of failure, in a few words.
+    fn summary(&self) -> String {
+        let body: Value = serde_json::from_str(&self.text).unwrap_or_default();
+        let kind = match (&body["error_code"], &body["detail"]) {
+            (Value::String(code), _) => code.clone(),
+            (_, Value::String(_)) => "plain".to_owned(),
+            (_, Value::Array(_)) => "validation".to_owned(),
+            _ => String::new(),
+        };
+        format!("{} {kind}", self.status.as_u16()).trim_end().to_owned()
+    }
+
+    #[track_caller]
+    fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        self
+    }
+}
+
+fn report(memory_mb: u32, maintenance: bool) -> NodeReport {
+    NodeReport {
+        version: "0.1.0".into(),
+        region: "home".into(),
+        endpoint: "127.0.0.1:9".into(),
+        ingress_url_template: "http://{host}.apps.localhost:8080".into(),
+        ingress_domain: "apps.localhost".into(),
+        platform: Platform::Emulation,
+        maintenance,
+        capacity: NodeCapacity { cvm_slots: 8, vcpu: 16, memory_mb, disk_gb: 500 },
+        images: vec![NodeImage {
+            name: "cloister-0.1.0".into(),
+            version: "0.1.0".into(),
+            is_dev: true,
+            os_image_hash: OsImageHash::from_bytes([5; 32]),
+        }],
+        vms: vec![],
+    }
+}
+
+async fn account(store: &Store, name: &str, role: &str, wallet: u8, now_ms: i64) -> (i64, i64, String) {
+    let (key, shown) = new_key([wallet; 32]);
+    let mut change = store.change().await.unwrap();
+    let user = change.insert_user(name, &format!("{name}@example.org"), role, now_ms).await.unwrap();
+    let workspace = change.insert_workspace(name, name, [wallet; 20], user, now_ms).await.unwrap();
+    let new = NewApiKey {
+        user_id: user,
+        workspace_id: workspace,
+        name: "first".into(),
+        key_hash: hash_key(&key),
+        key_prefix: shown,
+        default_version: "2026-01-21".into(),
+        expires_at_ms: None,
+    };
+    change.insert_api_key(&new, now_ms).await.unwrap();
+    change.commit().await.unwrap();
+    (user, workspace, key)
+}
+
+impl Installation {
+    async fn new() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let clock = Clock::manual(START.parse().unwrap());
+        let (now_ms, random) = (clock.now_ms(), Random);
+        let store = Store::open_file(&data.path().join("store.db")).await.unwrap();
+        let (_, _, admin) = account(&store, "operator", "admin", 1, now_ms).await;
+        let (_, tenant_workspace, tenant) = account(&store, "tenant", "user", 2, now_ms).await;
+        let mut change = store.change().await.unwrap();
+        let node = change.insert_node("local", now_ms).await.unwrap();
+        change.commit().await.unwrap();
+
+        let authority = Arc::new(Authority::load_or_create(&data.path().join("fleet"), clock.now()).unwrap());
+        let credentials =
+            authority.issue(&Identity::ControlPlane, &["localhost".to_owned()], clock.now()).unwrap();
+        let fleet = Fleet::new(store.clone(), clock.clone(), VmChanges::default(), &credentials).unwrap();
+        let app = Arc::new(App {
+            lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, Arc::new(Notify::new())),
+            store,
+            fleet: Arc::new(fleet),
+            authority,
+            clock,
+            random,
+            public_url: "https://cloud.example".parse().unwrap(),
+            log_url_key: [3; 32],
+        });
+        let stop = CancellationToken::new();
+        let api = Api::new(Arc::clone(&app), stop.clone());
+        let router = surface(Arc::clone(&api));
+        let installation =
+            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, _data: data };
+        installation.report(&report(65536, false)).await;
+        installation
+    }
+
+    /// The node reports now.
+    async fn report(&self, report: &NodeReport) {
+        let text = serde_json::to_string(report).unwrap();
+        let mut change = self.app.store.change().await.unwrap();
+        change.put_node_report(self.node, &text, self.app.clock.now_ms()).await.unwrap();
+        change.commit().await.unwrap();
+    }
+
+    async fn send(&self, request: Request<Body>) -> Answer {
+        Answer::read(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    /// A request of the tenant; the body may be left out with null.
+    async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.call_with(&[("x-api-key", &self.tenant)], method, path, body).await
+    }
+
+    async fn call_with(&self, headers: &[(&str, &str)], method: &str, path: &str, body: Value) -> Answer {
+        let mut request = Request::builder().method(method).uri(format!("/api/v1{path}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        self.send(request.header("content-type", "application/json").body(body).unwrap()).await
+    }
+
+    /// The tenant's request in a version.
+    async fn get_in(&self, version: &str, path: &str) -> Answer {
+        let headers = [("x-api-key", self.tenant.as_str()), ("x-phala-version", version)];
+        self.call_with(&headers, "GET", path, Value::Null).await
+    }
+
+    async fn provision(&self, name: &str) -> Value {
+        self.call("POST", "/cvms/provision", provision_body(name)).await.expect(200).json()
+    }
+
+    /// A CVM of the tenant, just accepted.
+    async fn create(&self, name: &str) -> Value {
+        let provision = self.provision(name).await;
+        let body = json!({"app_id": provision["app_id"], "compose_hash": provision["compose_hash"]});
+        self.call("POST", "/cvms", body).await.expect(200).json()
+    }
+
+    async fn row(&self, vm: &Value) -> CvmRow {
+        self.app.store.cvm(vm["id"].as_i64().unwrap()).await.unwrap().unwrap()
+    }
+
+    /// Lets the operation of a CVM end as if a worker had done it.
+    async fn settle(&self, vm: &Value, status: CvmStatus) {
+        let cvm = self.row(vm).await;
+        let operation = cvm.operation_id.unwrap().parse().unwrap();
+        let mut change = self.app.store.change().await.unwrap();
+        change.release_cvm(cvm.id, operation).await.unwrap();
+        change.set_cvm_status(cvm.id, status, self.app.clock.now_ms()).await.unwrap();
+        change.commit().await.unwrap();
+    }
+}
+
+fn provision_body(name: &str) -> Value {
+    json!({
+        "name": name,
+        "compose_file": {"name": "", "docker_compose_file": "services:\n  web:\n    image: nginx:1\n"},
+    })
+}
+
+/// A document with a member that is new in every run replaced.
+fn hide(mut value: Value, member: &str) -> Value {
+    value[member] = format!("[{member}]").into();
+    value
+}
