@@ -239,3 +239,61 @@ impl VmDirectory {
         self.dir.join("power.json")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn directory() -> (tempfile::TempDir, VmDirectory) {
+        let dir = tempfile::tempdir().unwrap();
+        let vm = VmDirectory::new(&dir.path().join("vms"), &dir.path().join("run"), Uuid::from_u128(1));
+        vm.create().unwrap();
+        (dir, vm)
+    }
+
+    #[test]
+    fn console_logs_stay_short_while_they_are_written() {
+        let (dir, vm) = directory();
+        let path = vm.channels().serial_log;
+        let mut writer = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        for round in 0..4 {
+            let line = format!("round {round}\n");
+            writer.write_all(line.repeat(700_000).as_bytes()).unwrap();
+            vm.rotate_serial().unwrap();
+            writer.write_all(b"last\n").unwrap();
+            assert_eq!(vm.serial_tail(9).unwrap(), "last\n", "what comes next starts at the beginning");
+        }
+        let logs =
+            fs::read_dir(path.parent().unwrap()).unwrap().map(|log| log.unwrap().metadata().unwrap().len());
+        let lengths: Vec<_> = logs.collect();
+        assert!(
+            lengths.len() == 3 && lengths.iter().all(|length| *length <= SERIAL_ROTATE_BYTES),
+            "{lengths:?}"
+        );
+        drop(dir);
+    }
+
+    #[test]
+    fn removal_can_be_repeated_and_finished_later() {
+        let (dir, vm) = directory();
+        let vms = dir.path().join("vms");
+        vm.write_power(&PowerRecord::NEW).unwrap();
+        assert_eq!(VmDirectory::list(&vms).unwrap(), [Uuid::from_u128(1)]);
+        vm.remove().unwrap();
+        vm.remove().unwrap();
+        fs::create_dir(vms.join(".removed-left")).unwrap();
+        assert!(VmDirectory::list(&vms).unwrap().is_empty());
+        assert_eq!(fs::read_dir(&vms).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn disks_grow_and_never_shrink() {
+        let (_dir, vm) = directory();
+        for (wanted, expected) in [(1, GIB), (3, 3 * GIB), (2, 3 * GIB)] {
+            vm.ensure_data(wanted).unwrap();
+            assert_eq!(vm.data_bytes().unwrap(), expected);
+        }
+    }
+}
