@@ -108,19 +108,26 @@ async fn boot(progress: &Progress, application: &mut Option<Application>) -> Res
     application.initialise().await?;
     progress.enter(BootPhase::StartingEngine);
     let images = application.images();
-    let engine = engine::start(system.image_mirror, images.iter().map(String::as_str)).await?;
-    if application.has_pre_launch() {
-        progress.enter(BootPhase::PreLaunch);
-        application.pre_launch().await?;
-    }
-    progress.enter(BootPhase::StartingContainers);
-    application.launch(progress).await?;
+    let engine = engine::start(system.image_mirror, images.iter().map(String::as_str))?;
+    // The compose front end reads its file while the engine still starts, and waits for it then.
+    let (engine, ()) = tokio::try_join!(async { engine.finish().await.map_err(BootError::from) }, async {
+        launch(progress, application).await.map_err(BootError::from)
+    },)?;
     progress.enter(BootPhase::Done);
     // Images of earlier versions of the application would fill the disk.
     if let Err(error) = engine.prune_images().await {
         warn!("cannot remove unused images: {}", failure::chain(&error));
     }
     Ok(())
+}
+
+async fn launch(progress: &Progress, application: &mut Application) -> Result<(), ApplicationError> {
+    if application.has_pre_launch() {
+        progress.enter(BootPhase::PreLaunch);
+        application.pre_launch().await?;
+    }
+    progress.enter(BootPhase::StartingContainers);
+    application.launch(progress).await
 }
 
 /// Waits until the node or the power button asks for a shutdown; the answer is the grace.

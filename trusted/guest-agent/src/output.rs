@@ -45,13 +45,18 @@ impl Running {
     /// Starts a program in a process group of its own, with one pipe for both of its outputs, so that
     /// their lines stay in order.
     pub(crate) fn start(command: &mut Command) -> Result<Self, CommandError> {
+        Self::start_with(command, Stdio::null())
+    }
+
+    /// Like [`start`](Self::start), with something to read from.
+    pub(crate) fn start_with(command: &mut Command, stdin: impl Into<Stdio>) -> Result<Self, CommandError> {
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         let run = |source| CommandError::Run { program: program.clone(), source };
         let (reader, writer) = io::pipe().map_err(run)?;
-        command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(run)?).stderr(writer).process_group(0);
+        command.stdin(stdin).stdout(writer.try_clone().map_err(run)?).stderr(writer).process_group(0);
         let child = command.spawn().map_err(run)?;
         // The command keeps its copies of the pipe; they must go, or the output never ends.
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let output = pipe::Receiver::from_owned_fd(reader.into()).map_err(run)?;
         Ok(Self { program, child, output, lines: Lines::default(), tail: VecDeque::new() })
     }
