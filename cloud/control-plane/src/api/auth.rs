@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 use parking_lot::Mutex;
@@ -68,7 +68,7 @@ async fn caller(api: &Arc<Api>, headers: &HeaderMap) -> ApiResult<Arc<Caller>> {
     let now_ms = api.clock.now_ms();
     let caller = api.store.caller(&hash_key(key), now_ms).await?.ok_or_else(invalid)?;
     api.key_uses.note(api, caller.api_key_id, now_ms);
-    match headers.get(WORKSPACE_HEADER).map(|value| value.as_bytes()) {
+    match headers.get(WORKSPACE_HEADER).map(HeaderValue::as_bytes) {
         Some(slug) if !slug.is_empty() && slug != caller.workspace_slug.as_bytes() => {
             Err(ApiError::forbidden("This key is bound to another workspace"))
         }
@@ -136,7 +136,7 @@ impl KeyUses {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::{HeaderName, HeaderValue};
+    use axum::http::HeaderName;
 
     use super::*;
 

@@ -100,12 +100,9 @@ async fn copy(mut archive: BodyDataStream, mut nodes: Vec<mpsc::Sender<Piece>>) 
     let mut bytes = 0u64;
     let mut failure = None;
     while let Some(piece) = archive.next().await {
-        let piece = match piece {
-            Ok(piece) => piece,
-            Err(_) => {
-                failure = Some(ApiError::plain(StatusCode::BAD_REQUEST, "The archive broke off"));
-                break;
-            }
+        let Ok(piece) = piece else {
+            failure = Some(ApiError::plain(StatusCode::BAD_REQUEST, "The archive broke off"));
+            break;
         };
         bytes = bytes.saturating_add(piece.len() as u64);
         if bytes > MAX_ARCHIVE_BYTES {

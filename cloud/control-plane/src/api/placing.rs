@@ -61,7 +61,10 @@ impl Wish {
         let mut refusal = None;
         let mut best: Option<(f64, Placement)> = None;
         for node in candidates {
-            let attempt = node.accept(&needs).map_err(placement_error).and_then(|()| self.image_of(node));
+            let attempt = node
+                .accept(&needs)
+                .map_err(|error| placement_error(&error))
+                .and_then(|()| self.image_of(node));
             match attempt {
                 Ok(image) => {
                     let score = node.resource_score();
@@ -146,7 +149,7 @@ fn bounded(
 }
 
 /// A node's refusal in the words of the catalogue.
-pub(crate) fn placement_error(error: PlacementError) -> ApiError {
+pub(crate) fn placement_error(error: &PlacementError) -> ApiError {
     let code = match error {
         PlacementError::NodeGone => ErrorCode::NodeUnknown,
         PlacementError::Offline(_) | PlacementError::Maintenance(_) => ErrorCode::NodeNotAccessible,

@@ -100,10 +100,10 @@ async fn free_app_id(
     now_ms: i64,
 ) -> ApiResult<AppId> {
     let earlier = change.provision(caller.workspace_id, compose.compose_hash(), now_ms).await?;
-    if let Some(earlier) = earlier {
-        if !change.app_in_use(earlier.app_id).await? {
-            return Ok(earlier.app_id);
-        }
+    if let Some(earlier) = earlier
+        && !change.app_in_use(earlier.app_id).await?
+    {
+        return Ok(earlier.app_id);
     }
     for _ in 0..MAX_NONCE_ATTEMPTS {
         let (wallet, nonce) = change.take_app_nonce(caller.workspace_id).await?;

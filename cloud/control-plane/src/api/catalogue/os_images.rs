@@ -16,6 +16,7 @@ use crate::api::error::ApiResult;
 use crate::api::input::{Query, within};
 use crate::api::placing::version;
 use crate::api::responses::Authenticated;
+use crate::fleet::NodeStanding;
 
 const DEFAULT_PAGE_SIZE: u32 = 30;
 const MAX_PAGE_SIZE: u32 = 100;
@@ -52,7 +53,7 @@ pub(crate) async fn os_images(
     let page = within("page", query.page, 1, 1..=u32::MAX)?;
     let size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
     let nodes = api.fleet.standings().await?;
-    let images = nodes.iter().flat_map(|node| node.images());
+    let images = nodes.iter().flat_map(NodeStanding::images);
     // One entry for what several nodes have.
     let by_hash: BTreeMap<_, _> = images.map(|image| (image.os_image_hash.to_string(), image)).collect();
     let mut images: Vec<_> = by_hash.into_values().collect();

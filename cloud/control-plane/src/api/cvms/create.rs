@@ -116,7 +116,7 @@ fn create_error(error: CreateError) -> ApiError {
         }
         CreateError::AppIdInUse(id) => ApiError::coded(ErrorCode::AppIdTaken).about("app_id", id.to_string()),
         CreateError::NameTaken(name) => ApiError::coded(ErrorCode::NameTaken).about("name", name),
-        CreateError::Placement(error) => placement_error(error),
+        CreateError::Placement(error) => placement_error(&error),
         CreateError::Store(error) => error.into(),
         CreateError::Random(error) => error.into(),
     }

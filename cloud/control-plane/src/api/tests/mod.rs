@@ -231,8 +231,22 @@ fn provision_body(name: &str) -> Value {
     })
 }
 
-/// A document with a member that is new in every run replaced.
-fn hide(mut value: Value, member: &str) -> Value {
-    value[member] = format!("[{member}]").into();
-    value
+/// A document with what is new in every run replaced: UUIDs and signatures.
+fn stable(value: Value) -> Value {
+    let hidden = |text: String| match text.split_once("signature=") {
+        Some((url, rest)) => {
+            let tail = rest.find('&').map_or("", |at| &rest[at..]);
+            let path: Vec<_> =
+                url.split(['/', '?']).filter(|part| part.parse::<uuid::Uuid>().is_err()).collect();
+            format!("{}?signature=[signature]{tail}", path.join("/"))
+        }
+        None if text.parse::<uuid::Uuid>().is_ok() => "[uuid]".to_owned(),
+        None => text,
+    };
+    match value {
+        Value::String(text) => hidden(text).into(),
+        Value::Array(items) => items.into_iter().map(stable).collect(),
+        Value::Object(map) => map.into_iter().map(|(name, value)| (name, stable(value))).collect(),
+        other => other,
+    }
 }

@@ -1,28 +1,27 @@
 //! CVMs as answers show them.
 
+mod v20251028;
+mod v20260121;
+
 use std::borrow::Cow;
 
 use cloister_app_compose::InstanceId;
 use cloister_management_api::{
-    ApiVersion, CvmId, CvmNetworkUrls, CvmNode, CvmState, CvmStatus, ManagedUser, NodeRef, NodeStatus,
-    NodeType, TeepodMeta, UserId, UserRef, UserType, Vm, VmId, WorkspaceId, WorkspaceRef, WorkspaceType,
-    v20251028, v20260121,
+    ApiVersion, CvmId, CvmNetworkUrls, CvmState, CvmStatus, NodeRef, NodeStatus, NodeType, TeepodMeta, Vm,
+    VmId,
 };
 use jiff::Timestamp;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Api;
 use super::scene::Scene;
 use super::signed_url::Signer;
 use crate::fleet::{self, NodeStanding};
-use crate::operations;
 use crate::store::{CvmRow, OperationRow};
 
 /// Version of the runner that records have always named.
 pub(crate) const RUNNER_VERSION: &str = "1.0.0";
-const MIB_PER_GIB: f64 = 1024.0;
 
 /// The members of a stored compose document that answers show; the service wrote all of them.
 #[derive(Deserialize)]
@@ -207,198 +206,6 @@ impl<'a> View<'a> {
             correlation_id: self.correlation_id(),
         }
     }
-
-    fn cvm_node(&self) -> Option<CvmNode> {
-        self.node().map(|node| CvmNode {
-            id: node.node.id,
-            name: node.node.name.clone(),
-            region_identifier: node.report.as_ref().map(|report| report.region.clone()),
-        })
-    }
-
-    fn machine(&self) -> v20251028::MachineInfo {
-        let cvm = self.cvm;
-        v20251028::MachineInfo { vcpu: cvm.vcpu, memory: cvm.memory_mb, disk_size: cvm.disk_gb, gpu_count: 0 }
-    }
-
-    /// An item of a list in version 2025-10-28.
-    pub(crate) fn hosted(&self) -> v20251028::HostedCvm {
-        let cvm = self.cvm;
-        let owner = self.scene.users.get(&cvm.user_id);
-        v20251028::HostedCvm {
-            hosted: v20251028::VmInfo {
-                id: cvm.vm_uuid,
-                name: cvm.name.clone(),
-                status: self.status(),
-                uptime: self.uptime().unwrap_or_default(),
-                app_url: self.app_url(),
-                app_id: cvm.app_id,
-                instance_id: self.instance_id(),
-                exited_at: self.exited_at(),
-                boot_progress: cvm.boot_progress.clone(),
-                boot_error: cvm.boot_error.clone(),
-                shutdown_progress: cvm.shutdown_progress.clone(),
-                image_version: Some(cvm.os_image_name.clone()),
-                events: Vec::new(),
-            },
-            name: cvm.name.clone(),
-            managed_user: owner.map(|user| ManagedUser { id: user.id, username: user.username.clone() }),
-            node: self.cvm_node(),
-            listed: cvm.listed != 0,
-            status: self.status(),
-            in_progress: self.in_progress(),
-            dapp_dashboard_url: None,
-            syslog_endpoint: Some(self.signer.vm_log(cvm.vm_uuid)),
-            allow_upgrade: false,
-            project_id: None,
-            project_type: None,
-            billing_period: None,
-            kms_info: None,
-            vcpu: Some(cvm.vcpu),
-            memory: Some(cvm.memory_mb),
-            disk_size: Some(cvm.disk_gb),
-            gateway_domain: self.ingress_domain(),
-            public_urls: self.urls(),
-            machine_info: Some(self.machine()),
-            updated_at: Some(time(cvm.updated_at_ms)),
-        }
-    }
-
-    /// One CVM in version 2025-10-28.
-    pub(crate) fn detail(&self) -> v20251028::CvmDetail {
-        let (cvm, shown) = (self.cvm, Shown::of(&self.cvm.app_compose));
-        v20251028::CvmDetail {
-            id: cvm.id,
-            teepod_id: Some(cvm.node_id),
-            teepod: self.cvm_node(),
-            name: cvm.name.clone(),
-            status: self.status(),
-            in_progress: self.in_progress(),
-            app_id: cvm.app_id,
-            vm_uuid: Some(cvm.vm_uuid),
-            instance_id: self.instance_id(),
-            vcpu: cvm.vcpu,
-            memory: cvm.memory_mb,
-            disk_size: cvm.disk_gb,
-            base_image: Some(cvm.os_image_name.clone()),
-            encrypted_env_pubkey: None,
-            listed: cvm.listed != 0,
-            project_id: None,
-            project_type: None,
-            instance_type: cvm.instance_type.clone(),
-            public_sysinfo: shown.public_sysinfo,
-            public_logs: shown.public_logs,
-            dapp_dashboard_url: None,
-            syslog_endpoint: Some(self.signer.vm_log(cvm.vm_uuid)),
-            kms_info: None,
-            contract_address: None,
-            deployer_address: None,
-            scheduled_delete_at: None,
-            public_urls: self.urls(),
-            gateway_domain: self.ingress_domain(),
-            machine_info: Some(self.machine()),
-            updated_at: Some(time(cvm.updated_at_ms)),
-        }
-    }
-
-    fn progress(&self) -> Option<v20260121::Progress> {
-        let operation = self.operation()?;
-        let target = operation.kind.rules().target.map_or("deleted", operations::CvmStatus::as_str);
-        Some(v20260121::Progress {
-            target: Some(target.to_owned()),
-            started_at: Some(time(operation.started_at_ms)),
-            correlation_id: Some(operation.correlation_id),
-        })
-    }
-
-    fn os(&self) -> v20260121::Os {
-        let hash = self.cvm.os_image_hash;
-        let image = self.node().and_then(|node| node.images().iter().find(|i| i.os_image_hash == hash));
-        v20260121::Os {
-            name: Some(self.cvm.os_image_name.clone()),
-            version: image.map(|image| image.version.clone()),
-            is_dev: image.map(|image| image.is_dev),
-            os_image_hash: Some(hash),
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "sizes of CVMs are far below 2^52")]
-    fn resource(&self) -> v20260121::Resource {
-        v20260121::Resource {
-            instance_type: self.cvm.instance_type.clone(),
-            vcpu: Some(self.cvm.vcpu),
-            memory_in_gb: Some(self.cvm.memory_mb as f64 / MIB_PER_GIB),
-            disk_in_gb: Some(self.cvm.disk_gb),
-            gpus: Some(0),
-            compute_billing_price: None,
-            billing_period: Some(v20260121::BillingPeriod::Skip),
-        }
-    }
-
-    fn logs(&self) -> v20260121::LogUrls {
-        let serial = self.signer.vm_log(self.cvm.vm_uuid) + "&ch=serial";
-        v20260121::LogUrls { serial: Some(serial), stdout: None, stderr: None, container_log_base: None }
-    }
-
-    /// An item of a list in version 2026-01-21 and later.
-    pub(crate) fn info(&self) -> v20260121::CvmInfo {
-        let (cvm, shown) = (self.cvm, Shown::of(&self.cvm.app_compose));
-        let workspace = self.scene.workspaces.get(&cvm.workspace_id);
-        let creator = self.scene.users.get(&cvm.user_id);
-        v20260121::CvmInfo {
-            id: CvmId(cvm.id),
-            name: cvm.name.clone(),
-            app_id: Some(cvm.app_id),
-            vm_uuid: Some(cvm.vm_uuid),
-            instance_id: self.instance_id(),
-            resource: self.resource(),
-            node_info: self.node().map(node_ref),
-            os: Some(self.os()),
-            kms_type: None,
-            kms_info: None,
-            status: self.status(),
-            in_progress: self.in_progress(),
-            progress: self.progress(),
-            compose_hash: Some(cvm.compose_hash),
-            docker_compose_hash: shown.docker_compose_file.as_deref().map(sha256),
-            pre_launch_script_hash: shown.pre_launch_script.as_deref().map(sha256),
-            gateway: v20260121::Gateway { base_domain: self.ingress_domain(), cname: None },
-            logs: self.logs(),
-            services: Vec::new(),
-            endpoints: Some(self.urls()),
-            public_logs: shown.public_logs,
-            public_sysinfo: shown.public_sysinfo,
-            public_tcbinfo: shown.public_tcbinfo,
-            gateway_enabled: shown.gateway_enabled,
-            secure_time: shown.secure_time,
-            storage_fs: shown.storage_fs.into_owned(),
-            workspace: workspace.map(|workspace| WorkspaceRef {
-                object_type: WorkspaceType::default(),
-                id: WorkspaceId(workspace.id),
-                name: workspace.name.clone(),
-                slug: Some(workspace.slug.clone()),
-                avatar_url: None,
-            }),
-            creator: creator.map(|user| UserRef {
-                object_type: UserType::default(),
-                id: Some(UserId(user.id)),
-                username: Some(user.username.clone()),
-                avatar_url: None,
-            }),
-            created_at: Some(time(cvm.created_at_ms)),
-            deleted_at: cvm.deleted_at_ms.map(time),
-            listed: cvm.listed != 0,
-            project_type: None,
-        }
-    }
-
-    /// One CVM in version 2026-01-21 and later.
-    pub(crate) fn info_detail(&self) -> v20260121::CvmInfoDetail {
-        v20260121::CvmInfoDetail {
-            info: self.info(),
-            compose_file: serde_json::from_str(&self.cvm.app_compose).ok(),
-        }
-    }
 }
 
 /// A node as lists of nodes show it.
@@ -428,10 +235,6 @@ pub(crate) const fn node_status(status: fleet::NodeStatus) -> NodeStatus {
 /// A stored time.
 pub(crate) fn time(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-fn sha256(text: &str) -> String {
-    hex::encode(Sha256::digest(text))
 }
 
 /// Seconds for people: the units that matter, such as `1h 2m 3s`.
