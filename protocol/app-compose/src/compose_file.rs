@@ -71,6 +71,12 @@ impl ComposeFile {
     pub fn images(&self) -> impl Iterator<Item = &str> {
         self.services.values().flatten().map(String::as_str)
     }
+
+    /// Image reference of one service as written, if it names one.
+    #[must_use]
+    pub fn image(&self, service: &str) -> Option<&str> {
+        self.services.get(service)?.as_deref()
+    }
 }
 
 fn options() -> serde_saphyr::Options {

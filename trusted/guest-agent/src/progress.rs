@@ -42,10 +42,16 @@ impl Progress {
         }
     }
 
-    /// What is going on within the phase.
+    /// What is going on within the phase. What ends because the guest shuts down is no news.
     pub(crate) fn detail(&self, text: &str) {
         let text = cut::printable(text, MAX_TEXT_BYTES);
-        self.status.send_modify(|status| status.detail = Some(text));
+        self.status.send_if_modified(|status| {
+            let counts = status.shutdown_progress.is_none();
+            if counts {
+                status.detail = Some(text);
+            }
+            counts
+        });
     }
 
     /// Who this CVM is.

@@ -31,8 +31,8 @@ pub(crate) enum ApplicationError {
     PreLaunchScript(#[source] CommandError),
     #[error("the main script failed")]
     MainScript(#[source] CommandError),
-    #[error("{}", compose::explain(.0))]
-    Compose(CommandError),
+    #[error("{0}")]
+    Compose(String),
 }
 
 /// The application of this CVM, ready to be started.
