@@ -108,7 +108,8 @@ unpack_packages() {
     say "unpacking packages"
     for group in root tools kernel; do
         while read -r _ deb; do
-            dpkg-deb --fsys-tarfile "$cache/archives/$deb" | tar -C "$work/$group" -xf - --no-same-owner --keep-directory-symlink
+            dpkg-deb --fsys-tarfile "$cache/archives/$deb" |
+                tar -C "$work/$group" -xf - --no-same-owner --preserve-permissions --keep-directory-symlink
         done <"$lists/$group"
     done
     release=$(basename "$kernel"/usr/lib/modules/*)

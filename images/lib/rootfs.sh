@@ -48,10 +48,10 @@ check_libraries() {
     local libraries=$root/usr/lib/x86_64-linux-gnu missing
     missing=$(find "$root"/usr/{bin,sbin,libexec,lib/podman} -type f -perm -100 | while read -r program; do
         [ "$(head -c 4 "$program" | tail -c 3)" = ELF ] || continue
-        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" --list "$program" 2>/dev/null |
+        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" --list "$program" |
             awk -v ours="$libraries/" -v program="$(basename "$program")" \
                 '$2 == "=>" && index($3, ours) != 1 { print program " needs " $1 }'
-    done)
+    done 2>/dev/null) # static programs have no list
     [ -z "$missing" ] || die "libraries are missing in the root file system:
 $missing"
 }
