@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, BodyDataStream};
@@ -17,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::Api;
 use super::auth::Auth;
-use super::error::{ApiError, ApiResult};
+use super::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use super::responses::Authenticated;
 use crate::fleet::{NodeStanding, NodeStatus};
 use crate::operations::NodeCallError;
@@ -27,6 +28,10 @@ use crate::store::Caller;
 const MAX_ARCHIVE_BYTES: u64 = 32 * 1024 * 1024 * 1024;
 /// Longest reference.
 const MAX_REFERENCE: usize = 512;
+/// Uploads at a time; each holds a connection to every node.
+pub(super) const MAX_UPLOADS: usize = 4;
+/// An upload that pauses for longer is given up.
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 /// Pieces of the archive that wait for a slow node.
 const QUEUE: usize = 16;
 
@@ -44,6 +49,7 @@ type Piece = Result<Bytes, std::io::Error>;
         (status = 200, description = "What became of it on each node", body = PushedImage),
         (status = 400, description = "Not an image reference (ERR-02-008), or no node is online (ERR-02-002)", body = ErrorBody),
         (status = 413, description = "The archive is too large", body = PlainError),
+        (status = 429, description = "Too many images are being pushed", body = PlainError),
         Authenticated,
     ),
 )]
@@ -57,6 +63,10 @@ pub(crate) async fn push(
         let message = "reference is not an image reference such as registry.example/team/app:1";
         return Err(ApiError::explained(ErrorCode::InvalidParameter, message).about("reference", reference));
     }
+    let _slot = api.uploads.try_acquire().map_err(|_| {
+        ApiError::plain(StatusCode::TOO_MANY_REQUESTS, "Too many images are being pushed")
+            .retry_after(RETRY_AFTER_S)
+    })?;
     let mut nodes = api.fleet.standings().await?;
     nodes.retain(|node| node.status == NodeStatus::Online);
     if nodes.is_empty() {
@@ -99,7 +109,7 @@ fn pushed(node: &NodeStanding, result: Result<ImportedImage, NodeCallError>) -> 
 async fn copy(mut archive: BodyDataStream, mut nodes: Vec<mpsc::Sender<Piece>>) -> ApiResult<()> {
     let mut bytes = 0u64;
     let mut failure = None;
-    while let Some(piece) = archive.next().await {
+    while let Some(piece) = next_piece(&mut archive).await {
         let Ok(piece) = piece else {
             failure = Some(ApiError::plain(StatusCode::BAD_REQUEST, "The archive broke off"));
             break;
@@ -118,6 +128,13 @@ async fn copy(mut archive: BodyDataStream, mut nodes: Vec<mpsc::Sender<Piece>>) 
     let cut = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted));
     join_all(nodes.iter().map(|node| node.send(cut()))).await;
     Err(failure)
+}
+
+async fn next_piece(archive: &mut BodyDataStream) -> Option<Result<Bytes, ()>> {
+    match tokio::time::timeout(MAX_PAUSE, archive.next()).await {
+        Ok(piece) => piece.map(|piece| piece.map_err(|_| ())),
+        Err(_) => Some(Err(())),
+    }
 }
 
 fn is_reference(text: &str) -> bool {

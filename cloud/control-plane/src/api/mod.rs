@@ -37,6 +37,7 @@ use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Json, Router};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
@@ -62,6 +63,7 @@ pub(crate) struct Api {
     streams: cvms::state::Streams,
     creation_rate: account::tokens::CreationRate,
     directory: scene::Directory,
+    uploads: Semaphore,
 }
 
 impl Deref for Api {
@@ -82,6 +84,7 @@ impl Api {
             streams: cvms::state::Streams::default(),
             creation_rate: account::tokens::CreationRate::default(),
             directory: scene::Directory::default(),
+            uploads: Semaphore::new(images::MAX_UPLOADS),
         })
     }
 }
