@@ -57,12 +57,13 @@ $missing"
 }
 
 # Writes the root file system to $1. It goes through a sorted archive, so that neither the order in
-# which this host lists directories nor its owners enter the image.
+# which this host lists directories nor its owners enter the image. It is not compressed: unpacking the
+# engine's large programs would cost an emulated guest more than reading them does.
 write_rootfs_image() {
     say "writing the root file system image"
     tar -C "$root" --create --format=posix --sort=name --owner=0 --group=0 --numeric-owner \
         --mtime="@$SOURCE_DATE_EPOCH" --pax-option=delete=atime,delete=ctime,delete=mtime . >"$work/root.tar"
-    tool usr/bin/mkfs.erofs --quiet -x-1 -T "$SOURCE_DATE_EPOCH" --all-root -U "$rootfs_uuid" ${EROFS_OPTIONS-} \
+    tool usr/bin/mkfs.erofs --quiet -x-1 -T "$SOURCE_DATE_EPOCH" --all-root -U "$rootfs_uuid" \
         --tar=f "$1" "$work/root.tar" >&2
     rm "$work/root.tar"
 }

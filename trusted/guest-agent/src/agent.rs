@@ -114,10 +114,7 @@ async fn boot(progress: &Progress, application: &mut Option<Application>) -> Res
         launch(progress, application).await.map_err(BootError::from)
     },)?;
     progress.enter(BootPhase::Done);
-    // Images of earlier versions of the application would fill the disk.
-    if let Err(error) = engine.prune_images().await {
-        warn!("cannot remove unused images: {}", failure::chain(&error));
-    }
+    application.settle(&engine).await;
     Ok(())
 }
 
@@ -146,9 +143,8 @@ async fn shut_down(progress: &Progress, application: Option<Application>, grace:
     progress.shutting_down("stopping the application");
     let deadline = Instant::now() + grace;
     let engine = Engine::at(SOCKET);
-    let engine_runs = engine.ping().await.is_ok();
     let end = async {
-        if let Some(mut application) = application.filter(|_| engine_runs) {
+        if let Some(mut application) = application {
             application.stop(grace).await;
         }
         stop_containers(&engine, deadline).await;

@@ -7,6 +7,7 @@ use tokio::process::Command;
 use tracing::warn;
 
 use super::{Application, ApplicationError};
+use crate::engine::Engine;
 use crate::failure;
 use crate::output::{self, CommandError, Running};
 use crate::progress::Progress;
@@ -45,6 +46,13 @@ impl Application {
         let mut compose = self.command("docker-compose");
         compose.args(["--ansi", "never", "--progress", "plain", "--file", COMPOSE_FILE]);
         compose
+    }
+}
+
+/// Images of earlier versions of the application would fill the disk.
+pub(super) async fn remove_unused_images(engine: &Engine) {
+    if let Err(error) = engine.prune_images().await {
+        warn!("cannot remove unused images: {}", failure::chain(&error));
     }
 }
 

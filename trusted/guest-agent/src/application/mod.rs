@@ -13,7 +13,7 @@ use std::time::Duration;
 use cloister_app_compose::{AppCompose, AppId, ComposeFile, InstanceId, Runner};
 use tokio::process::Command;
 
-use crate::engine::SOCKET;
+use crate::engine::{Engine, SOCKET};
 use crate::machine::{DATA, RUNTIME};
 use crate::output::{self, CommandError};
 use crate::progress::Progress;
@@ -88,6 +88,15 @@ impl Application {
         match self.app.members().runner {
             Runner::DockerCompose => self.compose_up(&program, progress).await,
             Runner::Bash => self.start_main_script(&program, progress).await,
+        }
+    }
+
+    /// Tidies up once the application runs.
+    pub(crate) async fn settle(&self, engine: &Engine) {
+        match self.app.members().runner {
+            Runner::DockerCompose => compose::remove_unused_images(engine).await,
+            // Nobody knows which images a script will still use.
+            Runner::Bash => {}
         }
     }
 

@@ -120,7 +120,7 @@ impl Engine {
     /// Streams the ids of containers as they start: one JSON object per line.
     pub(crate) async fn start_events(&self) -> Result<Body, EngineError> {
         let filters = r#"{"type":["container"],"event":["start"]}"#;
-        let filters: String = url::form_urlencoded::byte_serialize(filters.as_bytes()).collect();
+        let filters: String = form_urlencoded::byte_serialize(filters.as_bytes()).collect();
         let path = format!("{DOCKER_API}/events?filters={filters}");
         Ok(self.call(Method::GET, &path).await?.into_body())
     }

@@ -1,7 +1,6 @@
 //! The query of a log request.
 
 use jiff::Timestamp;
-use url::form_urlencoded;
 
 /// Lines from the end when the query does not say.
 const DEFAULT_TAIL: u32 = 1000;

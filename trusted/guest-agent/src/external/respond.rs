@@ -1,10 +1,13 @@
 //! From a request to its answer.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use cloister_guest_channel::NODE_TOKEN_HEADER;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::channel::Channel;
 use http_body_util::{Either, Full};
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::External;
@@ -18,6 +21,8 @@ use crate::machine::clock;
 pub(super) type Answer = Response<Either<Full<Bytes>, Channel<Bytes>>>;
 
 const MAX_NAME_BYTES: usize = 255;
+/// Longest wait for the engine to begin its answer.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 impl External {
     pub(super) async fn respond<B>(&self, request: &Request<B>) -> Answer {
@@ -45,7 +50,7 @@ impl External {
     }
 
     async fn containers(&self) -> Answer {
-        match self.engine.containers().await {
+        match patiently(self.engine.containers()).await {
             Ok(containers) => json(&serde_json::json!({ "containers": containers })),
             Err(error) => engine_failure(&error),
         }
@@ -59,11 +64,11 @@ impl External {
             Ok(query) => query,
             Err(error) => return text(StatusCode::BAD_REQUEST, &format!("{error}\n")),
         };
-        let inspection = match self.engine.inspect(name).await {
+        let inspection = match patiently(self.engine.inspect(name)).await {
             Ok(inspection) => inspection,
             Err(error) => return engine_failure(&error),
         };
-        match self.engine.logs(name, &query.for_engine(clock::now())).await {
+        match patiently(self.engine.logs(name, &query.for_engine(clock::now()))).await {
             Ok(log) => {
                 let (sender, body) = Channel::new(16);
                 tokio::spawn(log_stream::copy(log, inspection.config.tty, query, sender));
@@ -72,6 +77,11 @@ impl External {
             Err(error) => engine_failure(&error),
         }
     }
+}
+
+/// The engine's socket takes connections before the engine serves them.
+async fn patiently<T>(answer: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+    timeout(PATIENCE, answer).await.unwrap_or_else(|elapsed| Err(EngineError::Connect(elapsed.into())))
 }
 
 /// What the engine accepts as a name, or the hex digits of an id.
