@@ -10,12 +10,22 @@ use serde::de::DeserializeOwned;
 
 /// Replaces a file atomically: after a crash there is the old one or the whole new one.
 pub(crate) fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    put(path, contents, File::sync_all)?;
+    sync_parent(path)
+}
+
+/// Replaces a file that can be made again, without waiting for the disk: after a crash of the host it may
+/// be the old one, or damaged.
+pub(crate) fn write_lightly(path: &Path, contents: &[u8]) -> io::Result<()> {
+    put(path, contents, |_| Ok(()))
+}
+
+fn put(path: &Path, contents: &[u8], sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    sync_parent(path)
+    sync(&file)?;
+    fs::rename(&temporary, path)
 }
 
 /// [`write`] of a JSON document.

@@ -82,6 +82,8 @@ pub struct Node {
     host: Arc<Host>,
     vms: Arc<Vms>,
     address: SocketAddr,
+    /// The node takes orders and reports.
+    serving: CancellationToken,
     /// Held until the end: nobody else may use the data directory.
     _lock: File,
 }
@@ -122,12 +124,8 @@ impl Node {
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
         let address = listener.address();
         let vms = Vms::load(Arc::clone(&host)).await.map_err(data_dir_error(&data_dir))?;
-        host.tasks.spawn(api::serve(
-            listener,
-            Arc::clone(&vms),
-            host.app_images.clone(),
-            host.stopping.clone(),
-        ));
+        let serving = CancellationToken::new();
+        host.tasks.spawn(api::serve(listener, Arc::clone(&vms), host.app_images.clone(), serving.clone()));
         let constant = constant_report(&config, &host, address);
         let reporter = Reporter {
             host: Arc::clone(&host),
@@ -137,8 +135,8 @@ impl Node {
             maintenance: config.maintenance,
             constant,
         };
-        host.tasks.spawn(reporter.run());
-        Ok(Self { host, vms, address, _lock: lock })
+        host.tasks.spawn(serving.clone().run_until_cancelled_owned(reporter.run()));
+        Ok(Self { host, vms, address, serving, _lock: lock })
     }
 
     /// Where the control plane's calls are served.
@@ -161,6 +159,7 @@ impl Node {
 
     /// Stops listening and reporting, deals with the VMs, and returns when nothing of the node runs.
     pub async fn stop(self, on_exit: OnExit) {
+        self.serving.cancel();
         if let OnExit::Shutdown(limit) = on_exit {
             self.vms.suspend_all(limit).await;
         }

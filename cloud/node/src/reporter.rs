@@ -30,13 +30,8 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Reports at once, on every change and in the usual interval, until the node stops.
+    /// Reports at once, on every change and in the usual interval, for ever.
     pub(crate) async fn run(self) {
-        let stopping = self.host.stopping.clone();
-        stopping.run_until_cancelled_owned(self.report_for_ever()).await;
-    }
-
-    async fn report_for_ever(self) {
         let mut failures = 0u32;
         let mut registered = None;
         loop {

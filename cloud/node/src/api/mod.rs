@@ -6,6 +6,7 @@ mod images;
 mod vms;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
@@ -27,6 +28,9 @@ const MAX_DOCUMENT_BYTES: usize = 64 * 1024 * 1024;
 /// Most requests that are worked on at once.
 const MAX_REQUESTS: usize = 256;
 
+/// Time that requests get to finish when the node stops.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
 /// What handlers work with.
 #[derive(Clone)]
 struct Api {
@@ -36,7 +40,7 @@ struct Api {
     streams: Arc<Semaphore>,
 }
 
-/// Serves until `stopping`.
+/// Serves until `stopping`, and what is being asked then for a little longer.
 pub(crate) async fn serve(
     listener: TlsListener,
     vms: Arc<Vms>,
@@ -44,9 +48,17 @@ pub(crate) async fn serve(
     stopping: CancellationToken,
 ) {
     let service = router(vms, images).into_make_service_with_connect_info::<Peer>();
-    let served = axum::serve(listener, service).with_graceful_shutdown(stopping.cancelled_owned()).await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the node's listener failed");
+    let served = axum::serve(listener, service).with_graceful_shutdown(stopping.clone().cancelled_owned());
+    let patience = async {
+        stopping.cancelled().await;
+        tokio::time::sleep(DRAIN_LIMIT).await;
+    };
+    tokio::select! {
+        result = served => if let Err(error) = result {
+            tracing::error!(%error, "the node's listener failed");
+        },
+        // Somebody follows a log.
+        () = patience => {}
     }
 }
 

@@ -126,20 +126,21 @@ impl VmDirectory {
         files::write_json(&self.power(), record)
     }
 
-    pub(crate) fn read_guest(&self) -> io::Result<GuestRecord> {
-        Ok(files::read_json(&self.guest())?.unwrap_or_default())
+    /// What is kept of the guest's words; nothing when that was lost, for the guest repeats them.
+    pub(crate) fn read_guest(&self) -> GuestRecord {
+        files::read_json(&self.guest()).ok().flatten().unwrap_or_default()
     }
 
     pub(crate) fn write_guest(&self, record: &GuestRecord) -> io::Result<()> {
-        files::write_json(&self.guest(), record)
+        files::write_lightly(&self.guest(), &serde_json::to_vec(record)?)
     }
 
-    /// Replaces the configuration disk.
+    /// Replaces the configuration disk; every start makes a new one.
     pub(crate) fn write_config(&self, config: &ConfigDisk) -> Result<(), ConfigDiskError> {
         let mut bytes = Vec::new();
         config.write(&mut bytes)?;
         bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
-        Ok(files::write(&self.disks().config, &bytes)?)
+        Ok(files::write_lightly(&self.disks().config, &bytes)?)
     }
 
     /// Size of the data disk in bytes; 0 when there is none.

@@ -208,7 +208,7 @@ impl Vm {
         let mut control = self.control.lock().await;
         let dir = self.dir.clone();
         let (order, power, guest) =
-            blocking(move || Ok((dir.read_order()?, dir.read_power()?, dir.read_guest()?)))
+            blocking(move || Ok((dir.read_order()?, dir.read_power()?, dir.read_guest())))
                 .await
                 .map_err(VmError::storage("read a CVM's specification"))?;
         let Some(order) = order else {

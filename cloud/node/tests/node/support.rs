@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -74,7 +75,7 @@ impl World {
         self.node.take().unwrap().stop(on_exit).await;
     }
 
-    /// Ends every VM; a test that fails leaves its pretending processes to their deadline.
+    /// Ends every VM.
     pub(crate) async fn end(mut self) {
         if self.node.is_none() {
             self.start().await;
@@ -188,6 +189,20 @@ impl World {
 
     pub(crate) fn pid(&self, vm: Uuid) -> Option<i32> {
         fs::read_to_string(self.vm_dir(vm).join("qemu.pid")).ok()?.trim().parse().ok()
+    }
+}
+
+/// A test that fails leaves no process behind.
+impl Drop for World {
+    fn drop(&mut self) {
+        let vms = fs::read_dir(self.dir.path().join("node/vms")).into_iter().flatten().flatten();
+        for vm in vms {
+            let Ok(pid) = fs::read_to_string(vm.path().join("qemu.pid")) else { continue };
+            let command_line = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+            if String::from_utf8_lossy(&command_line).contains(&*self.dir.path().to_string_lossy()) {
+                let _ = Command::new("kill").args(["-9", pid.trim()]).status();
+            }
+        }
     }
 }
 
