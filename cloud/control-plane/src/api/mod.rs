@@ -1,7 +1,7 @@
 //! The management API over HTTP: requests to calls of the other modules, rows to wire types.
 //!
-//! A request passes, from the outside: [`guard`] (id, log, figures, bodies of failures), a bound on
-//! panics and time, [`auth`], [`negotiate`], and one file per operation.
+//! A request passes, from the outside: `guard` (id, log, figures, bodies of failures), a bound on
+//! panics and time, `auth`, `negotiate`, and one file per operation.
 
 mod account;
 mod admin;
@@ -97,11 +97,17 @@ pub fn router(app: Arc<App>, stop: CancellationToken) -> Router {
 fn surface(api: Arc<Api>) -> Router {
     let document = Arc::new(document());
     let openapi = get(async move || Json((*document).clone()));
-    Router::new()
+    let routes = Router::new()
         .nest(PREFIX, described(&api))
         .merge(unlisted(&api))
         .route("/openapi.json", openapi.clone())
-        .route("/api/v1/openapi.json", openapi)
+        .route("/api/v1/openapi.json", openapi);
+    guarded(routes, api)
+}
+
+/// What every request passes, whatever it asks for.
+fn guarded(routes: Router<Arc<Api>>, api: Arc<Api>) -> Router {
+    routes
         .fallback(async || StatusCode::NOT_FOUND)
         .layer(CatchPanicLayer::new())
         .layer(from_fn_with_state(Arc::clone(&api), guard::guard))

@@ -4,6 +4,7 @@
 mod accounts;
 mod authorisation;
 mod cvms;
+mod node;
 mod openapi;
 mod provisioning;
 mod requests;
@@ -133,8 +134,11 @@ async fn account(store: &Store, name: &str, role: &str, wallet: u8, now_ms: i64)
 
 impl Installation {
     async fn new() -> Self {
+        Self::with_clock(Clock::manual(START.parse().unwrap())).await
+    }
+
+    async fn with_clock(clock: Clock) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let clock = Clock::manual(START.parse().unwrap());
         let (now_ms, random) = (clock.now_ms(), Random);
         let store = Store::open_file(&data.path().join("store.db")).await.unwrap();
         let (_, _, admin) = account(&store, "operator", "admin", 1, now_ms).await;

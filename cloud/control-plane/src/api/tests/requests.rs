@@ -1,12 +1,18 @@
 //! What holds for every request: ids, versions, limits, forms of failure.
 
+use std::sync::Arc;
+
+use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use axum::routing::get;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 
 use super::{Answer, Installation, provision_body};
+use crate::api::guarded;
 
 #[tokio::test]
 async fn every_answer_carries_a_request_id_and_failures_repeat_it() {
@@ -65,6 +71,17 @@ async fn the_service_tells_how_it_is() {
     get("/api/v1/openapi.json").await.expect(200);
     installation.stop.cancel();
     get("/readyz").await.expect(503);
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer_without_its_words() {
+    let installation = Installation::new().await;
+    let broken = Router::new().route("/broken", get(async || -> () { panic!("a secret") }));
+    let router = guarded(broken, Arc::clone(&installation.api));
+    let request = Request::builder().uri("/broken").body(Body::empty()).unwrap();
+    let answer = Answer::read(router.oneshot(request).await.unwrap()).await.expect(500);
+    assert!(answer.json()["detail"].is_string() && !answer.text.contains("secret"), "{}", answer.text);
+    assert_eq!(answer.header("x-request-id").len(), 36);
 }
 
 #[tokio::test]

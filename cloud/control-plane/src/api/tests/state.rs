@@ -111,14 +111,11 @@ async fn streams_end_with_the_service_and_with_the_cvm() {
     let installation = Installation::new().await;
     let vm = installation.create("my-app-01").await;
     let row = installation.row(&vm).await;
-    let watching = installation.send(request(&installation, &vm, "target=running"));
-    let deleting = async {
-        let mut change = installation.app.store.change().await.unwrap();
-        change.delete_cvm(&row, 0).await.unwrap();
-        change.commit().await.unwrap();
-    };
-    let (answer, ()) = tokio::join!(watching, deleting);
-    let events = events(&answer);
+    let watching = installation.router.clone().oneshot(request(&installation, &vm, "target=running")).await;
+    let mut change = installation.app.store.change().await.unwrap();
+    change.delete_cvm(&row, 0).await.unwrap();
+    change.commit().await.unwrap();
+    let events = events(&Answer::read(watching.unwrap()).await);
     let (name, data) = events.last().unwrap();
     assert!(name == "error" && data["error"].is_string(), "{events:?}");
 
