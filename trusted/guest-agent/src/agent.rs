@@ -114,6 +114,7 @@ async fn boot(progress: &Progress, application: &mut Option<Application>) -> Res
         launch(progress, application).await.map_err(BootError::from)
     },)?;
     progress.enter(BootPhase::Done);
+    data_disk::flush().await;
     application.settle(&engine).await;
     Ok(())
 }

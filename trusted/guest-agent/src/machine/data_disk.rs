@@ -1,13 +1,16 @@
 //! The disk that keeps a CVM's data over restarts.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 
 use cloister_guest_channel::DATA_DISK_SERIAL;
+use rustix::fs::syncfs;
 use rustix::mount::{MountFlags, mount};
 use tokio::process::Command;
-use tracing::info;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
 
 use super::DATA;
 use super::disks::{self, Disk, DiskError};
@@ -16,6 +19,10 @@ use crate::output::{self, CommandError};
 
 /// A file system is grown when the disk is larger by this much; less is what formatting leaves over.
 const GROW_FROM_BYTES: u64 = 64 << 20;
+/// The engine does not flush what it writes, and the power can go at any moment. Without delayed allocation
+/// the contents of a file are never younger than its name, so that what is found after a power cut is a
+/// state that existed.
+const OPTIONS: &CStr = c"nodelalloc,data=ordered";
 /// Directories that the agent and the engine keep their data in.
 const DIRECTORIES: [&str; 4] = ["app", "containers/networks", "containers/storage", TEMPORARY];
 /// What the engine downloads; a power cut in the middle of it leaves rubbish.
@@ -61,7 +68,7 @@ pub(crate) async fn prepare() -> Result<(), DataDiskError> {
         }
     };
     // Containers bring set-user-id programs and device nodes of their own, so both stay allowed here.
-    mount(&disk.device, DATA, "ext4", MountFlags::NOATIME, None)
+    mount(&disk.device, DATA, "ext4", MountFlags::NOATIME, OPTIONS)
         .map_err(|error| DataDiskError::Mount(error.into()))?;
     if disk.bytes.saturating_sub(size) >= GROW_FROM_BYTES {
         info!("growing the data disk from {size} to {} bytes", disk.bytes);
@@ -77,6 +84,14 @@ fn make_directories(data: &Path) -> io::Result<()> {
         _ => {}
     }
     DIRECTORIES.iter().try_for_each(|name| fs::create_dir_all(data.join(name)))
+}
+
+/// Writes everything that is still in memory to the data disk.
+pub(crate) async fn flush() {
+    let flushed = spawn_blocking(|| Ok(syncfs(File::open(DATA)?)?)).await;
+    if let Ok(Err(error)) = flushed.map(|result: io::Result<()>| result) {
+        warn!("cannot flush the data disk: {error}");
+    }
 }
 
 fn contents(disk: &Disk) -> io::Result<Contents> {
