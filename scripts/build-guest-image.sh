@@ -6,24 +6,44 @@ cd "$(dirname "$0")/.."
 
 readonly images=target/guest-images
 readonly scratch=target/guest-image-build
+# Former images that are kept for CVMs made with them, and the newest.
+readonly kept=4
 readonly hello=examples/hello/hello.tar
 
 say() { echo "==> $*" >&2; }
 
 agent=$(images/build-agent.sh)
 inputs=$(find images "$agent" -type f -print0 | sort --zero-terminated | xargs --null sha256sum | sha256sum | cut -d' ' -f1)
-name=cloister-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 
-if [ "$(cat "$images/.inputs" 2>/dev/null)" = "$inputs" ] && [ -f "$images/$name/digest.txt" ]; then
-    say "the guest image is up to date"
+# Newest last, by version.
+built() { find "$images" -mindepth 2 -maxdepth 2 -name digest.txt -printf '%h\n' 2>/dev/null | sort --version-sort; }
+
+# CVMs need the very image that they were made with, so a changed image does not replace the former one:
+# it gets a fourth number, and new CVMs take the newest.
+next_version() {
+    local newest
+    newest=$(built | sed -n "s/.*cloister-\($version\)/\1/p" | tail -n 1)
+    case $newest in
+    '') echo "$version" ;;
+    "$version") echo "$version.1" ;;
+    *) echo "$version.$((${newest##*.} + 1))" ;;
+    esac
+}
+
+newest=$(built | tail -n 1)
+if [ -n "$newest" ] && [ "$(cat "$images/.inputs" 2>/dev/null)" = "$inputs" ]; then
+    say "the guest image is up to date: $(basename "$newest")"
 else
-    say "making the guest image $name (the first time downloads about 100 MB of Debian packages)"
-    images/build.sh --agent "$agent" --output "$scratch"
+    version=$(next_version)
+    say "making the guest image cloister-$version (the first time downloads about 100 MB of Debian packages)"
+    images/build.sh --agent "$agent" --output "$scratch" --version "$version"
     mkdir -p "$images"
-    # CVMs that were made with the former image need it for their next start: a hash names one image.
-    rm -rf "${images:?}/$name"
-    mv "$scratch" "$images/$name"
+    mv "$scratch" "$images/cloister-$version"
     echo "$inputs" >"$images/.inputs"
+    built | head --lines="-$kept" | xargs --no-run-if-empty rm -r
 fi
 
-[ -f "$hello" ] || examples/hello/build-image.sh "$hello"
+if [ ! -f "$hello" ] || [ -n "$(find examples/hello -type f -newer "$hello")" ]; then
+    examples/hello/build-image.sh "$hello"
+fi

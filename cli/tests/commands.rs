@@ -120,7 +120,7 @@ fn logs_come_from_signed_addresses_without_the_key() {
     let both = fake.run("cvms logs hello");
     assert!(both.contains("web | again\n") && both.contains("api | api says hi\n"), "{both}");
     let lines: Vec<_> = fake.seen().into_iter().map(|seen| seen.line).collect();
-    assert!(lines.contains(&"GET /logs/web?sig=1&tail=5&since=42m&text".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"GET /logs/web?sig=1&tail=5&since=42m&text&bare".to_owned()), "{lines:?}");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn operators_see_invite_and_maintain_nodes() {
     let invitation = json!({ "join_token": "secret", "expires_at": "2026-11-21T05:38:34Z" });
     let fake = Fake::start()
         .on("GET /admin/nodes", 200, json!([node]))
-        .on("POST /admin/nodes/invite", 200, invitation)
+        .on("POST /admin/nodes/invitations", 201, invitation)
         .on("POST /admin/nodes/local/maintenance", 200, node.clone())
         .on("DELETE /admin/nodes/local", 204, Value::Null);
     let lines = ["nodes list", "nodes invite", "nodes maintenance local on", "nodes remove local"];

@@ -13,6 +13,8 @@ use crate::output::{Progress, printable};
 
 /// Pause before a stream that broke off is opened again, and between looks at a CVM that is going away.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Longest absence of a server that is waited out: a restart, not an end.
+const ABSENCE: Duration = Duration::from_secs(30);
 /// The server's own limits for one stream, in seconds.
 const STREAM_SECONDS: (u64, u64) = (10, 600);
 
@@ -82,6 +84,7 @@ async fn until_at(
     deadline: Instant,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
+    let mut answered = Instant::now();
     loop {
         let (least, most) = STREAM_SECONDS;
         let left = deadline.saturating_duration_since(Instant::now()).as_secs().clamp(least, most);
@@ -90,15 +93,25 @@ async fn until_at(
         match client.events(&["cvms", cvm, "state"], &query, Duration::from_secs(left + 5)).await {
             Ok(mut events) => {
                 while let Some(event) = events.next().await {
+                    answered = Instant::now();
                     if reached(client, cvm, goal, &event, progress).await? {
                         return Ok(());
                     }
                 }
             }
-            Err(failure) if matches!(failure.exit, Exit::Unreachable | Exit::Conflict) => {}
+            Err(failure) if is_passing(&failure, answered) => {}
             Err(failure) => return Err(failure),
         }
         sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Whether to ask again: a busy server, or one that was there a moment ago.
+fn is_passing(failure: &Failure, answered: Instant) -> bool {
+    match failure.exit {
+        Exit::Conflict => true,
+        Exit::Unreachable => answered.elapsed() < ABSENCE,
+        _ => false,
     }
 }
 
@@ -151,12 +164,14 @@ async fn last_error(client: &Client, cvm: &str) -> Option<String> {
 }
 
 async fn until_gone(client: &Client, cvm: &str, progress: &mut Progress) -> Result<(), Failure> {
+    let mut answered = Instant::now();
     loop {
         match client.get(&["cvms", cvm], &[]).await {
             Err(failure) if failure.exit == Exit::NotFound => return Ok(()),
-            Err(failure) if failure.exit == Exit::Unreachable => {}
+            Err(failure) if is_passing(&failure, answered) => {}
             Err(failure) => return Err(failure),
             Ok(document) => {
+                answered = Instant::now();
                 let CvmInfoDetail { info, .. } = read(&document)?;
                 if !info.in_progress && matches!(info.status.as_str(), "error" | "failed") {
                     return Err(not_deleted(client, cvm).await);

@@ -17,6 +17,8 @@ pub(crate) mod version;
 
 use std::future::Future;
 
+use rustix::fs::Mode;
+
 use crate::args::Command;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
@@ -61,6 +63,8 @@ fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
 
 /// Runs a part of a cloud on all cores with the process's TLS provider in place.
 fn host(part: impl Future<Output = Outcome>) -> Outcome {
+    // Databases, keys and disks are nobody else's, whatever the directory above them allows.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
     install_tls_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(|error| Failure::local("cannot start the runtime", error))?.block_on(part)

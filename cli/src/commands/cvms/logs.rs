@@ -124,8 +124,13 @@ fn with_options(mut url: Url, args: &Args) -> Url {
     let tail = args.tail.map(|lines| lines.to_string());
     let values =
         [("tail", tail.as_deref()), ("since", args.since.as_deref()), ("until", args.until.as_deref())];
-    let flags =
-        [("text", true), ("follow", args.follow), ("timestamps", args.timestamps), ("ansi", args.ansi)];
+    let flags = [
+        ("text", true),
+        ("bare", true),
+        ("follow", args.follow),
+        ("timestamps", args.timestamps),
+        ("ansi", args.ansi),
+    ];
     {
         let mut query = url.query_pairs_mut();
         for (name, value) in values.into_iter().filter_map(|(name, value)| Some((name, value?))) {

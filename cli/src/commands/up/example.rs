@@ -22,8 +22,14 @@ const PATIENCE_SECONDS: u64 = 300;
 pub(super) struct Running {
     /// Name of its CVM.
     pub(super) cvm: String,
+    url: Url,
+}
+
+impl Running {
     /// Where it answers.
-    pub(super) url: Url,
+    pub(super) fn url(&self) -> &str {
+        self.url.as_str().trim_end_matches('/')
+    }
 }
 
 /// Deploys the application unless its CVM is there already, and waits until it answers.
@@ -37,7 +43,7 @@ pub(super) async fn deploy(
     let name = deploy::name_from(&compose)?;
     let cvm = name.to_string();
     match follow::detail(client, &cvm).await {
-        Ok((_, found)) if found.status == "stopped" && !found.in_progress => {
+        Ok((_, found)) if !found.in_progress && found.status != "running" => {
             client.post(&["cvms", &cvm, "start"], None).await?;
         }
         Ok(_) => {}

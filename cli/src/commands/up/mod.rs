@@ -93,14 +93,18 @@ async fn bring_up(
     progress.phase("waiting for the node");
     ready::node_online(&client).await?;
     let app = match deploy {
-        Some(directory) => Some(example::deploy(&client, &directory, cloud, &mut progress).await?),
+        Some(directory) => {
+            Some(example::deploy(&client, &directory, cloud, &mut progress).await.map_err(|failure| {
+                failure.hint("the commands need a running cloud: cloister up, without --deploy")
+            })?)
+        }
         None => None,
     };
     progress.done("The cloud is up");
     if output.json {
         output.document(&json!({
             "api_url": access.server, "credentials": home.credentials(),
-            "app_url": app.as_ref().map(|app| app.url.as_str()), "cvm": app.as_ref().map(|app| &app.cvm),
+            "app_url": app.as_ref().map(|app| app.url()), "cvm": app.as_ref().map(|app| &app.cvm),
         }));
     } else {
         present(home, &access, app.as_ref(), output);
@@ -114,13 +118,13 @@ fn present(home: &Home, access: &Access, app: Option<&example::Running>, output:
     let key = if access.first { format!("{} (shown only now; {kept})", access.key.reveal()) } else { kept };
     output.say("");
     output.fields(&[
-        ("App URL", app.map(|app| app.url.to_string())),
+        ("App URL", app.map(|app| app.url().to_owned())),
         ("API URL", Some(access.server.to_string())),
         ("API key", Some(key)),
     ]);
     output.say("\nTry, in another terminal:");
     if let Some(app) = app {
-        output.say(&format!("  curl {}", app.url));
+        output.say(&format!("  curl {}", app.url()));
         output.say(&format!("  {program} cvms logs {}", app.cvm));
     }
     output.say(&format!("  {program} cvms list"));
