@@ -4,3 +4,5 @@
 //! say what is missing: a journey that is skipped shows nothing.
 
 mod crashes;
+mod faults;
+mod hello;

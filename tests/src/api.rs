@@ -87,10 +87,26 @@ impl Api {
 
     /// Provisions a CVM of the smallest useful size; the answer.
     pub async fn provision(&self, name: &str, app_compose: Value) -> Value {
+        self.provision_sized(name, app_compose, 1, 512).await
+    }
+
+    /// Provisions a CVM with a number of virtual CPUs and memory in MiB; the answer.
+    pub async fn provision_sized(&self, name: &str, app_compose: Value, vcpu: u32, memory_mb: u32) -> Value {
         let request = json!({
-            "name": name, "compose_file": app_compose, "vcpu": 1, "memory": 1024, "disk_size": 20,
+            "name": name, "compose_file": app_compose, "vcpu": vcpu, "memory": memory_mb, "disk_size": 20,
         });
         self.post("/cvms/provision", request).await
+    }
+
+    /// Pushes an image archive under a reference.
+    ///
+    /// # Panics
+    /// When a node refuses it.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+    pub async fn push_image(&self, reference: &str, archive: Vec<u8>) {
+        let request = self.http.put(format!("{}/images/{reference}", self.base));
+        let answer = request.header("x-api-key", &self.key).body(archive).send().await.expect("an answer");
+        assert!(answer.status().is_success(), "{:?}", answer.text().await);
     }
 
     /// Waits until a CVM is at rest; its state then.

@@ -29,12 +29,20 @@ impl MortalCloud {
     ///
     /// # Panics
     /// When it does not come up.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub async fn start(data_dir: &Path, death: Option<&str>) -> Self {
+        Self::start_with_images(data_dir, &paths::guest_images(), death).await
+    }
+
+    /// Starts the cloud with another directory of guest images.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+    pub async fn start_with_images(data_dir: &Path, images: &Path, death: Option<&str>) -> Self {
         let program = paths::program("mortal-cloud").expect("a built program");
         let mut child = Command::new(program)
             .arg(data_dir)
-            .arg(paths::guest_images())
+            .arg(images)
             .args(death)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

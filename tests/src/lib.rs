@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod cloud;
+pub mod command;
 pub mod paths;
 pub mod vms;
 

@@ -1,0 +1,77 @@
+//! The main job as a person does it: `cloister up` with the hello example, the commands of the command
+//! line, Ctrl-C, the next start, and the end.
+
+use std::time::Duration;
+
+use cloister_tests::command::Up;
+use cloister_tests::vms::processes_of;
+use cloister_tests::{eventually, paths};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Gets a page of the app; its host name needs no resolver here.
+async fn page(app_url: &str) -> Option<String> {
+    let url = reqwest::Url::parse(app_url).unwrap();
+    let address = format!("127.0.0.1:{}", url.port_or_known_default().unwrap()).parse().unwrap();
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(5))
+        .resolve(url.host_str().unwrap(), address)
+        .build()
+        .unwrap();
+    http.get(url).send().await.ok()?.error_for_status().ok()?.text().await.ok()
+}
+
+/// The page once the service behind it answers too.
+async fn whole_page(up: &Up) -> String {
+    let url = up.document["app_url"].as_str().unwrap().to_owned();
+    eventually("both services answer", PATIENCE, async || {
+        page(&url).await.filter(|page| page.contains("two services, one compose file"))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hello_from_the_first_start_to_the_end() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let data_dir = tempfile::Builder::new().prefix("cl-").tempdir().unwrap();
+    let up = Up::start(data_dir.path(), Some(&paths::hello())).await;
+    assert!(whole_page(&up).await.contains("Hello from hello"));
+
+    let listed = up.run(&["--json", "cvms", "list"]).await.json();
+    let cvm = &listed["items"][0];
+    assert_eq!((&cvm["name"], &cvm["status"]), (&Value::from("hello"), &Value::from("running")));
+    let uuid = cvm["vm_uuid"].as_str().unwrap().to_owned();
+    assert_eq!(processes_of(&uuid).len(), 1);
+    let logs = up.run(&["cvms", "logs", "hello"]).await;
+    assert_eq!(logs.code, 0, "{logs:?}");
+    let operations = up.run(&["--json", "operations", "list", "hello"]).await.json();
+    assert_eq!(operations["items"][0]["operation_type"], "create");
+    assert_eq!(up.run(&["cvms", "get", "no-such-cvm"]).await.code, 3);
+    let compose = paths::hello().join("compose.yaml");
+    let again = up.run(&["deploy", "-c", compose.to_str().unwrap(), "-n", "hello"]).await;
+    assert_eq!(again.code, 5, "the name is taken: {again:?}");
+
+    // The data stays over Ctrl-C, no VM does; the next start brings the same CVM back.
+    assert_eq!(up.interrupt().await, 0);
+    assert_eq!(processes_of(&uuid), Vec::<u32>::new());
+    let up = Up::start(data_dir.path(), Some(&paths::hello())).await;
+    whole_page(&up).await;
+    let listed = up.run(&["--json", "cvms", "list"]).await.json();
+    assert_eq!(listed["items"][0]["vm_uuid"].as_str(), Some(uuid.as_str()));
+    assert_eq!(listed["total"], 1);
+
+    for (command, status) in [("shutdown", "stopped"), ("start", "running"), ("stop", "stopped")] {
+        let ran = up.run(&["cvms", command, "hello"]).await;
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let state = up.run(&["--json", "cvms", "get", "hello"]).await.json();
+        assert_eq!(state["status"], status, "after {command}");
+    }
+    let deleted = up.run(&["cvms", "delete", "hello", "--yes"]).await;
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    assert_eq!(up.run(&["cvms", "get", "hello"]).await.code, 3);
+    assert_eq!(processes_of(&uuid), Vec::<u32>::new());
+    assert!(!data_dir.path().join("node/vms").join(&uuid).exists());
+    assert_eq!(up.interrupt().await, 0);
+}

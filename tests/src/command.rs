@@ -1,0 +1,131 @@
+//! The `cloister` command as a person uses it.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::paths;
+
+const UP_PATIENCE: Duration = Duration::from_secs(300);
+const STOP_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// Exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Its data.
+    pub stdout: String,
+    /// Its words.
+    pub stderr: String,
+}
+
+impl Ran {
+    /// The JSON document that it printed.
+    ///
+    /// # Panics
+    /// When it printed none.
+    #[must_use]
+    #[expect(clippy::panic, reason = "a test cannot go on without it")]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// A cloud on this machine, in the foreground of another process.
+pub struct Up {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    data_dir: PathBuf,
+    /// What `cloister up --json` printed when the cloud was up.
+    pub document: Value,
+}
+
+impl Up {
+    /// Starts `cloister up --json` on free ports and waits until it is up. Words go to this process'
+    /// stderr.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+    pub async fn start(data_dir: &Path, deploy: Option<&Path>) -> Self {
+        let mut command = cloister(data_dir);
+        command.args(["--json", "up"]);
+        for listener in ["api", "fleet", "node", "http", "https"] {
+            command.arg(format!("--{listener}-listen")).arg("127.0.0.1:0");
+        }
+        if let Some(directory) = deploy {
+            command.arg("--deploy").arg(directory);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("cloister starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("its output"));
+        let document = tokio::time::timeout(UP_PATIENCE, read_document(&mut stdout)).await;
+        let document = document.expect("the cloud is up in time");
+        Self { child, stdout, data_dir: data_dir.to_owned(), document }
+    }
+
+    /// Runs another command against this cloud.
+    pub async fn run(&self, arguments: &[&str]) -> Ran {
+        run(&self.data_dir, arguments).await
+    }
+
+    /// Presses Ctrl-C once and waits for the end; the exit code.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+    pub async fn interrupt(mut self) -> i32 {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        kill_process(pid.expect("a process"), Signal::INT).expect("a signal");
+        let ended = tokio::time::timeout(STOP_PATIENCE, self.child.wait()).await;
+        let mut rest = Vec::new();
+        let _ = self.stdout.read_to_end(&mut rest).await;
+        ended.expect("it ends in time").expect("its status").code().unwrap_or(-1)
+    }
+}
+
+/// Runs a command to its end.
+///
+/// # Panics
+/// When it cannot be started.
+#[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+pub async fn run(data_dir: &Path, arguments: &[&str]) -> Ran {
+    let output = cloister(data_dir).args(arguments).output().await.expect("cloister starts");
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+#[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+fn cloister(data_dir: &Path) -> Command {
+    let mut command = Command::new(paths::program("cloister").expect("a built program"));
+    command
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| name == "PATH"))
+        .env("HOME", data_dir)
+        .env("CLOISTER_DATA_DIR", data_dir)
+        .env("CLOISTER_GUEST_IMAGES", paths::guest_images())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// Reads a pretty-printed JSON object; the process goes on afterwards.
+#[expect(clippy::expect_used, reason = "a test cannot go on without it")]
+async fn read_document(stdout: &mut BufReader<ChildStdout>) -> Value {
+    let mut text = String::new();
+    loop {
+        let read = stdout.read_line(&mut text).await.expect("its output");
+        assert!(read > 0, "the cloud ended before it was up: {text}");
+        if let Ok(document) = serde_json::from_str(&text) {
+            return document;
+        }
+    }
+}
