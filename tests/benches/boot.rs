@@ -20,7 +20,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Moments of one deployment, in order; the names are the rows of the table.

@@ -9,7 +9,7 @@ use cloister_tests::cloud::MortalCloud;
 use cloister_tests::vms::processes_of;
 use serde_json::{Value, json};
 
-const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+const BOOT_PATIENCE: Duration = Duration::from_mins(3);
 
 /// Every place where the process can die during an operation, as `mortal-cloud` takes it.
 fn places(kind: OperationKind) -> Vec<String> {

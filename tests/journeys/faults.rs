@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 fn data_dir() -> TempDir {
     tempfile::Builder::new().prefix("cl-").tempdir().unwrap()

@@ -8,7 +8,7 @@ use cloister_tests::vms::processes_of;
 use cloister_tests::{eventually, paths};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Gets a page of the app; its host name needs no resolver here.
 async fn page(app_url: &str) -> Option<String> {

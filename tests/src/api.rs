@@ -26,11 +26,7 @@ pub struct Answer {
 
 impl Api {
     /// A client for the API at `base` (without `/api/v1`).
-    ///
-    /// # Panics
-    /// When no HTTP client can be made.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub fn new(base: &str, key: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http =
@@ -39,10 +35,6 @@ impl Api {
     }
 
     /// One request; the body, if any, is JSON.
-    ///
-    /// # Panics
-    /// When there is no answer at all.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         let mut request =
             self.http.request(method, format!("{}{path}", self.base)).header("x-api-key", &self.key);
@@ -56,9 +48,6 @@ impl Api {
     }
 
     /// `GET` that must succeed.
-    ///
-    /// # Panics
-    /// When it does not.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.call(Method::GET, path, None).await;
         assert!(answer.status.is_success(), "GET {path}: {answer:?}");
@@ -66,9 +55,6 @@ impl Api {
     }
 
     /// `POST` that must succeed.
-    ///
-    /// # Panics
-    /// When it does not.
     pub async fn post(&self, path: &str, body: Value) -> Value {
         let answer = self.call(Method::POST, path, Some(body)).await;
         assert!(answer.status.is_success(), "POST {path}: {answer:?}");
@@ -99,10 +85,6 @@ impl Api {
     }
 
     /// Pushes an image archive under a reference.
-    ///
-    /// # Panics
-    /// When a node refuses it.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub async fn push_image(&self, reference: &str, archive: Vec<u8>) {
         let request = self.http.put(format!("{}/images/{reference}", self.base));
         let answer = request.header("x-api-key", &self.key).body(archive).send().await.expect("an answer");

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use crate::api::Api;
 use crate::paths;
 
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running `mortal-cloud`. Dropping it kills the process, not its VMs.
 pub struct MortalCloud {
@@ -26,18 +26,11 @@ pub struct MortalCloud {
 
 impl MortalCloud {
     /// Starts the cloud in a data directory, to die at `death` (`operation/step/boundary`) or never.
-    ///
-    /// # Panics
-    /// When it does not come up.
     pub async fn start(data_dir: &Path, death: Option<&str>) -> Self {
         Self::start_with_images(data_dir, &paths::guest_images(), death).await
     }
 
     /// Starts the cloud with another directory of guest images.
-    ///
-    /// # Panics
-    /// When it does not come up.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub async fn start_with_images(data_dir: &Path, images: &Path, death: Option<&str>) -> Self {
         let program = paths::program("mortal-cloud").expect("a built program");
         let mut child = Command::new(program)
@@ -69,10 +62,6 @@ impl MortalCloud {
     }
 
     /// Waits until the process has killed itself.
-    ///
-    /// # Panics
-    /// When it does not.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub async fn died(mut self, patience: Duration) {
         tokio::time::timeout(patience, self.child.wait())
             .await

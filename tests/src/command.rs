@@ -11,8 +11,8 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::paths;
 
-const UP_PATIENCE: Duration = Duration::from_secs(300);
-const STOP_PATIENCE: Duration = Duration::from_secs(120);
+const UP_PATIENCE: Duration = Duration::from_mins(5);
+const STOP_PATIENCE: Duration = Duration::from_mins(2);
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
@@ -27,11 +27,7 @@ pub struct Ran {
 
 impl Ran {
     /// The JSON document that it printed.
-    ///
-    /// # Panics
-    /// When it printed none.
     #[must_use]
-    #[expect(clippy::panic, reason = "a test cannot go on without it")]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -49,10 +45,6 @@ pub struct Up {
 impl Up {
     /// Starts `cloister up --json` on free ports and waits until it is up. Words go to this process'
     /// stderr.
-    ///
-    /// # Panics
-    /// When it does not come up.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub async fn start(data_dir: &Path, deploy: Option<&Path>) -> Self {
         let mut command = cloister(data_dir);
         command.args(["--json", "up"]);
@@ -75,10 +67,6 @@ impl Up {
     }
 
     /// Presses Ctrl-C once and waits for the end; the exit code.
-    ///
-    /// # Panics
-    /// When it does not end.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub async fn interrupt(mut self) -> i32 {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
         kill_process(pid.expect("a process"), Signal::INT).expect("a signal");
@@ -90,10 +78,6 @@ impl Up {
 }
 
 /// Runs a command to its end.
-///
-/// # Panics
-/// When it cannot be started.
-#[expect(clippy::expect_used, reason = "a test cannot go on without it")]
 pub async fn run(data_dir: &Path, arguments: &[&str]) -> Ran {
     let output = cloister(data_dir).args(arguments).output().await.expect("cloister starts");
     Ran {
@@ -103,7 +87,6 @@ pub async fn run(data_dir: &Path, arguments: &[&str]) -> Ran {
     }
 }
 
-#[expect(clippy::expect_used, reason = "a test cannot go on without it")]
 fn cloister(data_dir: &Path) -> Command {
     let mut command = Command::new(paths::program("cloister").expect("a built program"));
     command
@@ -118,7 +101,6 @@ fn cloister(data_dir: &Path) -> Command {
 }
 
 /// Reads a pretty-printed JSON object; the process goes on afterwards.
-#[expect(clippy::expect_used, reason = "a test cannot go on without it")]
 async fn read_document(stdout: &mut BufReader<ChildStdout>) -> Value {
     let mut text = String::new();
     loop {

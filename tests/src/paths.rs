@@ -22,9 +22,6 @@ pub fn hello() -> PathBuf {
 }
 
 /// A program of this workspace, built beside the running test.
-///
-/// # Errors
-/// When it was not built.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let found = this.ancestors().skip(1).take(2).map(|dir| dir.join(name)).find(|path| path.is_file());

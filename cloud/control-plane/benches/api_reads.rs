@@ -5,7 +5,6 @@
 //! quotes them. Server and load share the machine, for the API and the bare handler alike.
 #![expect(
     clippy::print_stdout,
-    clippy::indexing_slicing,
     clippy::cast_precision_loss,
     reason = "a bench prints; its sizes are small and known"
 )]
