@@ -6,4 +6,5 @@ mod deploy;
 mod endpoint;
 mod failures;
 mod help;
+mod serve;
 mod support;

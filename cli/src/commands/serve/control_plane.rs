@@ -58,7 +58,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     interrupts.next().await;
     tokio::select! {
         () = control_plane.stop() => {}
-        () = interrupts.next() => {}
+        () = interrupts.again() => {}
     }
     Ok(())
 }

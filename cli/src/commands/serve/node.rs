@@ -95,7 +95,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         args.shutdown_timeout.map_or(OnExit::LeaveRunning, |s| OnExit::Shutdown(Duration::from_secs(s)));
     tokio::select! {
         () = node.stop(on_exit) => {}
-        () = interrupts.next() => {}
+        () = interrupts.again() => {}
     }
     Ok(())
 }

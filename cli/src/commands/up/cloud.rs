@@ -59,14 +59,15 @@ impl Cloud {
 
     /// Ends everything. The control plane goes first, so that it does not take CVMs that power off for
     /// failed ones. If `urgent` comes to an end, what is not done by then is left to the next start.
-    pub(super) async fn stop(self, patience: Duration, urgent: impl Future<Output = ()>) {
+    /// Tells whether everything was done.
+    pub(super) async fn stop(self, patience: Duration, urgent: impl Future<Output = ()>) -> bool {
         let orderly = async {
             self.control_plane.stop().await;
             self.node.stop(OnExit::Shutdown(patience)).await;
         };
         tokio::select! {
-            () = orderly => {}
-            () = urgent => {}
+            () = orderly => true,
+            () = urgent => false,
         }
     }
 }

@@ -75,8 +75,12 @@ async fn up(args: Args, session: &Session) -> Outcome {
         interrupts.next().await;
     }
     output.say("\nStopping: the CVMs end their applications. Ctrl-C again leaves them to the next start.");
-    cloud.stop(Duration::from_secs(args.stop_timeout), interrupts.next()).await;
-    output.say("Stopped. The next start resumes the same CVMs.");
+    let orderly = cloud.stop(Duration::from_secs(args.stop_timeout), interrupts.again()).await;
+    output.say(if orderly {
+        "Stopped. The next start resumes the same CVMs."
+    } else {
+        "Stopped in the middle; CVMs may still run. The next start goes on with them."
+    });
     brought_up
 }
 
@@ -104,7 +108,7 @@ async fn bring_up(
     if output.json {
         output.document(&json!({
             "api_url": access.server, "credentials": home.credentials(),
-            "app_url": app.as_ref().map(|app| app.url()), "cvm": app.as_ref().map(|app| &app.cvm),
+            "app_url": app.as_ref().map(example::Running::url), "cvm": app.as_ref().map(|app| &app.cvm),
         }));
     } else {
         present(home, &access, app.as_ref(), output);
