@@ -16,11 +16,13 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::api::Client;
+use crate::credentials::Credentials;
 use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::output::{Output, Progress};
 use crate::parts::control_plane::Access;
 use crate::parts::{Home, Interrupts};
+use crate::places::{data_dir, login_credentials};
 use crate::session::Session;
 use cloud::Cloud;
 use ports::Ports;
@@ -117,7 +119,10 @@ async fn bring_up(
 }
 
 fn present(home: &Home, access: &Access, app: Option<&example::Running>, output: &Output) {
-    let program = std::env::args().next().unwrap_or_else(|| "cloister".to_owned());
+    let mut program = std::env::args().next().unwrap_or_else(|| "cloister".to_owned());
+    if !data_dir().is_ok_and(|usual| usual == home.path()) {
+        program.push_str(&format!(" --data-dir {}", home.path().display()));
+    }
     let kept = format!("kept in {}", home.credentials().display());
     let key = if access.first { format!("{} (shown only now; {kept})", access.key.reveal()) } else { kept };
     output.say("");
@@ -129,10 +134,22 @@ fn present(home: &Home, access: &Access, app: Option<&example::Running>, output:
     output.say("\nTry, in another terminal:");
     if let Some(app) = app {
         output.say(&format!("  curl {}", app.url()));
-        output.say(&format!("  {program} cvms logs {}", app.cvm));
+        output.say(&format!("  {program} cvms logs {} --serial", app.cvm));
     }
     output.say(&format!("  {program} cvms list"));
     output.say(&format!("  {program} deploy -c compose.yaml -n my-app"));
     output.say(&format!("  eval \"$({program} env)\"    # then any client of the public API"));
+    if let Some(elsewhere) = logged_in_elsewhere(access) {
+        output.say(&format!(
+            "\nCommands go to {elsewhere} by `cloister login`; add --api-url {}",
+            access.server
+        ));
+    }
     output.say("\nCtrl-C stops the cloud; its data stays for the next start.");
+}
+
+/// The server that commands use instead of this cloud, if somebody logged in to one.
+fn logged_in_elsewhere(access: &Access) -> Option<String> {
+    let credentials = Credentials::load(&login_credentials().ok()?).ok()?;
+    credentials.current().filter(|server| **server != access.server).map(ToString::to_string)
 }
