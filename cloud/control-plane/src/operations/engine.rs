@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use cloister_node_api::VmReport;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -68,10 +69,17 @@ struct Shared<N> {
     store: Store,
     nodes: Arc<N>,
     clock: Clock,
-    /// Identity of this process in leases.
-    owner: Uuid,
+    random: Random,
     wake: Arc<Notify>,
     options: EngineOptions,
+}
+
+/// An operation that one task of one process drives.
+struct Leased {
+    operation: OperationRow,
+    /// New with every lease, so that a task that lost its own cannot go on beside its successor, not
+    /// even in the same process.
+    lease: Uuid,
 }
 
 /// What became of one attempt at a step.
@@ -91,9 +99,9 @@ impl<N: Nodes> Engine<N> {
         random: Random,
         wake: Arc<Notify>,
         options: EngineOptions,
-    ) -> Result<Self, EngineStartError> {
+    ) -> Result<Self, EngineError> {
         store.release_leases_of_the_dead().await?;
-        let shared = Arc::new(Shared { store, nodes, clock, owner: random.uuid()?, wake, options });
+        let shared = Arc::new(Shared { store, nodes, clock, random, wake, options });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(Arc::clone(&shared).dispatch(stop.clone(), tasks.clone()));
         Ok(Self { shared, stop, tasks })
@@ -109,13 +117,13 @@ impl<N: Nodes> Engine<N> {
     }
 }
 
-/// Why the engine could not start.
+/// Why the engine could not start, or look for work.
 #[derive(Debug, thiserror::Error)]
-pub enum EngineStartError {
+pub enum EngineError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No randomness for this process' identity.
+    /// No randomness for the name of a lease.
     #[error(transparent)]
     Random(#[from] NoRandomness),
 }
@@ -126,15 +134,15 @@ impl<N: Nodes> Shared<N> {
         while !stop.is_cancelled() {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
             match self.lease_next().await {
-                Ok(Some(operation)) => {
+                Ok(Some(leased)) => {
                     let (shared, stop) = (Arc::clone(&self), stop.clone());
-                    let span = info_span!("operation", correlation_id = %operation.correlation_id,
-                        kind = %operation.kind, cvm_id = operation.cvm_id);
+                    let span = info_span!("operation", correlation_id = %leased.operation.correlation_id,
+                        kind = %leased.operation.kind, cvm_id = leased.operation.cvm_id);
                     tasks.spawn(
                         async move {
                             tokio::select! {
                                 () = stop.cancelled() => {}
-                                () = shared.drive(operation) => {}
+                                () = shared.drive(leased) => {}
                             }
                             shared.wake.notify_one();
                             drop(slot);
@@ -144,15 +152,19 @@ impl<N: Nodes> Shared<N> {
                     continue;
                 }
                 Ok(None) => {}
-                Err(error) => error!(%error, "cannot look for operations"),
+                Err(error) => {
+                    error!(error = &error as &dyn std::error::Error, "cannot look for operations");
+                }
             }
             drop(slot);
             let _ = tokio::time::timeout(LOOK_FOR_WORK_EVERY, self.wake.notified()).await;
         }
     }
 
-    async fn lease_next(&self) -> Result<Option<OperationRow>, StoreError> {
-        self.store.lease_operation(self.owner, self.clock.now_ms(), self.lease_end_ms()).await
+    async fn lease_next(&self) -> Result<Option<Leased>, EngineError> {
+        let lease = self.random.uuid()?;
+        let operation = self.store.lease_operation(lease, self.clock.now_ms(), self.lease_end_ms()).await?;
+        Ok(operation.map(|operation| Leased { operation, lease }))
     }
 
     fn lease_end_ms(&self) -> i64 {
@@ -164,21 +176,22 @@ impl<N: Nodes> Shared<N> {
     }
 
     /// Drives an operation until it ends, or until this worker may not go on.
-    async fn drive(&self, mut operation: OperationRow) {
+    async fn drive(&self, mut leased: Leased) {
         loop {
+            let operation = &leased.operation;
             let rules = operation.kind.rules();
             let path = if operation.failure.is_some() { rules.undo } else { rules.steps };
             let step = usize::try_from(operation.step).ok().and_then(|index| path.get(index)).copied();
             let next = match step {
-                Some(step) => self.take_step(operation, step).await,
-                None => self.finish(&operation).await.map(|()| None),
+                Some(step) => self.take_step(leased, step).await,
+                None => self.finish(&leased).await.map(|()| None),
             };
             match next {
-                Ok(Some(continued)) => operation = continued,
+                Ok(Some(continued)) => leased = continued,
                 Ok(None) => return,
                 Err(error) => {
                     // The lease runs out and the operation is taken up again.
-                    error!(%error, "an operation cannot be recorded");
+                    error!(error = &error as &dyn std::error::Error, "an operation cannot be recorded");
                     return;
                 }
             }
@@ -186,26 +199,24 @@ impl<N: Nodes> Shared<N> {
     }
 
     /// Carries out one step and records what became of it; `None` when the lease was lost.
-    async fn take_step(
-        &self,
-        mut operation: OperationRow,
-        step: Step,
-    ) -> Result<Option<OperationRow>, StoreError> {
+    async fn take_step(&self, mut leased: Leased, step: Step) -> Result<Option<Leased>, StoreError> {
+        let operation = &mut leased.operation;
         let Some(cvm) = self.store.cvm_even_deleted(operation.cvm_id).await? else { return Ok(None) };
         if operation.step_deadline_ms == 0 {
             operation.step_deadline_ms = self.in_ms(step.time_limit());
             let (index, failure) = (operation.step, operation.failure.clone());
-            if !self.move_to(&mut operation, index, failure, None, None).await? {
+            if !self.move_to(&mut leased, index, failure, None, None).await? {
                 return Ok(None);
             }
         }
-        self.reached(&operation, step, Boundary::Before);
-        let attempt = self.attempt(&operation, step, &cvm).await?;
+        self.reached(&leased.operation, step, Boundary::Before);
+        let attempt = self.attempt(&leased, step, &cvm).await?;
+        let operation = &mut leased.operation;
         let undoing = operation.failure.is_some();
         let (index, failure, event, report) = match attempt {
             Attempt::LeaseLost => return Ok(None),
             Attempt::Done(report) => {
-                self.reached(&operation, step, Boundary::CarriedOut);
+                self.reached(operation, step, Boundary::CarriedOut);
                 (operation.step + 1, operation.failure.clone(), step.as_str().to_owned(), report)
             }
             Attempt::Failed(reason) if undoing => {
@@ -219,22 +230,18 @@ impl<N: Nodes> Shared<N> {
             Attempt::Cancelled => (0, Some(CANCELLED.to_owned()), format!("{step}.cancelled"), None),
         };
         operation.step_deadline_ms = 0;
-        let recorded =
-            self.move_to(&mut operation, index, failure, Some((&cvm, &event)), report.as_deref()).await?;
+        let recorded = self.move_to(&mut leased, index, failure, Some(&event), report.as_deref()).await?;
         if recorded {
-            self.reached(&operation, step, Boundary::Recorded);
+            self.reached(&leased.operation, step, Boundary::Recorded);
         }
-        Ok(recorded.then_some(operation))
+        Ok(recorded.then_some(leased))
     }
 
     /// Tries a step until it succeeds, fails for good, runs out of time, is cancelled or loses its lease.
-    async fn attempt(
-        &self,
-        operation: &OperationRow,
-        step: Step,
-        cvm: &CvmRow,
-    ) -> Result<Attempt, StoreError> {
-        let work = self.repeat_while_transient(operation, step, cvm);
+    async fn attempt(&self, leased: &Leased, step: Step, cvm: &CvmRow) -> Result<Attempt, StoreError> {
+        let operation = &leased.operation;
+        let obstacle = Mutex::new(None);
+        let work = self.repeat_while_transient(operation, step, cvm, &obstacle);
         tokio::pin!(work);
         let mut renewal = tokio::time::interval(RENEW_LEASE_EVERY);
         renewal.tick().await;
@@ -248,67 +255,69 @@ impl<N: Nodes> Shared<N> {
                 _ = renewal.tick() => {
                     let renewed = self
                         .store
-                        .renew_lease(operation.correlation_id, self.owner, self.lease_end_ms())
+                        .renew_lease(operation.correlation_id, leased.lease, self.lease_end_ms())
                         .await?;
                     match renewed {
                         None => return Ok(Attempt::LeaseLost),
                         Some(cancel) => cancelled = cancel,
                     }
                     if self.clock.now_ms() > operation.step_deadline_ms {
-                        return Ok(Attempt::Failed(format!(
-                            "{step} took longer than the {} s it may take",
-                            step.time_limit().as_secs()
-                        )));
+                        return Ok(Attempt::Failed(out_of_time(step, obstacle.lock().take())));
                     }
                 }
             }
         }
     }
 
-    async fn repeat_while_transient(&self, operation: &OperationRow, step: Step, cvm: &CvmRow) -> Attempt {
-        let backoff = || {
-            ExponentialBuilder::default()
-                .with_min_delay(Duration::from_millis(100))
-                .with_max_delay(Duration::from_secs(5))
-                .without_max_times()
-                .with_jitter()
-                .build()
-        };
-        let mut pauses = backoff();
+    /// `obstacle` holds why the last try failed.
+    async fn repeat_while_transient(
+        &self,
+        operation: &OperationRow,
+        step: Step,
+        cvm: &CvmRow,
+        obstacle: &Mutex<Option<StepError>>,
+    ) -> Attempt {
+        let mut pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(5))
+            .without_max_times()
+            .with_jitter()
+            .build();
         loop {
             match steps::run(step, &self.nodes, operation, cvm).await {
                 Ok(report) => return Attempt::Done(report.map(Box::new)),
-                Err(error) if self.should_repeat(&error, operation) => {
+                Err(error) if error.is_transient() => {
                     info!(%step, %error, "a step will be tried again");
-                    let pause = pauses.next().unwrap_or(LOOK_FOR_WORK_EVERY);
-                    tokio::time::sleep(pause).await;
+                    *obstacle.lock() = Some(error);
+                    tokio::time::sleep(pauses.next().unwrap_or(LOOK_FOR_WORK_EVERY)).await;
                 }
                 Err(error) => return Attempt::Failed(error.to_string()),
             }
         }
     }
 
-    fn should_repeat(&self, error: &StepError, operation: &OperationRow) -> bool {
-        error.is_transient() && self.clock.now_ms() < operation.step_deadline_ms
-    }
-
     /// Records a transition in one transaction; whether the lease still held.
     async fn move_to(
         &self,
-        operation: &mut OperationRow,
+        leased: &mut Leased,
         step: i64,
         failure: Option<String>,
-        event: Option<(&CvmRow, &str)>,
+        event: Option<&str>,
         report: Option<&VmReport>,
     ) -> Result<bool, StoreError> {
         let now_ms = self.clock.now_ms();
+        let operation = &mut leased.operation;
         let mut change = self.store.change().await?;
+        let cvm = match event {
+            Some(_) => change.lock_cvm(operation.cvm_id).await?,
+            None => None,
+        };
         let id = operation.correlation_id;
         let deadline_ms = operation.step_deadline_ms;
-        if !change.advance_operation(id, self.owner, step, deadline_ms, failure.as_deref()).await? {
+        if !change.advance_operation(id, leased.lease, step, deadline_ms, failure.as_deref()).await? {
             return Ok(false);
         }
-        if let Some((cvm, event)) = event {
+        if let (Some(cvm), Some(event)) = (cvm, event) {
             let event = format!("instance.{}.{event}", operation.kind);
             change.append_event(id, &event, cvm.status.as_str(), now_ms).await?;
             if let Some(report) = report {
@@ -321,18 +330,19 @@ impl<N: Nodes> Shared<N> {
     }
 
     /// Ends an operation: its final event, the CVM's status and its release in one transaction.
-    async fn finish(&self, operation: &OperationRow) -> Result<(), StoreError> {
+    async fn finish(&self, leased: &Leased) -> Result<(), StoreError> {
+        let operation = &leased.operation;
         let now_ms = self.clock.now_ms();
         let rules = operation.kind.rules();
         let mut change = self.store.change().await?;
-        let Some(cvm) = change.cvm_even_deleted(operation.cvm_id).await? else { return Ok(()) };
+        let Some(cvm) = change.lock_cvm(operation.cvm_id).await? else { return Ok(()) };
         let (status, ending, cvm_status) = match operation.failure.as_deref() {
             None => (OperationStatus::Completed, "complete", rules.target),
             Some(CANCELLED) => (OperationStatus::Failed, "cancelled", Some(rules.after_cancel)),
             Some(_) => (OperationStatus::Failed, "failed", Some(CvmStatus::Error)),
         };
         let id = operation.correlation_id;
-        if !change.finish_operation(id, self.owner, status, now_ms).await? {
+        if !change.finish_operation(id, leased.lease, status, now_ms).await? {
             return Ok(());
         }
         // A successor that told this operation to end has the CVM already, and its status with it.
@@ -362,5 +372,14 @@ impl<N: Nodes> Shared<N> {
         if let Some(observer) = &self.options.observer {
             observer(operation.kind, step, boundary);
         }
+    }
+}
+
+/// Why a step that ran out of time failed: what stood in its way says more than the time.
+fn out_of_time(step: Step, obstacle: Option<StepError>) -> String {
+    let limit_s = step.time_limit().as_secs();
+    match obstacle {
+        Some(obstacle) => format!("{obstacle} (gave up after {limit_s} s)"),
+        None => format!("{step} took longer than the {limit_s} s it may take"),
     }
 }

@@ -36,6 +36,9 @@ pub enum CreateError {
         /// What was provisioned.
         provisioned: AppId,
     },
+    /// The CVM that an earlier call made is on its way out; the same request may succeed later.
+    #[error("the CVM of this provision is being removed; try again when it is gone")]
+    BeingRemoved,
     /// The app id is in use with another configuration.
     #[error("app_id {0} is already used with another configuration")]
     AppIdInUse(AppId),
@@ -131,10 +134,13 @@ impl Lifecycle {
     pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<CvmRow, CreateError> {
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
+        change.lock_workspace(caller.workspace_id).await?;
         let existing =
             change.cvm_of_app_and_hash(caller.workspace_id, request.app_id, request.compose_hash).await?;
-        if let Some(cvm) = existing {
-            return Ok(cvm);
+        match existing {
+            Some(cvm) if cvm.status == CvmStatus::Removing => return Err(CreateError::BeingRemoved),
+            Some(cvm) => return Ok(cvm),
+            None => {}
         }
         let provision = change
             .provision(caller.workspace_id, request.compose_hash, now_ms)
@@ -146,8 +152,8 @@ impl Lifecycle {
         if provision.app_id != request.app_id {
             return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
         }
-        let node = change.node(provision.node_id).await?.ok_or(PlacementError::NodeGone)?;
         let usage = change.lock_node_usage(provision.node_id).await?;
+        let node = change.node(provision.node_id).await?.ok_or(PlacementError::NodeGone)?;
         NodeStanding::of(&node, usage, now_ms).accept(&(&provision).into())?;
 
         let name = provision.name.clone();
@@ -165,7 +171,7 @@ impl Lifecycle {
         let operation = self.new_operation(cvm_id, caller.user_id, OperationKind::Create, false, None)?;
         change.acquire_cvm(cvm_id, operation.correlation_id).await?;
         self.accept(&mut change, &operation, CvmStatus::Creating).await?;
-        let cvm = change.cvm(cvm_id).await?.ok_or(CreateError::ProvisionNotFound)?;
+        let cvm = change.lock_cvm(cvm_id).await?.ok_or(CreateError::ProvisionNotFound)?;
         change.commit().await?;
         self.wake_workers.notify_one();
         Ok(cvm)
@@ -181,7 +187,7 @@ impl Lifecycle {
     ) -> Result<CvmRow, RequestError> {
         let rules = request.kind.rules();
         let mut change = self.store.change().await?;
-        let cvm = change.cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
+        let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
         let current = running_operation(&mut change, &cvm).await?;
         match &current {
             Some(current) if current.kind == request.kind => return Ok(cvm),
@@ -207,7 +213,7 @@ impl Lifecycle {
         }
         change.set_cvm_status(cvm.id, rules.during, self.clock.now_ms()).await?;
         self.accept(&mut change, &operation, rules.during).await?;
-        let cvm = change.cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
+        let cvm = change.lock_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
         change.commit().await?;
         self.wake_workers.notify_one();
         Ok(cvm)
@@ -236,7 +242,7 @@ impl Lifecycle {
     /// Asks the running operation of a CVM to end.
     pub async fn cancel(&self, cvm_id: i64) -> Result<Cancellation, CancelError> {
         let mut change = self.store.change().await?;
-        let cvm = change.cvm(cvm_id).await?.ok_or(CancelError::NotFound)?;
+        let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(CancelError::NotFound)?;
         let Some(operation) = running_operation(&mut change, &cvm).await? else {
             return Ok(Cancellation { correlation_id: None });
         };

@@ -7,7 +7,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use engine::{Boundary, Engine, EngineOptions, EngineStartError, Observer};
+pub use engine::{Boundary, Engine, EngineError, EngineOptions, Observer};
 pub use lifecycle::{
     CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest, RequestError,
 };

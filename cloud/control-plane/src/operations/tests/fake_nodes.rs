@@ -46,6 +46,14 @@ impl FakeNodes {
         self.changed.notify_waiters();
     }
 
+    /// A guest that hung is up after all.
+    pub(super) fn boot(&self, vm: Uuid) {
+        if let Some(report) = self.state.lock().vms.get_mut(&vm) {
+            report.boot_progress = Some("done".to_owned());
+        }
+        self.changed.notify_waiters();
+    }
+
     pub(super) fn power_ons(&self) -> u32 {
         self.state.lock().power_ons
     }

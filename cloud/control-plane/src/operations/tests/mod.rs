@@ -1,5 +1,6 @@
 //! The lifecycle and its workers against a node in memory, on both engines.
 
+mod contention;
 mod crashes;
 mod fake_nodes;
 
@@ -18,6 +19,7 @@ use fake_nodes::{FakeNodes, Fault};
 
 /// A lifecycle with workers over a store with one node that has reported.
 struct Bench {
+    clock: Clock,
     store: Store,
     ground: Ground,
     nodes: Arc<FakeNodes>,
@@ -37,8 +39,12 @@ impl Bench {
     }
 
     async fn without_workers(store: Store) -> Self {
+        Self::at(Clock::system(), store).await
+    }
+
+    async fn at(clock: Clock, store: Store) -> Self {
         let ground = ground(&store).await;
-        let now_ms = Clock::system().now_ms();
+        let now_ms = clock.now_ms();
         let report = serde_json::json!({
             "version": "0.1.0", "region": "local", "endpoint": "localhost:1",
             "ingress_url_template": "http://{host}.localhost", "ingress_domain": "localhost",
@@ -55,8 +61,8 @@ impl Bench {
         change.put_provision(&row).await.unwrap();
         change.commit().await.unwrap();
         let wake = Arc::new(Notify::new());
-        let lifecycle = Lifecycle::new(store.clone(), Clock::system(), Random, Arc::clone(&wake));
-        Self { store, ground, nodes: Arc::default(), wake, lifecycle, engine: None }
+        let lifecycle = Lifecycle::new(store.clone(), clock.clone(), Random, Arc::clone(&wake));
+        Self { clock, store, ground, nodes: Arc::default(), wake, lifecycle, engine: None }
     }
 
     async fn start_workers(&mut self, observer: Option<Observer>) {
@@ -64,7 +70,7 @@ impl Bench {
         let engine = Engine::start(
             self.store.clone(),
             Arc::clone(&self.nodes),
-            Clock::system(),
+            self.clock.clone(),
             Random,
             Arc::clone(&self.wake),
             options,
@@ -350,6 +356,33 @@ async fn every_step_of_every_operation_may_fail() {
                 assert_eq!(bench.at_rest(&cvm).await.status, CvmStatus::Running, "{kind} {step}");
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_that_vanishes_fails_the_operation_with_its_name() {
+    on_both(|store| async move {
+        let clock = Clock::manual(jiff::Timestamp::from_second(1_790_000_000).unwrap());
+        let mut bench = Bench::at(clock, store).await;
+        bench.nodes.set_fault(Step::StartVm, Fault::LoseAnswer(u32::MAX));
+        bench.nodes.set_fault(Step::StopVm, Fault::LoseAnswer(u32::MAX));
+        bench.start_workers(None).await;
+        let cvm = bench.create().await.unwrap();
+        while bench.store.cvm(cvm.id).await.unwrap().unwrap().operation_id.is_some() {
+            bench.clock.advance_ms(5_000);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let row = bench.at_rest(&cvm).await;
+        assert_eq!(row.status, CvmStatus::Error);
+        let reason = "node alpha does not answer; check that its service runs and reaches the control plane \
+                      (gave up after 60 s)";
+        assert_eq!(row.boot_error.as_deref(), Some(reason));
+        let events = bench.events(&bench.operations(&cvm).await[0]).await;
+        assert_eq!(
+            events[2..],
+            ["instance.create.start_vm.failed", "instance.create.stop_vm.skipped", "instance.create.failed"]
+        );
     })
     .await;
 }
