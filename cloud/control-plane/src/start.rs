@@ -17,7 +17,7 @@ use crate::api;
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::{Fleet, FleetClientError, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
-use crate::operations::{Engine, EngineOptions, EngineStartError, Lifecycle};
+use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::store::{NewApiKey, Store, StoreError};
 
 /// How a control plane runs.
@@ -90,7 +90,7 @@ pub enum StartError {
     FleetClient(#[from] FleetClientError),
     /// The workers did not start.
     #[error(transparent)]
-    Engine(#[from] EngineStartError),
+    Engine(#[from] EngineError),
     /// No randomness.
     #[error(transparent)]
     Random(#[from] NoRandomness),

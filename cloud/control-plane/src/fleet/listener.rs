@@ -232,7 +232,7 @@ impl Shared {
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
         // An operation may have taken the CVM since the list was read; it then decides.
-        let Some(current) = change.cvm(cvm.id).await? else { return Ok(()) };
+        let Some(current) = change.lock_living_cvm(cvm.id).await? else { return Ok(()) };
         if let (true, Some(report)) = (changed, report) {
             change.observe_cvm(cvm.id, &observed(report), now_ms).await?;
         }

@@ -199,6 +199,16 @@ impl Change {
         Ok(id)
     }
 
+    /// Keeps every other change from creating in this workspace before this one ends.
+    pub async fn lock_workspace(&mut self, id: i64) -> Result<()> {
+        // On SQLite a change holds everything anyway.
+        sqlx::query("UPDATE workspaces SET cvm_count = cvm_count WHERE id = $1")
+            .bind(id)
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(())
+    }
+
     /// Takes the next application nonce of a workspace; returns its wallet and that nonce.
     pub async fn take_app_nonce(&mut self, workspace_id: i64) -> Result<(String, i64)> {
         Ok(sqlx::query_as(

@@ -5,7 +5,7 @@ use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use super::{Change, Result, Store};
+use super::{Change, Engine, Result, Store};
 use crate::operations::CvmStatus;
 
 /// A CVM.
@@ -136,6 +136,7 @@ macro_rules! select_cvm {
 
 const BY_ID: &str = select_cvm!("id = $1 AND deleted_at_ms IS NULL");
 const BY_ID_EVEN_DELETED: &str = select_cvm!("id = $1");
+const BY_ID_LOCKED: &str = select_cvm!("id = $1 FOR UPDATE");
 const BY_UUID: &str = select_cvm!("vm_uuid = $1 AND deleted_at_ms IS NULL");
 const BY_NAME: &str = select_cvm!("workspace_id = $1 AND live_name = $2");
 const BY_APP: &str = select_cvm!("app_id = $1 AND deleted_at_ms IS NULL ORDER BY id LIMIT 100");
@@ -232,9 +233,19 @@ fn bounds(id: Option<i64>) -> (i64, i64) {
 }
 
 impl Change {
-    /// The living CVM with this id.
-    pub async fn cvm(&mut self, id: i64) -> Result<Option<CvmRow>> {
-        Ok(sqlx::query_as(BY_ID).bind(id).fetch_optional(&mut *self.transaction).await?)
+    /// The CVM with this id, living or deleted; no other change touches it before this one ends. Taken
+    /// before its operations, always in this order, so that no two changes wait for each other.
+    pub async fn lock_cvm(&mut self, id: i64) -> Result<Option<CvmRow>> {
+        let query = match self.engine {
+            Engine::Sqlite => BY_ID_EVEN_DELETED,
+            Engine::Postgres => BY_ID_LOCKED,
+        };
+        Ok(sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?)
+    }
+
+    /// Like [`Change::lock_cvm`], of the living only.
+    pub async fn lock_living_cvm(&mut self, id: i64) -> Result<Option<CvmRow>> {
+        Ok(self.lock_cvm(id).await?.filter(|cvm| cvm.deleted_at_ms.is_none()))
     }
 
     /// The living CVM of an app that runs exactly this document, if the workspace has one.
@@ -341,11 +352,6 @@ impl Change {
             .execute(&mut *self.transaction)
             .await?;
         Ok(())
-    }
-
-    /// The CVM with this id, living or deleted.
-    pub async fn cvm_even_deleted(&mut self, id: i64) -> Result<Option<CvmRow>> {
-        Ok(sqlx::query_as(BY_ID_EVEN_DELETED).bind(id).fetch_optional(&mut *self.transaction).await?)
     }
 
     /// Sets why the last boot, or whatever came instead of it, failed.

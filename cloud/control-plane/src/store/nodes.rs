@@ -132,10 +132,20 @@ impl Change {
 
     /// Removes a node without living CVMs; whether it was removed. Its name can be used again.
     pub async fn delete_node(&mut self, node_id: i64, now_ms: i64) -> Result<bool> {
+        if self.lock_node_usage(node_id).await?.cvms > 0 {
+            return Ok(false);
+        }
+        // The invitation is used up with the node: it must not come back by itself.
+        sqlx::query(
+            "DELETE FROM join_tokens WHERE used_by_node = \
+             (SELECT name FROM nodes WHERE id = $1 AND deleted_at_ms IS NULL)",
+        )
+        .bind(node_id)
+        .execute(&mut *self.transaction)
+        .await?;
         let done = sqlx::query(
             "UPDATE nodes SET deleted_at_ms = $2, name = name || '#' || CAST(id AS TEXT) \
-             WHERE id = $1 AND deleted_at_ms IS NULL \
-             AND NOT EXISTS (SELECT 1 FROM cvms WHERE node_id = $1 AND deleted_at_ms IS NULL)",
+             WHERE id = $1 AND deleted_at_ms IS NULL",
         )
         .bind(node_id)
         .bind(now_ms)
@@ -162,12 +172,14 @@ impl Change {
         Ok(())
     }
 
-    /// Uses up an invitation for a node. The same node may repeat its enrolment with it while it has not
-    /// expired, because the answer to its first attempt may have been lost.
+    /// Uses up an invitation for a new node: its name is no other node's. The same node may repeat its
+    /// enrolment with it while it has not expired, because the answer to its first attempt may have been
+    /// lost.
     pub async fn use_join_token(&mut self, secret_hash: &str, node: &str, now_ms: i64) -> Result<bool> {
         let done = sqlx::query(
             "UPDATE join_tokens SET used_by_node = $2 WHERE secret_hash = $1 AND expires_at_ms > $3 \
-             AND (used_by_node IS NULL OR used_by_node = $2)",
+             AND (used_by_node = $2 OR (used_by_node IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = $2 AND deleted_at_ms IS NULL)))",
         )
         .bind(secret_hash)
         .bind(node)

@@ -11,7 +11,7 @@ use cloister_management_api::{
 
 use crate::api::Api;
 use crate::api::auth::Auth;
-use crate::api::error::{ApiError, ApiResult};
+use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use crate::api::input::Body;
 use crate::api::negotiate::Version;
 use crate::api::placing::placement_error;
@@ -111,6 +111,10 @@ fn create_error(error: CreateError) -> ApiError {
             StatusCode::UNPROCESSABLE_ENTITY,
             "Provision data not found or expired; provision again",
         ),
+        // Not coded either: it passes.
+        CreateError::BeingRemoved => {
+            ApiError::plain(StatusCode::CONFLICT, error.to_string()).retry_after(RETRY_AFTER_S)
+        }
         CreateError::AppIdMismatch { .. } => {
             ApiError::explained(ErrorCode::IncompatibleParameters, error.to_string())
         }
