@@ -13,6 +13,8 @@ use crate::vmm::LaunchError;
 pub(crate) enum VmError {
     #[error("this node has no such CVM")]
     Unknown,
+    #[error("the CVM has no container of that name")]
+    UnknownContainer,
     #[error("{0}")]
     Invalid(String),
     #[error(
@@ -52,6 +54,7 @@ impl VmError {
     fn code(&self) -> NodeErrorCode {
         match self {
             Self::Unknown => NodeErrorCode::UnknownVm,
+            Self::UnknownContainer => NodeErrorCode::UnknownContainer,
             Self::Invalid(_) | Self::ConfigDisk(ConfigDiskError::TooLarge { .. }) => NodeErrorCode::Invalid,
             Self::BadImage(_) | Self::NoFirmware(_) => NodeErrorCode::BadImage,
             Self::OutOfResources(_) => NodeErrorCode::OutOfResources,

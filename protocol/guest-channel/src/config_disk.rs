@@ -108,11 +108,12 @@ impl ConfigDisk {
     }
 
     /// Reads an archive that may be hostile: every size is checked before a byte is kept, names other
-    /// than the known ones are skipped, and a name that comes twice is refused by keeping neither.
+    /// than the known ones are skipped, and a name that comes twice is refused.
     pub fn read(input: impl Read) -> Result<Self, ConfigDiskError> {
         let mut contents: [Option<Vec<u8>>; 4] = [const { None }; 4];
         let mut archive = tar::Archive::new(input);
-        for entry in archive.entries()? {
+        // Raw: the reader would otherwise gather extended headers in memory without a limit.
+        for entry in archive.entries()?.raw(true) {
             let mut entry = entry?;
             let path = entry.path_bytes().into_owned();
             let Some(((name, limit), slot)) =

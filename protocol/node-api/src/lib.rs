@@ -238,6 +238,8 @@ pub struct NodeError {
 pub enum NodeErrorCode {
     /// 404: the VM was never prepared here.
     UnknownVm,
+    /// 404: the VM runs and has no container of that name.
+    UnknownContainer,
     /// 400: the specification or archive is wrong; repeating will not help.
     Invalid,
     /// 404: no image with that hash, or its files do not match the hash.
@@ -263,7 +265,7 @@ impl NodeErrorCode {
     #[must_use]
     pub const fn http_status(self) -> u16 {
         match self {
-            Self::UnknownVm | Self::BadImage => 404,
+            Self::UnknownVm | Self::UnknownContainer | Self::BadImage => 404,
             Self::Invalid => 400,
             Self::OutOfResources => 507,
             Self::Conflict => 409,

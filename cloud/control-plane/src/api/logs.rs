@@ -94,7 +94,9 @@ fn node_error(error: &NodeCallError) -> ApiError {
     let text = error.to_string();
     match error {
         NodeCallError::Refused(refusal) => match refusal.code {
-            NodeErrorCode::UnknownVm => ApiError::plain(StatusCode::NOT_FOUND, text),
+            NodeErrorCode::UnknownVm | NodeErrorCode::UnknownContainer => {
+                ApiError::plain(StatusCode::NOT_FOUND, text)
+            }
             NodeErrorCode::Invalid => ApiError::plain(StatusCode::BAD_REQUEST, text),
             NodeErrorCode::Conflict => ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S),
             _ => ApiError::plain(StatusCode::BAD_GATEWAY, text),

@@ -1,8 +1,6 @@
 //! Questions that the guest agent answers, passed on to it.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,9 +12,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use cloister_guest_channel::{AGENT_PORT, NODE_TOKEN_HEADER};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::Api;
@@ -63,8 +60,12 @@ pub(super) async fn logs(
         .try_acquire_owned()
         .map_err(|_| VmError::GuestUnreachable("too many logs are being read on its node"))?;
     let answer = ask(&api.vms, vm, target).await?;
-    let body = answer.into_body();
-    Ok(response("text/plain; charset=utf-8", Body::new(Counted { body, _place: place })))
+    // The place is taken for as long as the body.
+    let body = answer.into_body().map_frame(move |frame| {
+        let _held = &place;
+        frame
+    });
+    Ok(response("text/plain; charset=utf-8", Body::new(body)))
 }
 
 /// Whatever the guest says about its content, it is shown as what it should be.
@@ -97,36 +98,10 @@ async fn ask(vms: &Vms, vm: Uuid, target: &str) -> Result<http::Response<Incomin
         .map_err(|_| VmError::GuestUnreachable("its agent took too long"))??;
     match answer.status() {
         StatusCode::OK => Ok(answer),
-        StatusCode::NOT_FOUND => Err(VmError::Invalid("the CVM has no container of that name".to_owned())),
+        StatusCode::NOT_FOUND => Err(VmError::UnknownContainer),
         StatusCode::BAD_REQUEST => {
             Err(VmError::Invalid("the CVM's agent does not understand the query".to_owned()))
         }
         _ => Err(VmError::GuestUnreachable("its agent refused")),
-    }
-}
-
-/// A body that holds a place among those that are passed on.
-struct Counted {
-    body: Incoming,
-    _place: OwnedSemaphorePermit,
-}
-
-impl hyper::body::Body for Counted {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -29,7 +29,7 @@ use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io::{self, SeekFrom};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -66,10 +66,7 @@ type Body = BoxBody<Bytes, io::Error>;
 
 /// A mirror that serves until it is dropped.
 #[derive(Debug)]
-pub struct Mirror {
-    socket: PathBuf,
-    task: JoinHandle<()>,
-}
+pub struct Mirror(JoinHandle<()>);
 
 impl Mirror {
     /// Serves the images of a workspace on a Unix socket, replacing a socket left over there, as long as
@@ -81,16 +78,14 @@ impl Mirror {
         }
         let listener = UnixListener::bind(socket)?;
         fs::set_permissions(socket, Permissions::from_mode(0o600))?;
-        let task = tokio::spawn(accept(listener, Source { workspace, store: store.downgrade() }));
-        Ok(Self { socket: socket.to_owned(), task })
+        Ok(Self(tokio::spawn(accept(listener, Source { workspace, store: store.downgrade() }))))
     }
 }
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        self.task.abort();
-        // A socket that stays is replaced by the next one.
-        let _ = fs::remove_file(&self.socket);
+        // The socket's name stays: another mirror may have it already.
+        self.0.abort();
     }
 }
 

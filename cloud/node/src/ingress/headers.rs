@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
     TE, TRANSFER_ENCODING, UPGRADE,
 };
 
@@ -33,9 +33,13 @@ const CLAIMS: [HeaderName; 7] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Removes what ends at this hop, also what `Connection` lists. `te: trailers` stays: it says that the
-/// client reads trailers, and so do we.
+/// Removes what ends at this hop, also what `Connection` lists, and a length beside a transfer coding, which
+/// overrides it (RFC 9112, section 6.3). `te: trailers` stays: it says that the client reads trailers, and so
+/// do we.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     let has_trailers = lists(headers, &TE, "trailers");
     let listed: Vec<HeaderName> = tokens(headers, &CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
@@ -111,6 +115,8 @@ mod tests {
             ("keep-alive", "5"),
             ("x-secret", "1"),
             ("te", "gzip, Trailers"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
             ("accept", "*/*"),
         ]);
         strip_hop_by_hop(&mut headers);

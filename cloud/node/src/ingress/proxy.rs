@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{HOST, HeaderValue};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
@@ -113,9 +113,6 @@ impl Proxy {
         admission: Admission,
     ) -> Result<Response<Body>, Refusal> {
         let switched = headers::wanted_upgrade(response.headers());
-        if response.headers().contains_key(TRANSFER_ENCODING) {
-            response.headers_mut().remove(CONTENT_LENGTH);
-        }
         headers::strip_hop_by_hop(response.headers_mut());
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response.map(|body| {

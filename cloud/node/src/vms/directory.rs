@@ -89,6 +89,11 @@ impl VmDirectory {
         Ok(found)
     }
 
+    /// Whether the VM has a directory.
+    pub(crate) fn exists(&self) -> bool {
+        self.dir.exists()
+    }
+
     /// Makes the directories.
     pub(crate) fn create(&self) -> io::Result<()> {
         files::make_dir(&self.dir)?;
@@ -169,7 +174,7 @@ impl VmDirectory {
     }
 
     /// Moves the end of a long console log aside. The VM may be writing: it appends, so the file is cut
-    /// in place, and what comes next starts at its beginning.
+    /// in place, and what comes next starts at its beginning. On a full disk the end is lost as well.
     pub(crate) fn rotate_serial(&self) -> io::Result<()> {
         let path = self.channels().serial_log;
         let older = |index: u32| path.with_extension(format!("log.{index}"));
@@ -190,8 +195,8 @@ impl VmDirectory {
         log.seek(SeekFrom::Start(length - SERIAL_ROTATE_BYTES))?;
         let mut end = Vec::new();
         (&log).take(SERIAL_ROTATE_BYTES).read_to_end(&mut end)?;
-        files::write(&older(1), &end)?;
-        log.set_len(0)
+        let kept = files::write_lightly(&older(1), &end);
+        log.set_len(0).and(kept)
     }
 
     /// The last lines of the console, at most `lines` and a mebibyte.

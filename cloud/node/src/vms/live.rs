@@ -102,7 +102,12 @@ impl Live {
         if tokio::time::timeout(QUIT_LIMIT, quit).await.is_ok() {
             return Ok(());
         }
-        self.process.kill().map_err(VmError::storage("end the CVM"))?;
-        if self.process.ends_within(KILL_LIMIT).await { Ok(()) } else { Err(VmError::Undead) }
+        kill(&self.process).await
     }
+}
+
+/// Ends a VM's process without a word and returns when it is gone.
+pub(super) async fn kill(process: &Process) -> Result<(), VmError> {
+    process.kill().map_err(VmError::storage("end the CVM"))?;
+    if process.ends_within(KILL_LIMIT).await { Ok(()) } else { Err(VmError::Undead) }
 }

@@ -234,14 +234,16 @@ impl Backends for Vms {
         let app: AppId = id.parse().ok()?;
         let instance = InstanceId::from_bytes(*app.as_bytes());
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        // The control plane said which app a VM is; the instance, only its guest did. So the name of an app
+        // never leads to a guest that claims it, not even while the app does not run.
+        let is_app = known.values().any(|vm| vm.look().app_id == Some(app));
         let candidates = known.values().filter_map(|vm| {
-            let view = vm.view();
-            // The control plane said which app a VM is; the instance, only its guest did.
-            let is_app = view.app_id == Some(app);
-            let is_named = is_app || view.guest.instance_id == Some(instance);
-            (is_named && view.live.is_some()).then_some((!is_app, !view.is_booted(), vm.id))
+            let view = vm.look();
+            let is_named =
+                if is_app { view.app_id == Some(app) } else { view.guest.instance_id == Some(instance) };
+            (is_named && view.live.is_some()).then_some((!view.is_booted(), vm.id))
         });
-        candidates.min().map(|(_, _, vm)| vm)
+        candidates.min().map(|(_, vm)| vm)
     }
 
     fn connect(&self, vm: Uuid, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {

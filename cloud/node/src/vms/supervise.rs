@@ -28,6 +28,8 @@ pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<N
         }
     };
     let ended = tokio::select! {
+        // What the guest said before its end no longer counts then: another one may run already.
+        biased;
         () = live.process.ended() => true,
         () = vm.host.stopping.cancelled() => false,
         () = tend(&vm, &live) => false,

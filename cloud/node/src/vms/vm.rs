@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::directory::{GuestRecord, Order, PowerRecord, VmDirectory};
-use super::live::Live;
+use super::live::{self, Live};
 use super::power::{Action, Event, has_process, step};
 use super::{Host, blocking, machine, supervise};
 use crate::clock;
@@ -103,6 +103,11 @@ impl Vm {
         self.removed.load(Ordering::Acquire)
     }
 
+    /// A glance at what is known now; to be dropped at once.
+    pub(super) fn look(&self) -> watch::Ref<'_, View> {
+        self.view.borrow()
+    }
+
     /// What is known now.
     pub(crate) fn view(&self) -> View {
         self.view.borrow().clone()
@@ -134,7 +139,8 @@ impl Vm {
         if control.order.as_ref().is_some_and(|order| order.spec == spec) {
             return Ok(());
         }
-        let is_new = control.order.is_none();
+        // A VM whose order could not be read has files all the same.
+        let is_new = control.order.is_none() && !self.dir.exists();
         let result = self.store(&control, spec).await;
         match result {
             Ok(order) => {
@@ -191,6 +197,7 @@ impl Vm {
     /// Takes the power away and returns when the process is gone.
     pub(super) async fn stop(self: &Arc<Self>) -> Result<(), VmError> {
         let mut control = self.existing().await?;
+        self.end_stray(&control).await?;
         self.apply(&mut control, Event::Stop).await
     }
 
@@ -198,7 +205,11 @@ impl Vm {
     pub(super) async fn delete(self: &Arc<Self>) -> Result<(), VmError> {
         let mut control = self.control.lock().await;
         if has_process(control.power.state) {
-            self.apply(&mut control, Event::Stop).await?;
+            let stopped = self.apply(&mut control, Event::Stop).await;
+            // What could not be written down is about to be removed.
+            if control.running.is_some() {
+                stopped?;
+            }
         }
         self.remove(&mut control).await
     }
@@ -282,11 +293,13 @@ impl Vm {
         if control.order.is_some() { Ok(control) } else { Err(VmError::Unknown) }
     }
 
-    /// Goes through the table of power states. What a crash must not forget is written before it is done.
+    /// Goes through the table of power states. What a crash must not forget is written before it is done;
+    /// what takes power away is done all the same when the disk takes no more.
     async fn apply(self: &Arc<Self>, control: &mut Control, event: Event) -> Result<(), VmError> {
         let (next, action) = step(control.power.state, event)
             .ok_or(VmError::Conflict("the CVM is powering off: wait until it has stopped"))?;
         match (action, control.running.as_ref().map(|(live, _)| Arc::clone(live))) {
+            (Action::Launch, _) if self.host.is_retiring() => Err(VmError::Stopping),
             (Action::Launch, _) => {
                 self.launch(control).await?;
                 // Whatever was noted before, the power is new.
@@ -294,17 +307,17 @@ impl Vm {
                 self.record(control, next).await
             }
             (Action::AskGuest, Some(live)) => {
-                self.record(control, next).await?;
+                let noted = self.record(control, next).await;
                 let left = control.power.stop_by.map_or(Duration::ZERO, |due| {
                     Duration::try_from(due.duration_since(clock::now())).unwrap_or_default()
                 });
                 live.ask_to_stop(left.min(MAX_SHUTDOWN));
-                Ok(())
+                noted
             }
             (Action::Kill, Some(live)) => {
-                self.record(control, next).await?;
+                let noted = self.record(control, next).await;
                 live.power_off().await?;
-                Box::pin(self.apply(control, Event::ProcessEnded)).await
+                noted.and(Box::pin(self.apply(control, Event::ProcessEnded)).await)
             }
             (Action::None | Action::AskGuest | Action::Kill, _) => self.record(control, next).await,
         }
@@ -370,7 +383,17 @@ impl Vm {
         self.host.changed.notify_one();
     }
 
+    /// Ends a process that runs although nothing here says so: the node died, or failed, at its start.
+    async fn end_stray(&self, control: &Control) -> Result<(), VmError> {
+        let pid_file = self.dir.channels().pid_file;
+        match Process::find(&pid_file).map_err(VmError::storage("find a CVM's process"))? {
+            Some(process) if control.running.is_none() => live::kill(&process).await,
+            _ => Ok(()),
+        }
+    }
+
     async fn remove(&self, control: &mut Control) -> Result<(), VmError> {
+        self.end_stray(control).await?;
         let dir = self.dir.clone();
         blocking(move || dir.remove()).await.map_err(VmError::storage("remove the CVM's files"))?;
         control.order = None;

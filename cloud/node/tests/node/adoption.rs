@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use cloister_node::{Node, OnExit, StartError};
-use cloister_node_api::VmState;
+use cloister_node_api::{VmState, paths};
+use reqwest::Method;
 
-use crate::support::World;
+use crate::support::{World, runs};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn vms_outlive_the_node_and_are_adopted() {
@@ -86,5 +87,24 @@ async fn leftovers_of_a_crash_do_no_harm() {
 async fn a_data_directory_serves_one_node() {
     let world = World::new().await;
     assert!(matches!(Node::start(world.config.clone()).await, Err(StartError::InUse(_))));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_whose_order_is_damaged_keeps_its_data_until_it_is_removed() {
+    let mut world = World::new().await;
+    let mut spec = world.spec(1, "");
+    spec.disk_gb = 2;
+    world.prepare(&spec).await.unwrap();
+    world.power(spec.vm_uuid, "start").await.unwrap();
+    let (dir, pid) = (world.vm_dir(spec.vm_uuid), world.pid(spec.vm_uuid).unwrap());
+    world.stop(OnExit::LeaveRunning).await;
+    std::fs::write(dir.join("spec.json"), "{").unwrap();
+    world.start().await;
+    spec.disk_gb = 1;
+    world.prepare(&spec).await.unwrap_err();
+    assert!(dir.join("data.img").exists(), "an order that cannot be met removes nothing");
+    let (status, _) = world.raw(Method::DELETE, &format!("{}/{}", paths::VMS, spec.vm_uuid), None).await;
+    assert_eq!((status, dir.exists(), runs(pid)), (204, false, false));
     world.end().await;
 }

@@ -115,8 +115,9 @@ async fn ports_and_questions_reach_the_guest() {
     assert_eq!(answer["token"].as_str().unwrap().len(), 64);
     let (_, text) = world.raw(Method::GET, &path("logs/a%20b?tail=3&follow"), None).await;
     assert!(text.contains("/logs/a%20b?tail=3&follow"), "{text}");
-    let (status, _) = world.raw(Method::GET, &path("logs/absent"), None).await;
-    assert_eq!(status, 400);
+    let (status, error) =
+        world.call::<serde_json::Value>(Method::GET, &path("logs/absent"), None).await.unwrap_err();
+    assert_eq!((status, error.code), (404, NodeErrorCode::UnknownContainer));
 
     world.power(vm, "stop").await.unwrap();
     assert_eq!(backends.resolve(&"aa".repeat(20)), None);

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod adoption;
+mod full_disk;
 mod images;
 mod lifecycle;
 mod real;

@@ -1,4 +1,4 @@
-use cloister_app_compose::OsImageHash;
+use cloister_app_compose::{AppId, OsImageHash};
 use cloister_fleet_tls::{Identity, JoinToken};
 use cloister_node::{CallError, EnrolError, Node, StartError, enrol};
 use cloister_node_api::{NodeErrorCode, VmState, paths};
@@ -35,6 +35,17 @@ async fn an_instance_identity_belongs_to_one_vm() {
     let second = world.running(2, "").await;
     assert!(world.get(first).await.unwrap().instance_id.is_some());
     assert_eq!(world.get(second).await.unwrap().instance_id, None, "the same, claimed later");
+
+    // An app that is called like the first guest's instance: even before it runs, the name is its own.
+    let mut victim = world.spec(3, "");
+    victim.app_id = AppId::from_bytes([0xab; 20]);
+    let backends = world.node.as_ref().unwrap().backends();
+    assert_eq!(backends.resolve(&"ab".repeat(20)), Some(first));
+    world.prepare(&victim).await.unwrap();
+    assert_eq!(backends.resolve(&"ab".repeat(20)), None);
+    world.power(victim.vm_uuid, "start").await.unwrap();
+    assert_eq!(backends.resolve(&"ab".repeat(20)), Some(victim.vm_uuid));
+    drop(backends);
     world.end().await;
 }
 
