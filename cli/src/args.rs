@@ -71,10 +71,10 @@ pub(crate) enum Command {
     /// Print the version
     Version(version::Args),
     /// What each exit code means
-    #[command(hide = true, after_help = topics::exit_codes())]
+    #[command(hide = true, override_help = topics::exit_codes())]
     ExitCodes,
     /// Which environment variables are read
-    #[command(hide = true, after_help = topics::ENVIRONMENT)]
+    #[command(hide = true, override_help = topics::ENVIRONMENT)]
     Environment,
     /// Copy stdin and stdout to a Unix socket (started by QEMU)
     #[command(hide = true)]

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{bare, transcript};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A part that runs; killed if the test ends early.
 struct Part(Child);
