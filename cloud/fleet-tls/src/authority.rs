@@ -1,6 +1,3 @@
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use jiff::{Timestamp, ToSpan, civil, tz::TimeZone};
@@ -11,6 +8,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use crate::files::{create_private, read_if_present, write_private};
 use crate::{FleetTlsError, Identity};
 
 const AUTHORITY_YEARS: i64 = 20;
@@ -57,25 +55,20 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Loads the authority kept in `dir`, or mints one there at first start.
+    /// Loads the authority kept in `dir`, or mints one there at first start. Processes that share `dir`
+    /// and start at the same moment get the same one.
     pub fn load_or_create(dir: &Path, now: Timestamp) -> Result<Self, FleetTlsError> {
         let (certificate_path, key_path) = (dir.join("authority.crt"), dir.join("authority.key"));
-        if let (Some(certificate), Some(key)) =
-            (read_if_present(&certificate_path)?, read_if_present(&key_path)?)
-        {
-            return Self::from_pem(certificate, &key);
-        }
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "Cloister installation authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_validity(&mut params, now, AUTHORITY_YEARS);
-        let certificate = params.self_signed(&key)?.pem();
-        // The certificate is written last: a key without it is replaced, a pair is never torn.
-        write_private(&key_path, &key.serialize_pem())?;
-        write_private(&certificate_path, &certificate)?;
-        Self::from_pem(certificate, &key.serialize_pem())
+        // The key comes first: whoever finds no certificate makes one for the key that there is.
+        let key_pem = match read_if_present(&key_path)? {
+            Some(pem) => pem,
+            None => create_private(&key_path, &KeyPair::generate()?.serialize_pem())?,
+        };
+        let certificate_pem = match read_if_present(&certificate_path)? {
+            Some(pem) => pem,
+            None => create_private(&certificate_path, &self_signed(&key_pem, now)?)?,
+        };
+        Self::from_pem(certificate_pem, &key_pem)
     }
 
     fn from_pem(certificate_pem: String, key_pem: &str) -> Result<Self, FleetTlsError> {
@@ -142,6 +135,15 @@ impl Authority {
     }
 }
 
+fn self_signed(key_pem: &str, now: Timestamp) -> Result<String, FleetTlsError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "Cloister installation authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    set_validity(&mut params, now, AUTHORITY_YEARS);
+    Ok(params.self_signed(&KeyPair::from_pem(key_pem)?)?.pem())
+}
+
 /// A fresh key and a PEM certificate request for it, as a node sends it at enrolment.
 pub fn make_node_request() -> Result<(String, String), FleetTlsError> {
     let key = KeyPair::generate()?;
@@ -176,28 +178,4 @@ fn set_validity(params: &mut CertificateParams, now: Timestamp, years: i64) {
     };
     params.not_before = at(today.saturating_sub(1.day()));
     params.not_after = at(today.saturating_add(years.years()));
-}
-
-fn read_if_present(path: &Path) -> Result<Option<String>, FleetTlsError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(FleetTlsError::File { path: path.to_owned(), source }),
-    }
-}
-
-/// Creates or replaces a file that only its owner can read, atomically and durably.
-fn write_private(path: &Path, contents: &str) -> Result<(), FleetTlsError> {
-    let attempt = || {
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        let temporary = path.with_extension("new");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(contents.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    attempt().map_err(|source| FleetTlsError::File { path: path.to_owned(), source })
 }

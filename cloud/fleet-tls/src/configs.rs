@@ -50,11 +50,27 @@ pub fn server_config(
         .with_single_cert(chain, private_key(&credentials.private_key)?)?)
 }
 
-/// TLS client that shows its own certificate and trusts only the installation's authority.
+/// TLS client that shows its own certificate and trusts only the installation's authority. Every holder
+/// of a certificate is trusted: the caller checks the [`peer_identity`] before it says anything.
 pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, FleetTlsError> {
     Ok(ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(trust_only(certificate(&credentials.authority)?)?)
+        .with_client_auth_cert(
+            vec![certificate(&credentials.certificate)?],
+            private_key(&credentials.private_key)?,
+        )?)
+}
+
+/// Like [`client_config`], for a peer of one identity: the handshake with any other fails, under
+/// whatever host names that one has a certificate.
+pub fn client_config_for(credentials: &Credentials, peer: Identity) -> Result<ClientConfig, FleetTlsError> {
+    let roots = trust_only(certificate(&credentials.authority)?)?;
+    let chain = WebPkiServerVerifier::builder_with_provider(roots, provider()).build()?;
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OnePeer { chain, peer }))
         .with_client_auth_cert(
             vec![certificate(&credentials.certificate)?],
             private_key(&credentials.private_key)?,
@@ -80,6 +96,54 @@ pub fn peer_identity(peer_certificates: Option<&[CertificateDer<'_>]>) -> Option
         GeneralName::URI(uri) => uri.parse().ok(),
         _ => None,
     })
+}
+
+/// Accepts a server that is valid under the authority and has one identity.
+#[derive(Debug)]
+struct OnePeer {
+    chain: Arc<WebPkiServerVerifier>,
+    peer: Identity,
+}
+
+impl ServerCertVerifier for OnePeer {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified =
+            self.chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
+        if peer_identity(Some(std::slice::from_ref(end_entity))).as_ref() == Some(&self.peer) {
+            Ok(verified)
+        } else {
+            Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
 }
 
 /// Accepts a server whose chain ends in the pinned authority and is valid under it.

@@ -34,8 +34,10 @@ impl FromStr for Identity {
     }
 }
 
-/// Node names are DNS labels: they appear in certificates, logs and tables.
-pub(crate) fn is_node_name(name: &str) -> bool {
+/// Whether a text can name a node. Node names are DNS labels: they appear in certificates, logs and
+/// tables.
+#[must_use]
+pub fn is_node_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')

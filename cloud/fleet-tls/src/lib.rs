@@ -7,17 +7,20 @@
 
 mod authority;
 mod configs;
+mod files;
 mod identity;
 mod join_token;
 mod listener;
+mod shared_secret;
 #[cfg(test)]
 mod tests;
 
 pub use authority::{Authority, Credentials, make_node_request};
-pub use configs::{client_config, enrolment_client_config, peer_identity, server_config};
-pub use identity::Identity;
+pub use configs::{client_config, client_config_for, enrolment_client_config, peer_identity, server_config};
+pub use identity::{Identity, is_node_name};
 pub use join_token::{InvalidJoinToken, JoinToken};
 pub use listener::{Peer, TlsListener};
+pub use shared_secret::shared_secret;
 
 use std::path::PathBuf;
 
@@ -32,6 +35,12 @@ pub enum FleetTlsError {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// A file of a shared secret holds something else.
+    #[error("{path} does not hold 64 hex digits; remove it to have a new one made")]
+    Secret {
+        /// Which file.
+        path: PathBuf,
     },
     /// A key or certificate could not be made or understood.
     #[error("malformed key, certificate or certificate request")]

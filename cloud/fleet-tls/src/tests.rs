@@ -1,3 +1,4 @@
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -108,6 +109,48 @@ fn the_authority_and_credentials_survive_a_restart() {
     node.save(dir.path(), "node").unwrap();
     let loaded = Credentials::load(dir.path(), "node").unwrap().unwrap();
     assert_eq!(loaded.certificate, node.certificate);
+}
+
+#[tokio::test]
+async fn a_client_for_one_peer_refuses_every_other() {
+    let (_dir, authority) = authority();
+    let alpha = Identity::Node("alpha".to_owned());
+    let ours = authority.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+    let server = authority.issue(&alpha, &names(), now()).unwrap();
+    for (expected, accepted) in
+        [(alpha, true), (Identity::Node("beta".to_owned()), false), (Identity::ControlPlane, false)]
+    {
+        let client = client_config_for(&ours, expected).unwrap();
+        let outcome = handshake(server_config(&server, false).unwrap(), client).await;
+        assert_eq!(outcome.is_ok(), accepted);
+    }
+}
+
+#[test]
+fn those_who_start_at_the_same_moment_share_authority_and_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fleet");
+    let starts: Vec<_> = (0..8)
+        .map(|index| {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                let authority = Authority::load_or_create(&path, now()).unwrap();
+                let leaf = authority.issue(&Identity::ControlPlane, &names(), now()).unwrap();
+                client_config(&leaf).unwrap();
+                let secret = shared_secret(&path, "log-urls.key", [index; 32]).unwrap();
+                (authority.certificate_pem().to_owned(), secret)
+            })
+        })
+        .collect();
+    let mut seen: Vec<_> = starts.into_iter().map(|start| start.join().unwrap()).collect();
+    seen.dedup();
+    assert_eq!(seen.len(), 1);
+    for entry in std::fs::read_dir(&path).unwrap() {
+        let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "only their owner reads them");
+    }
+    std::fs::write(path.join("log-urls.key"), "short").unwrap();
+    assert!(shared_secret(&path, "log-urls.key", [0; 32]).is_err());
 }
 
 #[test]
