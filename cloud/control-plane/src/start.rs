@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config};
+use cloister_fleet_tls::{
+    Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config, shared_secret,
+};
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -15,10 +18,13 @@ use url::Url;
 
 use crate::api;
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::fleet::{Fleet, FleetClientError, JoinTokenError, NodeListener, VmChanges, make_join_token};
+use crate::fleet::{Fleet, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
-use crate::store::{NewApiKey, Store, StoreError};
+use crate::store::{Change, NewApiKey, Store, StoreError};
+
+/// How long requests may go on after a stop was asked for; above the limit of every request but uploads.
+const DRAIN: Duration = Duration::from_secs(30);
 
 /// How a control plane runs.
 #[derive(Clone)]
@@ -85,18 +91,32 @@ pub enum StartError {
     /// The fleet's credentials failed.
     #[error(transparent)]
     FleetTls(#[from] FleetTlsError),
-    /// The client of the nodes cannot be made.
-    #[error(transparent)]
-    FleetClient(#[from] FleetClientError),
     /// The workers did not start.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The first administrator's key was not made.
+    #[error(transparent)]
+    Account(#[from] AccountError),
     /// No randomness.
     #[error(transparent)]
     Random(#[from] NoRandomness),
     /// The bound address makes no URL.
     #[error("the public URL of the API cannot be built")]
     PublicUrl(#[from] url::ParseError),
+}
+
+/// Why an administrator's key was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No randomness for the key.
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+    /// Every administrator is gone.
+    #[error("this installation has no administrator")]
+    NoAdministrator,
 }
 
 /// What the request handlers work with.
@@ -115,7 +135,8 @@ pub struct App {
     pub random: Random,
     /// Base URL of the API as clients see it, without `/api/v1`.
     pub public_url: Url,
-    /// Secret for the signatures in log URLs; new at every start.
+    /// Secret for the signatures in log URLs, kept beside the fleet's authority: they survive a restart,
+    /// and replicas that share the directory accept each other's.
     pub log_url_key: [u8; 32],
 }
 
@@ -162,10 +183,12 @@ impl ControlPlane {
         };
         let first_key = make_first_account(&store, &clock, random).await?;
 
-        let authority = Arc::new(Authority::load_or_create(&config.data_dir.join("fleet"), clock.now())?);
+        let fleet_dir = config.data_dir.join("fleet");
+        let log_url_key = shared_secret(&fleet_dir, "log-urls.key", random.bytes()?)?;
+        let authority = Arc::new(Authority::load_or_create(&fleet_dir, clock.now())?);
         let credentials = authority.issue(&Identity::ControlPlane, &config.node_names, clock.now())?;
         let changes = VmChanges::default();
-        let fleet = Arc::new(Fleet::new(store.clone(), clock.clone(), changes.clone(), &credentials)?);
+        let fleet = Arc::new(Fleet::new(store.clone(), clock.clone(), changes.clone(), credentials.clone()));
 
         let listen_error = |address| move |source| StartError::Listen { address, source };
         let node_tls = Arc::new(server_config(&credentials, true)?);
@@ -208,7 +231,7 @@ impl ControlPlane {
             clock,
             random,
             public_url,
-            log_url_key: random.bytes()?,
+            log_url_key,
         });
         tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
@@ -234,6 +257,18 @@ impl ControlPlane {
         self.first_key.as_ref()
     }
 
+    /// Makes another key for the first administrator, for an operator who lost it. Whoever may start a
+    /// control plane on this store could write the key there anyway.
+    pub async fn recover_key(&self) -> Result<FirstKey, AccountError> {
+        let App { store, clock, random, .. } = &*self.app;
+        let administrator = store.first_administrator().await?.ok_or(AccountError::NoAdministrator)?;
+        let now_ms = clock.now_ms();
+        let mut change = store.change().await?;
+        let key = insert_key(&mut change, administrator, "recovered key", now_ms, *random).await?;
+        change.commit().await?;
+        Ok(key)
+    }
+
     /// Makes an invitation for a new node.
     pub async fn invite_node(&self) -> Result<JoinToken, JoinTokenError> {
         self.app.invite_node().await
@@ -247,13 +282,16 @@ impl ControlPlane {
         self.app.authority.issue_server(names, self.app.clock.now())
     }
 
-    /// Answers what is being asked, finishes transitions that are half-way, and ends. Unfinished
-    /// operations continue at the next start.
+    /// Answers what is being asked, uploads that take too long aside, and ends. Unfinished operations
+    /// continue at the next start.
     pub async fn stop(self) {
         self.stop.cancel();
         self.engine.stop().await;
-        let _ = self.nodes.task.await;
-        let _ = self.api.await;
+        for mut listener in [self.nodes.task, self.api] {
+            if tokio::time::timeout(DRAIN, &mut listener).await.is_err() {
+                listener.abort();
+            }
+        }
         self.app.store.close().await;
     }
 }
@@ -271,25 +309,68 @@ async fn make_first_account(
     store: &Store,
     clock: &Clock,
     random: Random,
-) -> Result<Option<FirstKey>, StartError> {
+) -> Result<Option<FirstKey>, AccountError> {
     if store.user_count().await? > 0 {
         return Ok(None);
     }
     let now_ms = clock.now_ms();
-    let key = format!("phak_{}", hex::encode(random.bytes::<32>()?));
     let mut change = store.change().await?;
-    let user = change.insert_user("admin", "admin@localhost", "admin", now_ms).await?;
+    let user = match change.insert_user("admin", "admin@localhost", "admin", now_ms).await {
+        // Another replica starts on the same empty store and was first.
+        Err(error) if error.is_duplicate() => return Ok(None),
+        user => user?,
+    };
     let workspace = change.insert_workspace("main", "Main", random.bytes()?, user, now_ms).await?;
+    let key = insert_key(&mut change, (user, workspace), "first key", now_ms, random).await?;
+    change.commit().await?;
+    Ok(Some(key))
+}
+
+async fn insert_key(
+    change: &mut Change,
+    (user_id, workspace_id): (i64, i64),
+    name: &str,
+    now_ms: i64,
+    random: Random,
+) -> Result<FirstKey, AccountError> {
+    let key = format!("phak_{}", hex::encode(random.bytes::<32>()?));
     let new_key = NewApiKey {
-        user_id: user,
-        workspace_id: workspace,
-        name: "first key".to_owned(),
+        user_id,
+        workspace_id,
+        name: name.to_owned(),
         key_hash: hex::encode(Sha256::digest(&key)),
         key_prefix: key.chars().take(12).collect(),
         default_version: "2026-01-21".to_owned(),
         expires_at_ms: None,
     };
     change.insert_api_key(&new_key, now_ms).await?;
-    change.commit().await?;
-    Ok(Some(FirstKey(key)))
+    Ok(FirstKey(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn stands_for_an_administrator(control_plane: &ControlPlane, key: &FirstKey) -> bool {
+        let hash = hex::encode(Sha256::digest(key.reveal()));
+        let caller = control_plane.app.store.caller(&hash, control_plane.app.clock.now_ms()).await.unwrap();
+        caller.is_some_and(|caller| caller.is_admin())
+    }
+
+    #[tokio::test]
+    async fn the_first_key_is_shown_once_and_a_lost_one_can_be_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let config = Config::embedded(dir.path().to_owned(), any, any);
+        let control_plane = ControlPlane::start(config.clone()).await.unwrap();
+        let first = control_plane.first_key().unwrap().clone();
+        assert!(stands_for_an_administrator(&control_plane, &first).await);
+        control_plane.stop().await;
+
+        let control_plane = ControlPlane::start(config).await.unwrap();
+        assert!(control_plane.first_key().is_none());
+        let recovered = control_plane.recover_key().await.unwrap();
+        assert!(stands_for_an_administrator(&control_plane, &recovered).await);
+        assert!(stands_for_an_administrator(&control_plane, &first).await);
+    }
 }

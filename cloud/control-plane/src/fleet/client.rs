@@ -1,16 +1,18 @@
 //! Calls to nodes over mutual TLS.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
 use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
-use cloister_fleet_tls::{Credentials, FleetTlsError, client_config};
+use cloister_fleet_tls::{Credentials, FleetTlsError, Identity, client_config_for};
 use cloister_node_api::{ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, paths};
 use futures_util::{Stream, StreamExt};
+use parking_lot::Mutex;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde::de::DeserializeOwned;
-use tracing::debug;
+use tracing::{debug, error};
 use url::Url;
 use uuid::Uuid;
 
@@ -24,6 +26,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A node answers power calls when they are done; taking the power away is the slowest.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_ERROR_BYTES: usize = 16 * 1024;
+/// A list of all containers of a guest, or of all images of a workspace, stays below it.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
 /// An answer of a node that is passed on while it arrives.
 pub struct NodeStream {
@@ -38,24 +42,29 @@ pub struct Fleet {
     store: Store,
     clock: Clock,
     changes: VmChanges,
-    http: Client,
+    credentials: Credentials,
+    /// One client for each node, by name: it speaks to nobody else, wherever the node says it is.
+    clients: Mutex<HashMap<String, Client>>,
 }
 
 impl Fleet {
-    pub(crate) fn new(
-        store: Store,
-        clock: Clock,
-        changes: VmChanges,
-        credentials: &Credentials,
-    ) -> Result<Self, FleetClientError> {
-        let http = Client::builder()
-            .tls_backend_preconfigured(client_config(credentials)?)
+    pub(crate) fn new(store: Store, clock: Clock, changes: VmChanges, credentials: Credentials) -> Self {
+        Self { store, clock, changes, credentials, clients: Mutex::default() }
+    }
+
+    fn client(&self, node: &str) -> Result<Client, ClientError> {
+        if let Some(client) = self.clients.lock().get(node) {
+            return Ok(client.clone());
+        }
+        let client = Client::builder()
+            .tls_backend_preconfigured(client_config_for(&self.credentials, Identity::Node(node.to_owned()))?)
             .https_only(true)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()?;
-        Ok(Self { store, clock, changes, http })
+        self.clients.lock().insert(node.to_owned(), client.clone());
+        Ok(client)
     }
 
     /// All nodes with their reports and usage.
@@ -109,9 +118,13 @@ impl Fleet {
         S: Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static,
     {
         let path = format!("{}/{workspace_id}/images", paths::WORKSPACES);
-        let (url, name) = self.url(node, &path, &[("reference", reference)]).await?;
-        let request = self.http.put(url).body(reqwest::Body::wrap_stream(archive));
-        decode(send(request, &name).await?, &name).await
+        let line = self.line(node, &path).await?;
+        let request = line
+            .http
+            .put(line.url)
+            .query(&[("reference", reference)])
+            .body(reqwest::Body::wrap_stream(archive));
+        decode(send(request, &line.name).await?, &line.name).await
     }
 
     /// The images that a workspace pushed to a node.
@@ -121,9 +134,9 @@ impl Fleet {
     }
 
     async fn stream(&self, node: i64, path: &str, query: &str) -> Result<NodeStream, NodeCallError> {
-        let (mut url, name) = self.url(node, path, &[]).await?;
-        url.set_query(Some(query).filter(|query| !query.is_empty()));
-        let response = send(self.http.get(url), &name).await?;
+        let mut line = self.line(node, path).await?;
+        line.url.set_query(Some(query).filter(|query| !query.is_empty()));
+        let response = send(line.http.get(line.url), &line.name).await?;
         let content_type = response
             .headers()
             .get(CONTENT_TYPE)
@@ -140,18 +153,13 @@ impl Fleet {
         path: &str,
         fill: impl FnOnce(RequestBuilder) -> RequestBuilder + Send,
     ) -> Result<T, NodeCallError> {
-        let (url, name) = self.url(node, path, &[]).await?;
-        let request = fill(self.http.request(method, url).timeout(CALL_TIMEOUT));
-        decode(send(request, &name).await?, &name).await
+        let line = self.line(node, path).await?;
+        let request = fill(line.http.request(method, line.url).timeout(CALL_TIMEOUT));
+        decode(send(request, &line.name).await?, &line.name).await
     }
 
-    /// Where to reach a path of a node, and the node's name.
-    async fn url(
-        &self,
-        node: i64,
-        path: &str,
-        query: &[(&str, &str)],
-    ) -> Result<(Url, String), NodeCallError> {
+    /// How to reach a path of a node.
+    async fn line(&self, node: i64, path: &str) -> Result<Line, NodeCallError> {
         let row = match self.store.node(node).await {
             Ok(Some(row)) => row,
             Ok(None) => return Err(NodeCallError::NodeGone),
@@ -165,21 +173,30 @@ impl Fleet {
         let endpoint = standing.report.ok_or_else(unreachable)?.endpoint;
         let mut url = Url::parse(&format!("https://{endpoint}")).map_err(|_| unreachable())?;
         url.set_path(path);
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        Ok((url, row.name))
+        let http = self.client(&row.name).map_err(|error| {
+            error!(node = row.name, error = &error as &dyn std::error::Error, "cannot call a node");
+            unreachable()
+        })?;
+        Ok(Line { http, url, name: row.name })
     }
 }
 
-/// Why the client of the nodes could not be made.
+/// How to reach a path of a node.
+struct Line {
+    http: Client,
+    url: Url,
+    /// Name of the node.
+    name: String,
+}
+
+/// Why the client of a node could not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum FleetClientError {
+enum ClientError {
     /// The credentials cannot be used.
     #[error(transparent)]
     Tls(#[from] FleetTlsError),
     /// The HTTP client refused its configuration.
-    #[error("the HTTP client for nodes cannot be built")]
+    #[error("the HTTP client cannot be built")]
     Http(#[from] reqwest::Error),
 }
 
@@ -189,14 +206,7 @@ async fn send(request: RequestBuilder, node: &str) -> Result<Response, NodeCallE
         return Ok(response);
     }
     let status = response.status();
-    let mut body = Vec::new();
-    let mut chunks = response.bytes_stream();
-    while let Some(Ok(chunk)) = chunks.next().await {
-        body.extend_from_slice(&chunk);
-        if body.len() > MAX_ERROR_BYTES {
-            break;
-        }
-    }
+    let body = read(response, MAX_ERROR_BYTES).await.unwrap_or_default();
     Err(NodeCallError::Refused(serde_json::from_slice(&body).unwrap_or_else(|_| NodeError {
         code: NodeErrorCode::Internal,
         message: format!("node {node} answered with status {status}"),
@@ -204,7 +214,28 @@ async fn send(request: RequestBuilder, node: &str) -> Result<Response, NodeCallE
 }
 
 async fn decode<T: DeserializeOwned>(response: Response, node: &str) -> Result<T, NodeCallError> {
-    response.json().await.map_err(|error| unreachable(node, &error))
+    let body = read(response, MAX_ANSWER_BYTES).await.map_err(|error| unreachable(node, &error))?;
+    serde_json::from_slice(&body).map_err(|error| {
+        debug!(node, %error, "a node's answer cannot be read");
+        NodeCallError::Refused(NodeError {
+            code: NodeErrorCode::Internal,
+            message: format!("node {node} answered with something that cannot be read"),
+        })
+    })
+}
+
+/// A body, cut after `limit` bytes: nodes may be hostile, and what guests say passes through them.
+async fn read(response: Response, limit: usize) -> reqwest::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        body.extend_from_slice(&chunk?);
+        if body.len() >= limit {
+            body.truncate(limit);
+            break;
+        }
+    }
+    Ok(body)
 }
 
 fn unreachable(node: &str, error: &reqwest::Error) -> NodeCallError {
@@ -241,8 +272,8 @@ impl Nodes for Fleet {
     }
 
     async fn remove(&self, node: i64, vm: Uuid) -> Result<(), NodeCallError> {
-        let (url, name) = self.url(node, &format!("{}/{vm}", paths::VMS), &[]).await?;
-        send(self.http.delete(url).timeout(CALL_TIMEOUT), &name).await.map(|_| ())
+        let line = self.line(node, &format!("{}/{vm}", paths::VMS)).await?;
+        send(line.http.delete(line.url).timeout(CALL_TIMEOUT), &line.name).await.map(|_| ())
     }
 
     fn changed(&self, vm: Uuid) -> impl Future<Output = ()> + Send {

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -14,8 +15,8 @@ use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, Peer, Tl
 use cloister_node_api::{
     EnrolRequest, EnrolResponse, NodeError, NodeErrorCode, NodeReport, ReportReceipt, VmReport, paths,
 };
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use tower_http::timeout::TimeoutLayer;
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
@@ -27,6 +28,13 @@ use crate::store::{CvmRow, NodeRow, Store, StoreError};
 
 /// A report of 10,000 VMs with long texts stays below it.
 const MAX_REPORT_BYTES: usize = 64 * 1024 * 1024;
+/// An enrolment comes from anybody.
+const MAX_ENROLMENT_BYTES: usize = 64 * 1024;
+/// Hosts and addresses of one node.
+const MAX_NAMES: usize = 16;
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than a report is on its way: what changed less than this ago, a report may not know yet.
+const AT_REST_FOR: Duration = Duration::from_secs(3);
 const JOIN_TOKEN_LIFETIME: Duration = Duration::from_hours(24);
 const NODE_IS_GONE: &str = "the node no longer has this VM";
 
@@ -42,8 +50,6 @@ struct Shared {
     authority: Arc<Authority>,
     clock: Clock,
     changes: VmChanges,
-    /// What each node said last, so that an unchanged report costs no query per VM.
-    last_reports: Mutex<HashMap<i64, HashMap<Uuid, VmReport>>>,
 }
 
 impl NodeListener {
@@ -57,12 +63,11 @@ impl NodeListener {
         stop: CancellationToken,
     ) -> Self {
         let address = listener.address();
-        let shared =
-            Arc::new(Shared { store, fleet, authority, clock, changes, last_reports: Mutex::default() });
+        let shared = Arc::new(Shared { store, fleet, authority, clock, changes });
         let router = Router::new()
-            .route(paths::REPORT, post(report))
-            .route(paths::ENROL, post(enrol))
-            .layer(DefaultBodyLimit::max(MAX_REPORT_BYTES))
+            .route(paths::REPORT, post(report).layer(DefaultBodyLimit::max(MAX_REPORT_BYTES)))
+            .route(paths::ENROL, post(enrol).layer(DefaultBodyLimit::max(MAX_ENROLMENT_BYTES)))
+            .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, CALL_TIMEOUT))
             .with_state(shared);
         let service = router.into_make_service_with_connect_info::<Peer>();
         let task = tokio::spawn(async move {
@@ -142,13 +147,16 @@ async fn enrol(
     Json(request): Json<EnrolRequest>,
 ) -> Result<Json<EnrolResponse>, ListenerError> {
     let refused = ListenerError::Forbidden(
-        "this join token is unknown, expired or used by another node; `cloister nodes invite` makes one",
+        "this join token is unknown, expired or used, or another node has this name; `cloister nodes invite` makes one",
     );
     let Ok(token) = request.join_token.parse::<JoinToken>() else { return Err(refused) };
     let identity: Identity = Identity::Node(request.name.clone())
         .to_string()
         .parse()
         .map_err(|()| ListenerError::Forbidden("a node's name is a DNS label in lower case"))?;
+    if request.subject_alternative_names.len() > MAX_NAMES {
+        return Err(ListenerError::Refused(NodeErrorCode::Invalid, "a node has at most 16 names"));
+    }
     let now_ms = shared.clock.now_ms();
     let mut change = shared.store.change().await?;
     if !change.use_join_token(&token.secret_hash(), &request.name, now_ms).await? {
@@ -170,7 +178,7 @@ async fn enrol(
             );
             ListenerError::Refused(NodeErrorCode::Invalid, "the certificate request cannot be used")
         })?;
-    if shared.store.node_by_name(&request.name).await?.is_none() {
+    if change.node_by_name(&request.name).await?.is_none() {
         change.insert_node(&request.name, now_ms).await?;
     }
     change.commit().await?;
@@ -178,17 +186,29 @@ async fn enrol(
     Ok(Json(EnrolResponse { certificate, authority: shared.authority.certificate_pem().to_owned() }))
 }
 
+/// The node that calls. Found out before anything of the report is read.
+struct Reporting(NodeRow);
+
+impl FromRequestParts<Arc<Shared>> for Reporting {
+    type Rejection = ListenerError;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, ListenerError> {
+        let peer = parts.extensions.get::<ConnectInfo<Peer>>().and_then(|peer| peer.0.identity.as_ref());
+        let Some(Identity::Node(name)) = peer else {
+            return Err(ListenerError::Forbidden("only nodes report; show a node's certificate"));
+        };
+        let node = shared.store.node_by_name(name).await?;
+        node.map(Self).ok_or(ListenerError::Forbidden(
+            "this node was removed from the installation; enrol it again with a new join token",
+        ))
+    }
+}
+
 async fn report(
     State(shared): State<Arc<Shared>>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Reporting(node): Reporting,
     Json(report): Json<NodeReport>,
 ) -> Result<Json<ReportReceipt>, ListenerError> {
-    let Some(Identity::Node(name)) = peer.identity else {
-        return Err(ListenerError::Forbidden("only nodes report; show a node's certificate"));
-    };
-    let node = shared.store.node_by_name(&name).await?.ok_or(ListenerError::Forbidden(
-        "this node was removed from the installation; enrol it again with a new join token",
-    ))?;
     shared.take_report(&node, report).await?;
     Ok(Json(ReportReceipt { node_id: node.id }))
 }
@@ -203,12 +223,9 @@ impl Shared {
         change.put_node_report(node.id, &text, now_ms).await?;
         change.commit().await?;
 
-        let before = self.last_reports.lock().insert(node.id, vms.clone());
         let cvms = self.store.cvms_on_node(node.id).await?;
         for cvm in &cvms {
-            let now = vms.get(&cvm.vm_uuid);
-            let changed = before.as_ref().is_none_or(|before| before.get(&cvm.vm_uuid) != now);
-            self.settle(cvm, now, changed).await?;
+            self.settle(cvm, vms.get(&cvm.vm_uuid), now_ms).await?;
         }
         let known: HashSet<Uuid> = cvms.iter().map(|cvm| cvm.vm_uuid).collect();
         for leftover in vms.keys().filter(|vm| !known.contains(vm)) {
@@ -221,21 +238,25 @@ impl Shared {
     }
 
     /// Brings one CVM's row and its VM into agreement.
-    async fn settle(&self, cvm: &CvmRow, report: Option<&VmReport>, changed: bool) -> Result<(), StoreError> {
-        let action = match cvm.operation_id {
-            Some(_) => Remedy::Nothing,
-            None => remedy(cvm.status, Finding::of(report)),
-        };
-        if !changed && action == Remedy::Nothing {
+    async fn settle(
+        &self,
+        cvm: &CvmRow,
+        report: Option<&VmReport>,
+        received_ms: i64,
+    ) -> Result<(), StoreError> {
+        let seen = report.map(observed);
+        let is_news = seen.as_ref().is_some_and(|seen| !cvm.shows(seen));
+        let at_rest_ms = i64::try_from(AT_REST_FOR.as_millis()).unwrap_or(i64::MAX);
+        let is_at_rest =
+            cvm.operation_id.is_none() && received_ms.saturating_sub(cvm.updated_at_ms) >= at_rest_ms;
+        let action = if is_at_rest { remedy(cvm.status, Finding::of(report)) } else { Remedy::Nothing };
+        if !is_news && action == Remedy::Nothing {
             return Ok(());
         }
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
         // An operation may have taken the CVM since the list was read; it then decides.
         let Some(current) = change.lock_living_cvm(cvm.id).await? else { return Ok(()) };
-        if let (true, Some(report)) = (changed, report) {
-            change.observe_cvm(cvm.id, &observed(report), now_ms).await?;
-        }
         let undisturbed = current.operation_id.is_none() && current.status == cvm.status;
         if let (Remedy::SetStatus(status), true) = (action, undisturbed) {
             info!(cvm_id = cvm.id, from = %cvm.status, to = %status, "a CVM's status follows its VM");
@@ -243,6 +264,10 @@ impl Shared {
             if status == CvmStatus::Error {
                 change.set_boot_error(cvm.id, NODE_IS_GONE).await?;
             }
+        }
+        // Afterwards: a CVM that is no error any more has no reason for one.
+        if let Some(seen) = &seen {
+            change.observe_cvm(cvm.id, seen, now_ms).await?;
         }
         change.commit().await?;
         if (action, undisturbed) == (Remedy::Stop, true) {

@@ -15,27 +15,51 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-pub use client::{Fleet, FleetClientError, NodeStream};
+pub use client::{Fleet, NodeStream};
 pub use listener::JoinTokenError;
 pub(crate) use listener::{NodeListener, make_join_token};
 pub use placement::{NodeStanding, NodeStatus, PlacementError, Requirements};
 
 use crate::store::ObservedVm;
 
-/// Tells whoever waits for a VM that its node reported something new about it.
+/// Tells whoever waits for a VM that its node reported something new about it. Holds only VMs that
+/// somebody waits for.
 #[derive(Clone, Default)]
 pub(crate) struct VmChanges(Arc<Mutex<HashMap<Uuid, Arc<Notify>>>>);
 
 impl VmChanges {
     pub(crate) async fn changed(&self, vm: Uuid) {
         let notify = Arc::clone(self.0.lock().entry(vm).or_default());
-        notify.notified().await;
+        let waiting = Waiting { changes: self, vm, notify };
+        waiting.notify.notified().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waited_for(&self) -> usize {
+        self.0.lock().len()
     }
 
     pub(crate) fn tell(&self, vm: Uuid) {
-        // Removed, so that the map never holds more than what somebody waits for.
         if let Some(notify) = self.0.lock().remove(&vm) {
             notify.notify_waiters();
+        }
+    }
+}
+
+/// Somebody who waits; the last one who gives up takes the VM out of the map.
+struct Waiting<'a> {
+    changes: &'a VmChanges,
+    vm: Uuid,
+    notify: Arc<Notify>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waited_for = self.changes.0.lock();
+        let is_kept = waited_for.get(&self.vm).is_some_and(|kept| Arc::ptr_eq(kept, &self.notify));
+        // Two: the map's and this one.
+        if is_kept && Arc::strong_count(&self.notify) == 2 {
+            waited_for.remove(&self.vm);
         }
     }
 }

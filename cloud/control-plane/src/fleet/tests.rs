@@ -228,6 +228,107 @@ async fn leftovers_are_removed_and_statuses_follow_the_truth() {
 }
 
 #[tokio::test]
+async fn an_invitation_is_not_good_for_the_name_of_another_node() {
+    let installation = installation().await;
+    let (first, second) = (
+        installation.control_plane.invite_node().await.unwrap(),
+        installation.control_plane.invite_node().await.unwrap(),
+    );
+    assert_eq!(installation.enrol(&first, "alpha").await.0, StatusCode::OK);
+    assert_eq!(installation.enrol(&second, "alpha").await.0, StatusCode::FORBIDDEN);
+    assert_eq!(installation.enrol(&first, "alpha").await.0, StatusCode::OK, "a lost answer is repeated");
+    assert_eq!(installation.enrol(&second, "beta").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_is_meant_for_one_node_never_reaches_another() {
+    let installation = installation().await;
+    let mut credentials = Vec::new();
+    for name in ["alpha", "beta"] {
+        let token = installation.control_plane.invite_node().await.unwrap();
+        credentials.push(installation.enrol(&token, name).await.1.unwrap());
+    }
+    let (of_beta, calls) = fake_node(&credentials[1]).await;
+    // Alpha says that it lives where beta does, and that it has a VM that nobody knows.
+    let stranger = vm(Uuid::from_bytes([77; 16]), VmState::Running, Some("done"));
+    let answer = installation.report(&credentials[0], &report(&of_beta, vec![stranger])).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    let alpha = installation.store().node_by_name("alpha").await.unwrap().unwrap().id;
+    let outcome = installation.control_plane.app.fleet.remove(alpha, Uuid::from_bytes([77; 16])).await;
+    assert!(matches!(outcome, Err(NodeCallError::Unreachable { .. })));
+    assert!(calls.lock().is_empty());
+}
+
+#[tokio::test]
+async fn strangers_are_turned_away_before_their_report_is_read() {
+    let installation = installation().await;
+    let app = &installation.control_plane.app;
+    let control_plane = cloister_fleet_tls::Identity::ControlPlane;
+    let names = ["localhost".to_owned()];
+    let not_a_node = app.authority.issue(&control_plane, &names, app.clock.now()).unwrap();
+    let http = client(client_config(&not_a_node).unwrap());
+    let answer = http.post(installation.node_url(paths::REPORT)).body("not a report").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    let flood = vec![b' '; 65 * 1024];
+    let answer = http
+        .post(installation.node_url(paths::ENROL))
+        .header("content-type", "application/json")
+        .body(flood)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn a_report_that_is_older_than_a_change_settles_nothing() {
+    let installation = installation().await;
+    let store = installation.store();
+    let mut ground = ground(store).await;
+    let token = installation.control_plane.invite_node().await.unwrap();
+    let credentials = installation.enrol(&token, "beta").await.1.unwrap();
+    ground.node = store.node_by_name("beta").await.unwrap().unwrap().id;
+    let (endpoint, calls) = fake_node(&credentials).await;
+    let row = cvm(store, &ground, 1, "web-1").await;
+    let mut change = store.change().await.unwrap();
+    change.set_cvm_status(row.id, CvmStatus::Running, installation.clock.now_ms()).await.unwrap();
+    change.commit().await.unwrap();
+
+    // Written before the node was asked to prepare the VM.
+    installation.report(&credentials, &report(&endpoint, vec![])).await;
+    assert_eq!(store.cvm(row.id).await.unwrap().unwrap().status, CvmStatus::Running);
+    installation.clock.advance_ms(5000);
+    installation.report(&credentials, &report(&endpoint, vec![])).await;
+    assert_eq!(store.cvm(row.id).await.unwrap().unwrap().status, CvmStatus::Error);
+
+    // It was there all the time, and the reason of the error goes with the error.
+    installation.clock.advance_ms(5000);
+    let up = vm(row.vm_uuid, VmState::Running, Some("done"));
+    installation.report(&credentials, &report(&endpoint, vec![up])).await;
+    let settled = store.cvm(row.id).await.unwrap().unwrap();
+    assert_eq!((settled.status, settled.boot_error), (CvmStatus::Running, None));
+    assert!(calls.lock().is_empty());
+}
+
+#[tokio::test]
+async fn nobody_who_waited_is_remembered() {
+    let changes = crate::fleet::VmChanges::default();
+    let (told, gave_up) = (Uuid::from_bytes([1; 16]), Uuid::from_bytes([2; 16]));
+    let brief = Duration::from_millis(1);
+    assert!(tokio::time::timeout(brief, changes.changed(gave_up)).await.is_err());
+    let waiter = {
+        let changes = changes.clone();
+        tokio::spawn(async move { changes.changed(told).await })
+    };
+    while changes.waited_for() == 0 {
+        tokio::task::yield_now().await;
+    }
+    changes.tell(told);
+    waiter.await.unwrap();
+    assert_eq!(changes.waited_for(), 0);
+}
+
+#[tokio::test]
 async fn calls_to_a_silent_node_are_transient_and_refusals_are_passed_on() {
     let installation = installation().await;
     let token = installation.control_plane.invite_node().await.unwrap();

@@ -146,6 +146,16 @@ impl Store {
         Ok(sqlx::query_as(API_KEYS).bind(workspace_id).fetch_all(&self.pool).await?)
     }
 
+    /// The oldest administrator and that user's oldest workspace.
+    pub async fn first_administrator(&self) -> Result<Option<(i64, i64)>> {
+        Ok(sqlx::query_as(
+            "SELECT u.id, m.workspace_id FROM users u JOIN memberships m ON m.user_id = u.id \
+             WHERE u.role = 'admin' ORDER BY u.id, m.workspace_id LIMIT 1",
+        )
+        .fetch_optional(&self.pool)
+        .await?)
+    }
+
     /// How many users there are; zero on a new installation.
     pub async fn user_count(&self) -> Result<i64> {
         let (count,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM users").fetch_one(&self.pool).await?;

@@ -119,6 +119,20 @@ pub struct ObservedVm {
     pub exited_at_ms: Option<i64>,
 }
 
+impl CvmRow {
+    /// Whether [`Change::observe_cvm`] would change nothing.
+    #[must_use]
+    pub fn shows(&self, seen: &ObservedVm) -> bool {
+        let keeps_error = self.status == CvmStatus::Error && seen.boot_error.is_none();
+        seen.instance_id.is_none_or(|seen| self.instance_id.as_deref() == Some(seen.to_string().as_str()))
+            && (keeps_error || self.boot_error == seen.boot_error)
+            && self.boot_progress == seen.boot_progress
+            && self.shutdown_progress == seen.shutdown_progress
+            && self.started_at_ms == seen.started_at_ms
+            && self.exited_at_ms == seen.exited_at_ms
+    }
+}
+
 macro_rules! cvm_columns {
     () => {
         "id, workspace_id, user_id, node_id, vm_uuid, name, app_id, instance_id, status, compose_hash, \

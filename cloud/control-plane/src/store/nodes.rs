@@ -85,6 +85,11 @@ impl Change {
         Ok(sqlx::query_as(COLUMNS_BY_ID).bind(id).fetch_optional(&mut *self.transaction).await?)
     }
 
+    /// The node of this name.
+    pub async fn node_by_name(&mut self, name: &str) -> Result<Option<NodeRow>> {
+        Ok(sqlx::query_as(COLUMNS_BY_NAME).bind(name).fetch_optional(&mut *self.transaction).await?)
+    }
+
     /// What the CVMs of a node take; no other change can add to it before this one ends.
     pub async fn lock_node_usage(&mut self, node_id: i64) -> Result<Usage> {
         // Locks the row on PostgreSQL; on SQLite a change holds everything anyway.

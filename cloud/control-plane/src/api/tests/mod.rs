@@ -150,7 +150,7 @@ impl Installation {
         let authority = Arc::new(Authority::load_or_create(&data.path().join("fleet"), clock.now()).unwrap());
         let credentials =
             authority.issue(&Identity::ControlPlane, &["localhost".to_owned()], clock.now()).unwrap();
-        let fleet = Fleet::new(store.clone(), clock.clone(), VmChanges::default(), &credentials).unwrap();
+        let fleet = Fleet::new(store.clone(), clock.clone(), VmChanges::default(), credentials);
         let app = Arc::new(App {
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, Arc::new(Notify::new())),
             store,
