@@ -26,7 +26,7 @@ dpkg-deb --extract "$package" package
 
 mkdir -p layer/bin layer/tmp image
 find package -path '*/bin/busybox' -exec cp {} layer/bin/ \;
-for applet in awk cat echo httpd nslookup sed sh wget; do
+for applet in cat echo httpd sed sh wget; do
     ln -s busybox "layer/bin/$applet"
 done
 cp -r "$here/image/." layer/

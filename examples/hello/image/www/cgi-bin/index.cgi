@@ -2,11 +2,7 @@
 # The page of the service `web`. Values from outside are shown as text only.
 escape() { sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g'; }
 
-# The address that the application's network gives for a service. (A static program cannot ask the C
-# library for it.)
-address_of() { nslookup "$1" | awk '/^Name:/ { named = 1 } named && /^Address/ { print $2; exit }'; }
-
-line=$(wget -q -T 5 -O - "http://$(address_of api):8080/line.txt") || line="(the service api does not answer)"
+line=$(wget -q -T 5 -O - http://api:8080/line.txt) || line="(the service api does not answer)"
 cat <<PAGE
 Content-Type: text/html; charset=utf-8
 
