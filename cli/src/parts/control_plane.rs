@@ -5,7 +5,7 @@ use cloister_control_plane::{Config, ControlPlane};
 use super::{Home, local};
 use crate::api::BaseUrl;
 use crate::credentials::{ApiKey, Credentials};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
 /// How commands on this machine reach a control plane.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Access {
     pub(crate) server: BaseUrl,
     /// With which key.
     pub(crate) key: ApiKey,
-    /// Whether this start made the key.
+    /// Whether this start made the key, so that nobody has seen it yet.
     pub(crate) first: bool,
 }
 
@@ -25,21 +25,25 @@ pub(crate) async fn start(config: Config) -> Result<ControlPlane, Failure> {
         .map_err(|error| Failure::local("the control plane did not start", error))
 }
 
-/// The key of the first start, or the one kept since then, kept again under the address of this start.
-pub(crate) fn access(control_plane: &ControlPlane, home: &Home) -> Result<Access, Failure> {
+/// The key of the first start, or the one kept since then, or another one when it was lost; kept under
+/// the address of this start.
+pub(crate) async fn access(control_plane: &ControlPlane, home: &Home) -> Result<Access, Failure> {
     let path = home.credentials();
     let mut credentials = Credentials::load(&path)?;
-    let first = control_plane.first_key().map(|key| ApiKey::parse(key.reveal())).transpose()?;
     let kept = credentials.current().and_then(|server| credentials.key(server)).cloned();
-    let is_first = first.is_some();
-    let key = first.or(kept).ok_or_else(|| {
-        Failure::new(Exit::Unauthorised, format!("the API key of this cloud is not in {}", path.display()))
-            .hint("put the file back from a backup")
-    })?;
+    let (key, first) = match (control_plane.first_key(), kept) {
+        (Some(key), _) => (ApiKey::parse(key.reveal())?, true),
+        (None, Some(kept)) => (kept, false),
+        (None, None) => {
+            let key = control_plane.recover_key().await;
+            let key = key.map_err(|error| Failure::local("the administrator has no key", error))?;
+            (ApiKey::parse(key.reveal())?, true)
+        }
+    };
     let server = local_url(control_plane)?;
     credentials.remember(server.clone(), key.clone());
     credentials.store(&path)?;
-    Ok(Access { server, key, first: is_first })
+    Ok(Access { server, key, first })
 }
 
 fn local_url(control_plane: &ControlPlane) -> Result<BaseUrl, Failure> {

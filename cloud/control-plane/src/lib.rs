@@ -11,4 +11,4 @@ pub mod operations;
 mod start;
 pub mod store;
 
-pub use start::{App, Config, ControlPlane, FirstKey, StartError};
+pub use start::{AccountError, App, Config, ControlPlane, FirstKey, StartError};

@@ -48,7 +48,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let control_plane = control_plane::start(config).await?;
     // Only the replica that made the installation knows the key.
     if control_plane.first_key().is_some() || !replicated {
-        let access = control_plane::access(&control_plane, &home)?;
+        let access = control_plane::access(&control_plane, &home).await?;
         if access.first {
             session
                 .output

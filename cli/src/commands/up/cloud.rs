@@ -48,8 +48,8 @@ impl Cloud {
     }
 
     /// How commands on this machine reach it.
-    pub(super) fn access(&self, home: &Home) -> Result<Access, Failure> {
-        control_plane::access(&self.control_plane, home)
+    pub(super) async fn access(&self, home: &Home) -> Result<Access, Failure> {
+        control_plane::access(&self.control_plane, home).await
     }
 
     /// Where this machine reaches the ingress for a URL.

@@ -94,7 +94,7 @@ async fn bring_up(
     mut progress: Progress,
     output: &Output,
 ) -> Outcome {
-    let access = cloud.access(home)?;
+    let access = cloud.access(home).await?;
     let client = Client::new(access.server.clone(), access.key.clone())?;
     progress.phase("waiting for the node");
     ready::node_online(&client).await?;

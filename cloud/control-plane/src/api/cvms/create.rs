@@ -5,9 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use cloister_management_api::{
-    ApiVersion, CreateCvmRequest, ErrorBody, ErrorCode, PlainError, SealedEnv, Vm,
-};
+use cloister_management_api::{ApiVersion, CreateCvmRequest, ErrorBody, ErrorCode, PlainError, Vm};
 
 use crate::api::Api;
 use crate::api::auth::Auth;
@@ -77,12 +75,11 @@ async fn accept(
     request: CreateCvmRequest,
 ) -> ApiResult<Json<Vm>> {
     // Some clients send an empty text for "none".
-    let sealed = request.encrypted_env.filter(|text| !text.is_empty());
-    let sealed: Option<SealedEnv> = sealed.map(|text| text.parse()).transpose().map_err(
-        |error: cloister_management_api::InvalidSealedEnv| {
-            ApiError::explained(ErrorCode::InvalidParameter, error.to_string())
-        },
-    )?;
+    if request.encrypted_env.is_some_and(|text| !text.is_empty()) {
+        let message = "no key management service could open encrypted_env in this installation; create \
+                       the CVM without it";
+        return Err(ApiError::explained(ErrorCode::IncompatibleParameters, message));
+    }
     let compose_hash = request.compose_hash.0;
     let provision = api.store.provision(caller.workspace_id, compose_hash, api.clock.now_ms()).await?;
     if let (Some(provision), Some(keys)) = (provision, &request.env_keys) {
@@ -94,11 +91,7 @@ async fn accept(
             );
         }
     }
-    let request = CreateRequest {
-        compose_hash,
-        app_id: request.app_id.0,
-        encrypted_env: sealed.map(|sealed| sealed.as_hex().to_owned()),
-    };
+    let request = CreateRequest { compose_hash, app_id: request.app_id.0, encrypted_env: None };
     let cvm = api.lifecycle.create(caller, request).await.map_err(create_error)?;
     let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
     Ok(Json(View::new(api, &scene, &cvm).vm(version)))
