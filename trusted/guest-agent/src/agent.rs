@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, warn};
 
 use crate::application::{Application, ApplicationError};
-use crate::engine::{self, Engine, SOCKET};
+use crate::engine::{self, Engine, EngineError, SOCKET};
 use crate::external::{self, External};
 use crate::failure;
 use crate::machine::configuration::{Configuration, ConfigurationError};
 use crate::machine::data_disk::{self, DataDiskError};
 use crate::machine::network::{self, NetworkError};
-use crate::machine::{DATA, clock, identity, power_button};
+use crate::machine::{DATA, clock, identity, power_button, power_mark};
 use crate::progress::Progress;
 use crate::status_port;
 
@@ -42,6 +42,10 @@ enum BootError {
     External(#[source] std::io::Error),
     #[error(transparent)]
     Engine(#[from] engine::StartError),
+    #[error("cannot write to the data disk")]
+    PowerMark(#[source] std::io::Error),
+    #[error("cannot tidy up after a power loss")]
+    Recovery(#[source] EngineError),
     #[error(transparent)]
     Application(#[from] ApplicationError),
 }
@@ -108,11 +112,20 @@ async fn boot(progress: &Progress, application: &mut Option<Application>) -> Res
     application.initialise().await?;
     progress.enter(BootPhase::StartingEngine);
     let images = application.images();
-    let engine = engine::start(system.image_mirror, images.iter().map(String::as_str))?;
-    // The compose front end reads its file while the engine still starts, and waits for it then.
-    let (engine, ()) = tokio::try_join!(async { engine.finish().await.map_err(BootError::from) }, async {
-        launch(progress, application).await.map_err(BootError::from)
-    },)?;
+    let after_power_loss = power_mark::set(DATA.as_ref()).map_err(BootError::PowerMark)?;
+    let starting = engine::start(system.image_mirror, images.iter().map(String::as_str))?;
+    let engine = if after_power_loss {
+        warn!("the last boot ended without a shutdown");
+        let engine = starting.finish().await?;
+        engine.remove_unfinished().await.map_err(BootError::Recovery)?;
+        launch(progress, application).await?;
+        engine
+    } else {
+        // The compose front end reads its file while the engine still starts, and waits for it then.
+        let engine = async { starting.finish().await.map_err(BootError::from) };
+        let launch = async { launch(progress, application).await.map_err(BootError::from) };
+        tokio::try_join!(engine, launch)?.0
+    };
     progress.enter(BootPhase::Done);
     data_disk::flush().await;
     application.settle(&engine).await;
@@ -150,8 +163,11 @@ async fn shut_down(progress: &Progress, application: Option<Application>, grace:
         }
         stop_containers(&engine, deadline).await;
     };
-    if timeout(grace, end).await.is_err() {
-        warn!("the application did not end within {} s", grace.as_secs());
+    match timeout(grace, end).await {
+        // What is killed from here on may leave something unfinished, so then the mark stays.
+        Err(_) => warn!("the application did not end within {} s", grace.as_secs()),
+        // Fails where the boot did not come as far as setting it.
+        Ok(()) => drop(power_mark::clear(DATA.as_ref())),
     }
     progress.shutting_down("powering off");
     // The port's thread sends this word right now; waiting for a node that does not listen is no use.

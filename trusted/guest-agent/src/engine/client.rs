@@ -64,6 +64,17 @@ pub(crate) struct Container {
     pub(crate) status: String,
 }
 
+/// A container as the engine's own API lists it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Stored {
+    id: String,
+    state: String,
+}
+
+/// The state of a container that exists in the storage only.
+const UNFINISHED: &str = "storage";
+
 /// What an inspection tells that matters here.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -134,6 +145,17 @@ impl Engine {
     pub(crate) async fn stop(&self, container: &str, grace: Duration) -> Result<(), EngineError> {
         let path = format!("{API}/containers/{container}/stop?timeout={}", grace.as_secs());
         self.call(Method::POST, &path).await.map(drop)
+    }
+
+    /// Removes containers that were being made when the power went: their storage holds their names, but
+    /// the engine does not know them.
+    pub(crate) async fn remove_unfinished(&self) -> Result<(), EngineError> {
+        let containers: Vec<Stored> =
+            self.json(&format!("{API}/containers/json?all=true&external=true")).await?;
+        for container in containers.iter().filter(|container| container.state == UNFINISHED) {
+            self.call(Method::DELETE, &format!("{API}/containers/{}?force=true", container.id)).await?;
+        }
+        Ok(())
     }
 
     /// Removes images that no container uses.

@@ -7,6 +7,7 @@ pub(crate) mod disks;
 pub(crate) mod identity;
 pub(crate) mod network;
 pub(crate) mod power_button;
+pub(crate) mod power_mark;
 mod superblock;
 
 use std::path::Path;
