@@ -30,6 +30,9 @@ pub enum ImageError {
     /// The workspace has as many images as it may.
     #[error("the workspace already has {0} images on this node: delete some first")]
     TooManyImages(usize),
+    /// The workspace's images would take more space than they may.
+    #[error("the images of this workspace would take more than {0} bytes on this node: delete some first")]
+    WorkspaceFull(u64),
     /// The workspace has as many imports under way as it may.
     #[error("{0} imports of this workspace are under way: wait for one to end")]
     Busy(usize),
@@ -54,7 +57,7 @@ impl ImageError {
             | Self::Archive(_)
             | Self::Malformed(_)
             | Self::TooLarge { .. } => NodeErrorCode::Invalid,
-            Self::TooManyImages(_) | Self::DiskFull => NodeErrorCode::OutOfResources,
+            Self::TooManyImages(_) | Self::WorkspaceFull(_) | Self::DiskFull => NodeErrorCode::OutOfResources,
             Self::Busy(_) => NodeErrorCode::Conflict,
             Self::Disk(_) | Self::InUse => NodeErrorCode::Internal,
         }

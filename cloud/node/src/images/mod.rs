@@ -20,6 +20,7 @@ mod assemble;
 mod digest;
 mod error;
 mod feed;
+mod limits;
 mod manifest;
 mod mirror;
 mod reference;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use digest::{Digest, InvalidDigest};
 pub use error::ImageError;
+pub use limits::Limits;
 pub use mirror::Mirror;
 pub use reference::{InvalidReference, Reference};
-pub use store::{AppImages, Limits};
+pub use store::AppImages;

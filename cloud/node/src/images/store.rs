@@ -5,7 +5,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
-use std::time::Duration;
 
 use cloister_node_api::ImportedImage;
 use rustix::fs::{FlockOperation, flock};
@@ -16,38 +15,20 @@ use tokio::task::spawn_blocking;
 use super::archive::unpack;
 use super::assemble::{Assembled, assemble};
 use super::staging::{Staging, sync};
-use super::{Digest, ImageError, Reference, feed};
+use super::{Digest, ImageError, Limits, Reference, feed};
 
-/// How much the store takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of one archive, packed and unpacked.
-    pub archive_bytes: u64,
-    /// Entries of one archive.
-    pub entries: u64,
-    /// Bytes of one manifest, index or configuration.
-    pub manifest_bytes: u64,
-    /// Images of one workspace.
-    pub images_per_workspace: usize,
-    /// Imports of one workspace at a time.
-    pub imports_per_workspace: usize,
-    /// Longest pause within an upload.
-    pub upload_pause: Duration,
-    /// Bytes of the disk that imports leave free.
-    pub disk_reserve: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            archive_bytes: 20 << 30,
-            entries: 10_000,
-            manifest_bytes: 4 << 20,
-            images_per_workspace: 1_000,
-            imports_per_workspace: 4,
-            upload_pause: Duration::from_mins(1),
-            disk_reserve: 1 << 30,
+impl Limits {
+    /// Whether a workspace with the images `owned` may have another one, or a new one of the same name.
+    fn check(&self, owned: &BTreeMap<Reference, Record>, new: &Record) -> Result<(), ImageError> {
+        let others = || owned.values().filter(|image| image.reference != new.reference);
+        if others().count() >= self.images_per_workspace {
+            return Err(ImageError::TooManyImages(owned.len()));
         }
+        let blobs: BTreeMap<_, _> = others().chain([new]).flat_map(|image| &image.blobs).collect();
+        if blobs.into_values().sum::<u64>() > self.workspace_bytes {
+            return Err(ImageError::WorkspaceFull(self.workspace_bytes));
+        }
+        Ok(())
     }
 }
 
@@ -249,18 +230,22 @@ impl Store {
         let record = Record { reference, digest: root, manifests, blobs };
         let described = record.describe();
         let mut images = self.images.write().unwrap_or_else(PoisonError::into_inner);
-        let owned = images.entry(workspace).or_default();
-        if owned.len() >= self.limits.images_per_workspace && !owned.contains_key(&record.reference) {
-            return Err(ImageError::TooManyImages(owned.len()));
+        self.limits.check(images.entry(workspace).or_default(), &record)?;
+        if let Err(error) = self.keep(workspace, &record, staging) {
+            self.sweep(&images, Some(&record));
+            return Err(error);
         }
+        let replaced = images.entry(workspace).or_default().insert(record.reference.clone(), record);
+        self.sweep(&images, replaced.as_ref());
+        Ok(described)
+    }
+
+    fn keep(&self, workspace: i64, record: &Record, staging: &Staging) -> Result<(), ImageError> {
         for digest in record.blobs.keys() {
             fs::rename(staging.path(digest), self.blob_path(digest)).map_err(ImageError::disk)?;
         }
         sync(&self.dir.join("blobs"))?;
-        write_record(&self.workspace_dir(workspace), &record)?;
-        let replaced = owned.insert(record.reference.clone(), record);
-        self.sweep(&images, replaced.as_ref());
-        Ok(described)
+        write_record(&self.workspace_dir(workspace), record)
     }
 
     fn delete(&self, workspace: i64, reference: &Reference) -> Result<bool, ImageError> {
@@ -283,8 +268,11 @@ impl Store {
         for digest in
             former.into_iter().flat_map(|image| image.blobs.keys()).filter(|digest| !is_used(digest))
         {
-            if let Err(error) = fs::remove_file(self.blob_path(digest)) {
-                tracing::warn!(%digest, %error, "cannot remove a blob that no image uses");
+            match fs::remove_file(self.blob_path(digest)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%digest, %error, "cannot remove a blob that no image uses");
+                }
+                _ => {}
             }
         }
     }

@@ -12,6 +12,7 @@ mod power;
 mod spec;
 mod status;
 mod supervise;
+mod view;
 mod vm;
 
 use std::collections::HashMap;

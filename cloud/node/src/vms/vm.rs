@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloister_app_compose::AppId;
-use cloister_guest_channel::NodeToken;
-use cloister_guest_channel::status::{BootPhase, GuestStatus};
+use cloister_guest_channel::status::GuestStatus;
 use cloister_node_api::{VmReport, VmSpec, VmState};
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
@@ -14,6 +12,7 @@ use uuid::Uuid;
 use super::directory::{GuestRecord, Order, PowerRecord, VmDirectory};
 use super::live::{self, Live};
 use super::power::{Action, Event, has_process, step};
+use super::view::View;
 use super::{Host, blocking, machine, supervise};
 use crate::clock;
 use crate::error::VmError;
@@ -45,17 +44,6 @@ struct Control {
     running: Option<(Arc<Live>, Share)>,
 }
 
-/// What everybody may see at any time.
-#[derive(Debug, Clone)]
-pub(crate) struct View {
-    /// Identity of its application; `None` when there is no such VM (any more).
-    pub(crate) app_id: Option<AppId>,
-    pub(crate) node_token: Option<NodeToken>,
-    pub(crate) power: PowerRecord,
-    pub(crate) guest: GuestRecord,
-    pub(crate) live: Option<Arc<Live>>,
-}
-
 /// Why a VM was not prepared.
 pub(super) enum PrepareError {
     /// It is being removed: look for it again.
@@ -66,21 +54,6 @@ pub(super) enum PrepareError {
 impl From<VmError> for PrepareError {
     fn from(error: VmError) -> Self {
         Self::Failed(error)
-    }
-}
-
-impl View {
-    const NOTHING: Self = Self {
-        app_id: None,
-        node_token: None,
-        power: PowerRecord::NEW,
-        guest: GuestRecord { instance_id: None, status: None },
-        live: None,
-    };
-
-    /// Whether the application was started.
-    pub(crate) fn is_booted(&self) -> bool {
-        self.guest.status.as_ref().and_then(GuestStatus::phase) == Some(BootPhase::Done)
     }
 }
 
@@ -115,19 +88,7 @@ impl Vm {
 
     /// The report on it; `None` when there is no such VM.
     pub(crate) fn report(&self) -> Option<VmReport> {
-        let view = self.view.borrow();
-        view.app_id?;
-        let guest = view.guest.status.as_ref();
-        Some(VmReport {
-            vm_uuid: self.id,
-            state: view.power.state,
-            instance_id: view.guest.instance_id,
-            boot_progress: guest.and_then(GuestStatus::phase).map(|phase| phase.as_progress().to_owned()),
-            boot_error: guest.and_then(|guest| guest.boot_error.clone()),
-            shutdown_progress: guest.and_then(|guest| guest.shutdown_progress.clone()),
-            started_at: view.power.started_at,
-            exited_at: view.power.exited_at,
-        })
+        self.look().report(self.id)
     }
 
     /// Takes an order and makes the disks.

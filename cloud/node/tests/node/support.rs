@@ -196,7 +196,10 @@ impl World {
 pub(crate) fn runs(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // One that ended may wait for its parent to notice.
-    status.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X']) && !rest.is_empty())
+    status
+        .rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X']) && !rest.is_empty())
 }
 
 /// A test that fails leaves no process behind.

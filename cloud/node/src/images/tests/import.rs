@@ -260,3 +260,27 @@ proptest! {
         }
     }
 }
+
+#[tokio::test]
+async fn a_workspace_has_its_share_of_the_disk() {
+    let dir = tempdir().unwrap();
+    let store = AppImages::open(dir.path(), Limits { workspace_bytes: 20_000, ..limits() }).unwrap();
+    let (large, other) = (vec![1; 15_000], vec![2; 15_000]);
+    let image = |layer: &[u8]| docker_archive(&["x"], layer).finish();
+    for name in ["a", "b", "a"] {
+        store.import(ACME, Some(name), &image(&large)[..]).await.expect("what is shared counts once");
+    }
+    let error = store.import(ACME, Some("c"), &image(&other)[..]).await.unwrap_err();
+    assert!(matches!(error, ImageError::WorkspaceFull(20_000)), "{error}");
+    store.import(OTHER, Some("c"), &image(&other)[..]).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_recorded_leaves_no_blobs() {
+    let dir = tempdir().unwrap();
+    let store = open(dir.path());
+    fs::write(dir.path().join("records/1"), "in the way").unwrap();
+    let archive = docker_archive(&["x"], b"layer").finish();
+    store.import(ACME, Some("a"), &archive[..]).await.unwrap_err();
+    assert_eq!(files_below(&dir.path().join("blobs")), Vec::<String>::new());
+}
