@@ -13,6 +13,7 @@ up: dependencies build image ## start a whole cloud with the hello example, in t
 	@exec $(CLOISTER) up --deploy examples/hello $(ARGS)
 
 test: test-dependencies image ## run every test
+	scripts/check-guest-image.sh
 	cargo test --workspace --locked $(ARGS)
 
 fmt: ## format the sources
