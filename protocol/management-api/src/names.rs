@@ -51,11 +51,7 @@ impl FromStr for CvmName {
         if !(MIN_NAME..=MAX_NAME).contains(&text.chars().count()) {
             return Err(InvalidName::Length);
         }
-        let wellformed = text.starts_with(|c: char| c.is_ascii_alphabetic())
-            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-            && !text.contains("--");
-        if !wellformed {
+        if !has_form_of_name(text) {
             return Err(InvalidName::Form);
         }
         match text.parse() {
@@ -95,9 +91,9 @@ pub enum CvmIdentifier {
     AppOrInstance(AppId, InstanceId),
     /// `instance_` and forty hex digits.
     Instance(InstanceId),
-    /// Anything else.
+    /// Anything else that can be a name.
     Name(String),
-    /// Has the form of an identifier but can name nothing.
+    /// Has the form of an identifier but can name nothing, or cannot be a name.
     Nothing,
 }
 
@@ -121,10 +117,17 @@ impl FromStr for CvmIdentifier {
         let digits = digits.strip_prefix("id_").unwrap_or(digits);
         match (digits.parse(), digits.parse()) {
             (Ok(app), Ok(instance)) => Ok(Self::AppOrInstance(app, instance)),
-            _ if text.len() > MAX_NAME => Ok(Self::Nothing),
-            _ => Ok(Self::Name(text.to_owned())),
+            _ if text.len() <= MAX_NAME && has_form_of_name(text) => Ok(Self::Name(text.to_owned())),
+            _ => Ok(Self::Nothing),
         }
     }
+}
+
+fn has_form_of_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        && !text.contains("--")
 }
 
 /// The two spellings of a UUID that are accepted; the library knows more.
@@ -185,6 +188,8 @@ mod tests {
             ("cvm_nothing!".into(), CvmIdentifier::Nothing),
             ("instance_1".into(), CvmIdentifier::Nothing),
             ("x".repeat(64), CvmIdentifier::Nothing),
+            ("web\u{0}app".into(), CvmIdentifier::Nothing),
+            (String::new(), CvmIdentifier::Nothing),
         ] {
             assert_eq!(id(&text), expected, "{text}");
         }

@@ -5,12 +5,16 @@
 //! itself and its VMs to the control plane ([`NodeReport`]) at least every [`REPORT_INTERVAL`] and at
 //! once when something changed. A report is the whole truth about the node, never a difference.
 
+mod text;
+
 use std::time::Duration;
 
 use cloister_app_compose::{AppId, InstanceId, OsImageHash};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+pub use text::MAX_TEXT_BYTES;
 
 /// Longest pause between two reports of a living node.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
@@ -106,10 +110,13 @@ pub struct VmReport {
     /// Identity that the guest reported, once known.
     pub instance_id: Option<InstanceId>,
     /// Platform wording of the boot phase; `"done"` when the application was started.
+    #[serde(default, deserialize_with = "text::optional")]
     pub boot_progress: Option<String>,
     /// Why the boot failed, for people.
+    #[serde(default, deserialize_with = "text::optional")]
     pub boot_error: Option<String>,
     /// Progress of an orderly shutdown.
+    #[serde(default, deserialize_with = "text::optional")]
     pub shutdown_progress: Option<String>,
     /// When the VM's process was started last.
     pub started_at: Option<Timestamp>,
@@ -121,8 +128,10 @@ pub struct VmReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeImage {
     /// Name, for example `cloister-0.1.0`.
+    #[serde(deserialize_with = "text::plain")]
     pub name: String,
     /// Version for ordering: three or four numbers, dotted.
+    #[serde(deserialize_with = "text::plain")]
     pub version: String,
     /// Whether it is a development image (shell access).
     pub is_dev: bool,
@@ -161,15 +170,20 @@ pub struct NodeCapacity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Version of the node's program.
+    #[serde(deserialize_with = "text::plain")]
     pub version: String,
     /// Region label given by its operator.
+    #[serde(deserialize_with = "text::plain")]
     pub region: String,
     /// Where the control plane reaches the node's listener, `host:port`.
+    #[serde(deserialize_with = "text::plain")]
     pub endpoint: String,
     /// Domain under which the node's ingress routes, with scheme and port as users type it, for example
     /// `http://{host}.localhost:8080` with `{host}` for `<app_id>[-<port>]`.
+    #[serde(deserialize_with = "text::plain")]
     pub ingress_url_template: String,
     /// Bare domain of the ingress, for example `apps.localhost`.
+    #[serde(deserialize_with = "text::plain")]
     pub ingress_domain: String,
     /// How it runs VMs.
     pub platform: Platform,
@@ -216,8 +230,10 @@ pub struct EnrolResponse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportedImage {
     /// Reference under which compose files name it, for example `docker.io/library/hello:1`.
+    #[serde(deserialize_with = "text::plain")]
     pub reference: String,
     /// Manifest digest, `sha256:<hex>`.
+    #[serde(deserialize_with = "text::plain")]
     pub digest: String,
     /// Bytes of all its blobs.
     pub size: u64,
@@ -229,6 +245,7 @@ pub struct NodeError {
     /// What kind of failure, for programs.
     pub code: NodeErrorCode,
     /// What happened and what to do about it; no paths of the host, no secrets.
+    #[serde(deserialize_with = "text::plain")]
     pub message: String,
 }
 
@@ -272,5 +289,24 @@ impl NodeErrorCode {
             Self::GuestUnreachable => 502,
             Self::Internal => 500,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_and_cleaned_when_they_are_read() {
+        let long = format!("a\u{0}b\n{}", "ä".repeat(MAX_TEXT_BYTES));
+        let report: VmReport = serde_json::from_value(json!({
+            "vm_uuid": Uuid::nil(), "state": "running", "boot_error": long,
+        }))
+        .unwrap();
+        let error = report.boot_error.unwrap();
+        assert!(error.starts_with("a b\nä") && error.len() <= MAX_TEXT_BYTES);
+        assert_eq!((report.boot_progress, report.shutdown_progress), (None, None));
     }
 }
