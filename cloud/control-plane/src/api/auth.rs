@@ -23,6 +23,8 @@ const MAX_KEY_BYTES: usize = 200;
 /// A key's last use is known to this.
 const USE_RESOLUTION_MS: i64 = 60_000;
 const SHOWN_KEY_CHARS: usize = 12;
+/// Most keys whose last use is remembered before those that were used longer ago are forgotten.
+const MAX_REMEMBERED_KEYS: usize = 10_000;
 
 /// The credential of a request: `X-API-Key`, else a bearer token. An empty header is none.
 pub(crate) fn credential(headers: &HeaderMap) -> Option<&str> {
@@ -114,6 +116,9 @@ impl KeyUses {
             let mut written = self.0.lock();
             if written.get(&key).is_some_and(|at_ms| now_ms - at_ms < USE_RESOLUTION_MS) {
                 return;
+            }
+            if written.len() >= MAX_REMEMBERED_KEYS {
+                written.retain(|_, at_ms| now_ms - *at_ms < USE_RESOLUTION_MS);
             }
             written.insert(key, now_ms);
         }

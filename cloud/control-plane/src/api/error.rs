@@ -118,7 +118,9 @@ impl ApiError {
             StatusCode::NOT_FOUND => "Not Found; see /openapi.json for the paths",
             StatusCode::METHOD_NOT_ALLOWED => "Method Not Allowed",
             StatusCode::PAYLOAD_TOO_LARGE => "The request body is too large",
-            StatusCode::GATEWAY_TIMEOUT => "The request took too long; nothing was changed. Try again",
+            StatusCode::GATEWAY_TIMEOUT => {
+                "The request took too long; look whether it had an effect before you repeat it"
+            }
             StatusCode::INTERNAL_SERVER_ERROR => return Self::unexpected(),
             other => other.canonical_reason().unwrap_or("The request failed"),
         };

@@ -15,6 +15,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 
 use super::Api;
 use super::auth::Auth;
@@ -30,7 +31,11 @@ const MAX_ARCHIVE_BYTES: u64 = 32 * 1024 * 1024 * 1024;
 const MAX_REFERENCE: usize = 512;
 /// Uploads at a time; each holds a connection to every node.
 pub(super) const MAX_UPLOADS: usize = 4;
-/// An upload that pauses for longer is given up.
+/// Uploads of one workspace at a time, so that none takes them all.
+pub(super) const MAX_OWN_UPLOADS: usize = 2;
+/// How long a node may take to unpack what it has got.
+const MAX_IMPORT: Duration = Duration::from_mins(10);
+/// An upload that pauses for longer is given up, and so is a node that takes nothing for longer.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 /// Pieces of the archive that wait for a slow node.
 const QUEUE: usize = 16;
@@ -63,33 +68,65 @@ pub(crate) async fn push(
         let message = "reference is not an image reference such as registry.example/team/app:1";
         return Err(ApiError::explained(ErrorCode::InvalidParameter, message).about("reference", reference));
     }
-    let _slot = api.uploads.try_acquire().map_err(|_| {
+    let too_many = || {
         ApiError::plain(StatusCode::TOO_MANY_REQUESTS, "Too many images are being pushed")
             .retry_after(RETRY_AFTER_S)
-    })?;
-    let mut nodes = api.fleet.standings().await?;
+    };
+    let _own = api.own_uploads.take(caller.workspace_id).ok_or_else(too_many)?;
+    let _slot = api.uploads.try_acquire().map_err(|_| too_many())?;
+    let mut nodes = api.fleet.reports().await?;
     nodes.retain(|node| node.status == NodeStatus::Online);
     if nodes.is_empty() {
         return Err(ApiError::explained(ErrorCode::NoNodeMatches, "No node is online to take the image"));
     }
-    let (senders, receivers): (Vec<_>, Vec<_>) = nodes.iter().map(|_| mpsc::channel::<Piece>(QUEUE)).unzip();
-    let imports = nodes
+    let upload = Upload { caller: &caller, reference: &reference, is_complete: CancellationToken::new() };
+    let (takers, imports): (Vec<_>, Vec<_>) = nodes
         .iter()
-        .zip(receivers)
-        .map(|(node, pieces)| import(&api, &caller, node, &reference, ReceiverStream::new(pieces)));
-    let (copied, nodes) = tokio::join!(copy(body.into_data_stream(), senders), join_all(imports));
+        .map(|node| {
+            let (pieces, archive) = mpsc::channel::<Piece>(QUEUE);
+            let taker = Taker { pieces, gave_up: CancellationToken::new() };
+            let gave_up = taker.gave_up.clone();
+            (taker, import(&api, &upload, node, ReceiverStream::new(archive), gave_up))
+        })
+        .unzip();
+    let copying = copy(body.into_data_stream(), takers, &upload.is_complete);
+    let (copied, nodes) = tokio::join!(copying, join_all(imports));
     copied?;
     Ok(Json(PushedImage { reference, nodes }))
 }
 
+/// What the nodes get.
+struct Upload<'a> {
+    caller: &'a Caller,
+    reference: &'a str,
+    /// Cancelled when the whole archive was handed over.
+    is_complete: CancellationToken,
+}
+
+/// A node that takes the archive.
+struct Taker {
+    pieces: mpsc::Sender<Piece>,
+    /// Cancelled to break the connection off, so that the node never takes a part for the whole.
+    gave_up: CancellationToken,
+}
+
 async fn import(
     api: &Api,
-    caller: &Caller,
+    upload: &Upload<'_>,
     node: &NodeStanding,
-    reference: &str,
     archive: ReceiverStream<Piece>,
+    gave_up: CancellationToken,
 ) -> PushedToNode {
-    let result = api.fleet.import_image(node.node.id, caller.workspace_id, reference, archive).await;
+    let workspace = upload.caller.workspace_id;
+    let too_slow = async {
+        upload.is_complete.cancelled().await;
+        tokio::time::sleep(MAX_IMPORT).await;
+    };
+    let result = tokio::select! {
+        result = api.fleet.import_image(node.node.id, workspace, upload.reference, archive) => result,
+        () = gave_up.cancelled() => Err(NodeCallError::Unreachable { node: node.node.name.clone() }),
+        () = too_slow => Err(NodeCallError::Unreachable { node: node.node.name.clone() }),
+    };
     pushed(node, result)
 }
 
@@ -106,28 +143,43 @@ fn pushed(node: &NodeStanding, result: Result<ImportedImage, NodeCallError>) -> 
 }
 
 /// Gives every piece of the archive to every node that still takes it. The slowest one sets the pace.
-async fn copy(mut archive: BodyDataStream, mut nodes: Vec<mpsc::Sender<Piece>>) -> ApiResult<()> {
+async fn copy(
+    mut archive: BodyDataStream,
+    mut nodes: Vec<Taker>,
+    is_complete: &CancellationToken,
+) -> ApiResult<()> {
     let mut bytes = 0u64;
-    let mut failure = None;
-    while let Some(piece) = next_piece(&mut archive).await {
-        let Ok(piece) = piece else {
-            failure = Some(ApiError::plain(StatusCode::BAD_REQUEST, "The archive broke off"));
-            break;
+    let failure = loop {
+        let piece = match next_piece(&mut archive).await {
+            None => {
+                is_complete.cancel();
+                return Ok(());
+            }
+            Some(Ok(piece)) => piece,
+            Some(Err(())) => break ApiError::plain(StatusCode::BAD_REQUEST, "The archive broke off"),
         };
         bytes = bytes.saturating_add(piece.len() as u64);
         if bytes > MAX_ARCHIVE_BYTES {
-            failure = Some(ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE));
-            break;
+            break ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE);
         }
-        let sent = join_all(nodes.iter().map(|node| node.send(Ok(piece.clone())))).await;
-        let mut sent = sent.into_iter();
-        nodes.retain(|_| sent.next().is_some_and(|sent| sent.is_ok()));
-    }
-    let Some(failure) = failure else { return Ok(()) };
-    // An error ends the upload without an end of file, so that no node keeps half an image.
-    let cut = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted));
-    join_all(nodes.iter().map(|node| node.send(cut()))).await;
+        let mut taken = join_all(nodes.iter().map(|node| node.take(piece.clone()))).await.into_iter();
+        nodes.retain(|_| taken.next() == Some(true));
+    };
+    nodes.iter().for_each(|node| node.gave_up.cancel());
     Err(failure)
+}
+
+impl Taker {
+    /// Whether the node goes on taking pieces.
+    async fn take(&self, piece: Bytes) -> bool {
+        match tokio::time::timeout(MAX_PAUSE, self.pieces.send(Ok(piece))).await {
+            Ok(sent) => sent.is_ok(),
+            Err(_) => {
+                self.gave_up.cancel();
+                false
+            }
+        }
+    }
 }
 
 async fn next_piece(archive: &mut BodyDataStream) -> Option<Result<Bytes, ()>> {
@@ -154,7 +206,7 @@ pub(crate) async fn list(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
 ) -> ApiResult<Json<Vec<PushedImage>>> {
-    let mut nodes = api.fleet.standings().await?;
+    let mut nodes = api.fleet.reports().await?;
     nodes.retain(|node| node.status != NodeStatus::Offline);
     let lists = nodes.iter().map(|node| api.fleet.images(node.node.id, caller.workspace_id));
     let mut images = BTreeMap::<String, Vec<PushedToNode>>::new();

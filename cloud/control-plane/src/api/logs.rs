@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::Api;
 use super::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use super::signed_url::Signer;
+use super::slots::Slot;
 use crate::operations::NodeCallError;
 use crate::store::CvmRow;
 
@@ -28,8 +29,12 @@ use crate::store::CvmRow;
 const DEFAULT_LINES: u32 = 1_000;
 /// Most lines of the serial console.
 const MAX_LINES: u32 = 100_000;
-/// Most bytes of the serial console in one answer.
+/// Logs of one CVM that may be read at a time: anybody who has the URL reads.
+pub(super) const MAX_READS: usize = 8;
+/// Most bytes of the end of a serial console in one answer.
 const MAX_SERIAL_BYTES: usize = 16 * 1024 * 1024;
+/// Most bytes of the end of a serial console that is followed.
+const MAX_FOLLOWED_BYTES: usize = 1024 * 1024;
 /// How often a followed serial console is looked at.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// What of the end of a console is searched for in its next reading.
@@ -80,14 +85,19 @@ impl LogQuery {
     }
 }
 
-async fn signed(api: &Api, vm: &str, query: &LogQuery) -> ApiResult<CvmRow> {
+async fn signed(api: &Api, vm: &str, query: &LogQuery) -> ApiResult<(CvmRow, Slot)> {
     let refused = || ApiError::forbidden("This log URL is not valid, or expired; ask for the CVM again");
     let vm = Uuid::try_parse(vm).map_err(|_| refused())?;
     let signer = Signer::new(&api.log_url_key, &api.public_url, api.clock.now_ms());
     if !signer.holds(vm, query.expires, &query.signature) {
         return Err(refused());
     }
-    api.store.cvm_by_uuid(vm).await?.ok_or_else(|| ApiError::not_found("CVM"))
+    let cvm = api.store.cvm_by_uuid(vm).await?.ok_or_else(|| ApiError::not_found("CVM"))?;
+    let slot = api.log_reads.take(cvm.id).ok_or_else(|| {
+        let text = format!("{MAX_READS} logs of this CVM are being read already; close one");
+        ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(RETRY_AFTER_S)
+    })?;
+    Ok((cvm, slot))
 }
 
 fn node_error(error: &NodeCallError) -> ApiError {
@@ -127,6 +137,7 @@ fn log_headers(content_type: String) -> [(HeaderName, String); 3] {
         (status = 200, description = "The log", body = String, content_type = "text/plain"),
         (status = 403, description = "Not signed, or expired", body = PlainError),
         (status = 404, description = "No such CVM or channel", body = PlainError),
+        (status = 429, description = "Too many logs of the CVM are being read", body = PlainError),
         (status = 502, description = "The node does not answer", body = PlainError),
     ),
 )]
@@ -136,18 +147,19 @@ pub(crate) async fn vm_log(
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {
     let query = LogQuery::parse(query.as_deref().unwrap_or_default());
-    let cvm = signed(&api, &vm, &query).await?;
+    let (cvm, slot) = signed(&api, &vm, &query).await?;
     if !matches!(query.channel.as_deref(), None | Some("serial")) {
         let text = "Only ch=serial is kept; read what containers print from their own logs";
         return Err(ApiError::plain(StatusCode::NOT_FOUND, text));
     }
     let lines = query.lines.unwrap_or(DEFAULT_LINES).min(MAX_LINES);
-    let first = serial(&api, &cvm, lines).await.map_err(|error| node_error(&error))?;
+    let most = if query.follow { MAX_FOLLOWED_BYTES } else { MAX_SERIAL_BYTES };
+    let first = serial(&api, &cvm, lines, most).await.map_err(|error| node_error(&error))?;
     let headers = log_headers(PLAIN_TEXT.to_owned());
     if !query.follow {
         return Ok((headers, Body::from(written(&first, &query))).into_response());
     }
-    let follow = Follow { api, cvm, seen: Bytes::new(), next: Some(first) };
+    let follow = Follow { api, cvm, seen: Bytes::new(), next: Some(first), _slot: slot };
     let pieces = stream::unfold((follow, query), |(mut follow, query)| async move {
         let piece = written(&follow.piece().await?, &query);
         Some((Ok::<_, std::io::Error>(piece), (follow, query)))
@@ -155,16 +167,19 @@ pub(crate) async fn vm_log(
     Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
-async fn serial(api: &Api, cvm: &CvmRow, lines: u32) -> Result<Bytes, NodeCallError> {
+/// The last lines of a console, of them at most the last bytes.
+async fn serial(api: &Api, cvm: &CvmRow, lines: u32, most: usize) -> Result<Bytes, NodeCallError> {
     let mut answer = api.fleet.serial(cvm.node_id, cvm.vm_uuid, lines).await?;
     let mut all = Vec::new();
     while let Some(Ok(piece)) = answer.body.next().await {
         all.extend_from_slice(&piece);
-        if all.len() > MAX_SERIAL_BYTES {
-            break;
+        // Twice, so that the bytes are not moved for every piece.
+        if all.len() >= 2 * most {
+            all.drain(..all.len() - most);
         }
     }
-    Ok(all.into())
+    let surplus = all.len().saturating_sub(most);
+    Ok(Bytes::from(all).slice(surplus..))
 }
 
 /// A console in the form that the query asks for.
@@ -189,6 +204,7 @@ struct Follow {
     cvm: CvmRow,
     seen: Bytes,
     next: Option<Bytes>,
+    _slot: Slot,
 }
 
 impl Follow {
@@ -212,7 +228,7 @@ impl Follow {
             () = tokio::time::sleep(FOLLOW_EVERY) => {}
             () = self.api.stop.cancelled() => return None,
         }
-        serial(&self.api, &self.cvm, DEFAULT_LINES).await.ok()
+        serial(&self.api, &self.cvm, DEFAULT_LINES, MAX_FOLLOWED_BYTES).await.ok()
     }
 }
 
@@ -222,7 +238,8 @@ fn added(seen: &Bytes, now: &Bytes) -> Bytes {
     if anchor.is_empty() {
         return now.clone();
     }
-    let last = now.windows(anchor.len()).rposition(|window| window == anchor);
+    // In linear time whatever the guest wrote.
+    let last = memchr::memmem::rfind(now, &anchor);
     last.map_or_else(|| now.clone(), |at| now.slice(at + anchor.len()..))
 }
 
@@ -240,6 +257,7 @@ fn added(seen: &Bytes, now: &Bytes) -> Bytes {
         (status = 200, description = "The log", body = String, content_type = "text/plain"),
         (status = 403, description = "Not signed, or expired", body = PlainError),
         (status = 404, description = "No such CVM or container", body = PlainError),
+        (status = 429, description = "Too many logs of the CVM are being read", body = PlainError),
         (status = 502, description = "The node or the guest does not answer", body = PlainError),
     ),
 )]
@@ -249,7 +267,7 @@ pub(crate) async fn container_log(
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {
     let query = LogQuery::parse(query.as_deref().unwrap_or_default());
-    let cvm = signed(&api, &vm, &query).await?;
+    let (cvm, slot) = signed(&api, &vm, &query).await?;
     // It becomes a part of a path on the node.
     let is_name = (1..=MAX_CONTAINER_NAME).contains(&container.len())
         && container.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
@@ -262,7 +280,11 @@ pub(crate) async fn container_log(
     // A browser shows text and nothing else, whatever the guest says.
     let content_type =
         if log.content_type.starts_with("text/plain") { log.content_type } else { PLAIN_TEXT.to_owned() };
-    let body = Body::from_stream(log.body.take_until(api.stop.clone().cancelled_owned()));
+    let pieces = log.body.take_until(api.stop.clone().cancelled_owned());
+    let body = Body::from_stream(pieces.map(move |piece| {
+        let _held = &slot;
+        piece
+    }));
     Ok((log_headers(content_type), body).into_response())
 }
 
@@ -298,6 +320,7 @@ mod tests {
             ("a\n", "a\nb\n", "b\n"),
             ("a\nb\n", "b\nc\n", "b\nc\n"),
             ("a\nb\n", "a\nb\n", ""),
+            ("a\n", "", ""),
         ] {
             assert_eq!(added(&bytes(seen), &bytes(now)), bytes(new), "{seen:?} {now:?}");
         }

@@ -23,6 +23,7 @@ mod responses;
 mod scene;
 mod signed_url;
 mod sizes;
+mod slots;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -32,11 +33,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
-use axum::{Json, Router};
+use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -45,6 +48,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
+use slots::Slots;
 
 pub use document::document;
 
@@ -60,10 +64,15 @@ pub(crate) struct Api {
     stop: CancellationToken,
     metrics: metrics::Metrics,
     key_uses: auth::KeyUses,
-    streams: cvms::state::Streams,
+    /// Streams of states by user.
+    streams: Slots,
+    /// Logs that are being read by CVM.
+    log_reads: Slots,
     creation_rate: account::tokens::CreationRate,
     directory: scene::Directory,
     uploads: Semaphore,
+    /// Uploads by workspace.
+    own_uploads: Slots,
 }
 
 impl Deref for Api {
@@ -81,10 +90,12 @@ impl Api {
             stop,
             metrics: metrics::Metrics::default(),
             key_uses: auth::KeyUses::default(),
-            streams: cvms::state::Streams::default(),
+            streams: Slots::new(cvms::state::MAX_STREAMS),
+            log_reads: Slots::new(logs::MAX_READS),
             creation_rate: account::tokens::CreationRate::default(),
             directory: scene::Directory::default(),
             uploads: Semaphore::new(images::MAX_UPLOADS),
+            own_uploads: Slots::new(images::MAX_OWN_UPLOADS),
         })
     }
 }
@@ -95,8 +106,9 @@ pub fn router(app: Arc<App>, stop: CancellationToken) -> Router {
 }
 
 fn surface(api: Arc<Api>) -> Router {
-    let document = Arc::new(document());
-    let openapi = get(async move || Json((*document).clone()));
+    // Written once: anybody may ask for it at any rate.
+    let text = Bytes::from(serde_json::to_vec(&document()).unwrap_or_default());
+    let openapi = get(async move || ([(CONTENT_TYPE, "application/json")], text));
     let routes = Router::new()
         .nest(PREFIX, described(&api))
         .merge(unlisted(&api))

@@ -12,6 +12,8 @@ use crate::store::{Caller, Change, ProvisionRow};
 const LIFETIME_MS: i64 = 14 * 24 * 60 * 60 * 1000;
 /// Expired provisions that are cleared away with each new one.
 const CLEARED_AT_ONCE: i64 = 100;
+/// Provisions that a workspace may have in the cache.
+const MAX_PROVISIONS: i64 = 1_000;
 /// Nonces that are tried for an app id that nobody uses.
 const MAX_NONCE_ATTEMPTS: usize = 100;
 
@@ -37,13 +39,18 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
     }
     let now_ms = api.clock.now_ms();
     let mut change = api.store.change().await?;
+    let compose_hash = draft.compose.compose_hash();
+    if change.count_other_provisions(caller.workspace_id, compose_hash, now_ms).await? >= MAX_PROVISIONS {
+        let message = format!("the workspace has {MAX_PROVISIONS} provisions, which are kept for 14 days");
+        return Err(ApiError::explained(ErrorCode::QuotaExceeded, message));
+    }
     let app_id = match draft.app_id {
         Some((app_id, _)) => app_id,
         None => free_app_id(&mut change, caller, &draft.compose, now_ms).await?,
     };
     let row = ProvisionRow {
         workspace_id: caller.workspace_id,
-        compose_hash: draft.compose.compose_hash(),
+        compose_hash,
         app_id,
         name: draft.name,
         app_compose: String::from_utf8_lossy(draft.compose.bytes()).into_owned(),

@@ -78,6 +78,14 @@ impl Fleet {
         Ok(standings)
     }
 
+    /// All nodes with their reports, what their CVMs take left out: counting that costs a look at every
+    /// CVM.
+    pub async fn reports(&self) -> Result<Vec<NodeStanding>, StoreError> {
+        let now_ms = self.clock.now_ms();
+        let nodes = self.store.nodes().await?;
+        Ok(nodes.iter().map(|node| NodeStanding::of(node, Usage::default(), now_ms)).collect())
+    }
+
     /// The last report of one node, its usage left out.
     pub async fn standing(&self, node: i64) -> Result<Option<NodeStanding>, StoreError> {
         let now_ms = self.clock.now_ms();

@@ -82,6 +82,25 @@ impl Change {
             .await?)
     }
 
+    /// How many unexpired provisions a workspace has besides the one with this hash.
+    pub async fn count_other_provisions(
+        &mut self,
+        workspace_id: i64,
+        compose_hash: ComposeHash,
+        now_ms: i64,
+    ) -> Result<i64> {
+        let (count,): (i64,) = sqlx::query_as(
+            "SELECT COUNT(*) FROM provisions \
+             WHERE workspace_id = $1 AND compose_hash <> $2 AND expires_at_ms > $3",
+        )
+        .bind(workspace_id)
+        .bind(compose_hash.to_string())
+        .bind(now_ms)
+        .fetch_one(&mut *self.transaction)
+        .await?;
+        Ok(count)
+    }
+
     /// Caches a provision; one with the same hash in the workspace is replaced.
     pub async fn put_provision(&mut self, row: &ProvisionRow) -> Result<()> {
         sqlx::query(

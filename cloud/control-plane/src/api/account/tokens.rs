@@ -114,6 +114,13 @@ fn check(request: &CreateTokenRequest) -> ApiResult<()> {
         let message = format!("String should have 1 to {MAX_NAME} characters");
         return Err(ApiError::fault(&["body", "name"], "string_length", message));
     }
+    if request.name.contains(char::is_control) {
+        return Err(ApiError::fault(
+            &["body", "name"],
+            "value_error",
+            "Input should have no control characters",
+        ));
+    }
     match request.expires_in_days {
         Some(days) if !(1..=MAX_DAYS).contains(&days) => {
             let message = format!("Input should be from 1 to {MAX_DAYS}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use cloister_fleet_tls::is_node_name;
 use cloister_management_api::{AdminNode, MaintenanceRequest, NodeInvitation, PlainError};
 use serde_json::Value;
 
@@ -110,7 +111,8 @@ pub(crate) async fn remove(
 async fn find(api: &Api, text: &str) -> ApiResult<NodeRow> {
     let row = match text.parse() {
         Ok(id) => api.store.node(id).await?,
-        Err(_) => api.store.node_by_name(text).await?,
+        Err(_) if is_node_name(text) => api.store.node_by_name(text).await?,
+        Err(_) => None,
     };
     row.ok_or_else(|| ApiError::not_found("Node"))
 }

@@ -1,6 +1,5 @@
 //! `GET /cvms/{cvm_id}/state`
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use cloister_app_compose::members;
 use cloister_management_api::{CvmState, PlainError};
 use futures_util::{Stream, stream};
-use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 use utoipa::IntoParams;
@@ -25,12 +23,13 @@ use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use crate::api::input::{Query, within};
 use crate::api::responses::OnCvm;
 use crate::api::scene::Scene;
+use crate::api::slots::Slot;
 use crate::api::target::Target;
 use crate::api::view::View;
 use crate::store::{CvmRow, StoreError};
 
 /// Streams that a user may have open at a time.
-const MAX_STREAMS: usize = 5;
+pub(crate) const MAX_STREAMS: usize = 5;
 /// How often the store is looked at for a change; what did not change is told only once an interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -95,40 +94,6 @@ pub(crate) async fn state(
     Ok(([(CACHE_CONTROL, "no-cache")], events).into_response())
 }
 
-/// Open streams by user.
-#[derive(Default)]
-pub(crate) struct Streams(Mutex<HashMap<i64, usize>>);
-
-struct Slot {
-    api: Arc<Api>,
-    user: i64,
-}
-
-impl Streams {
-    fn open(api: &Arc<Api>, user: i64) -> ApiResult<Slot> {
-        let mut open = api.streams.0.lock();
-        let count = open.entry(user).or_default();
-        if *count >= MAX_STREAMS {
-            let text = format!("{MAX_STREAMS} streams are open already; close one");
-            return Err(ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(RETRY_AFTER_S));
-        }
-        *count += 1;
-        Ok(Slot { api: Arc::clone(api), user })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut open = self.api.streams.0.lock();
-        if let Some(count) = open.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.user);
-            }
-        }
-    }
-}
-
 /// How fast a stream goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
@@ -160,7 +125,10 @@ impl Watch {
         target: Option<String>,
         pace: Pace,
     ) -> ApiResult<Self> {
-        let slot = Streams::open(&api, user)?;
+        let slot = api.streams.take(user).ok_or_else(|| {
+            let text = format!("{MAX_STREAMS} streams are open already; close one");
+            ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(RETRY_AFTER_S)
+        })?;
         let (began, queue) = (Instant::now(), Vec::new());
         Ok(Self { api, cvm_id, target, pace, began, told: None, queue, done: false, _slot: slot })
     }

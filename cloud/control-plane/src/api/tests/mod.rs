@@ -19,6 +19,7 @@ use axum::response::Response;
 use cloister_app_compose::OsImageHash;
 use cloister_fleet_tls::{Authority, Identity};
 use cloister_node_api::{NodeCapacity, NodeImage, NodeReport, Platform};
+use cloister_throwaway_postgres::ThrowawayPostgres;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -139,8 +140,18 @@ impl Installation {
 
     async fn with_clock(clock: Clock) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let (now_ms, random) = (clock.now_ms(), Random);
         let store = Store::open_file(&data.path().join("store.db")).await.unwrap();
+        Self::on(store, clock, data).await
+    }
+
+    async fn on_postgres() -> Self {
+        let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
+        let store = Store::open(&url).await.unwrap();
+        Self::on(store, Clock::manual(START.parse().unwrap()), tempfile::tempdir().unwrap()).await
+    }
+
+    async fn on(store: Store, clock: Clock, data: TempDir) -> Self {
+        let (now_ms, random) = (clock.now_ms(), Random);
         let (_, _, admin) = account(&store, "operator", "admin", 1, now_ms).await;
         let (_, tenant_workspace, tenant) = account(&store, "tenant", "user", 2, now_ms).await;
         let mut change = store.change().await.unwrap();

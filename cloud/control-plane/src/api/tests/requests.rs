@@ -181,3 +181,20 @@ fn no_input_gives_a_500() {
     });
     checked.unwrap();
 }
+
+#[tokio::test]
+async fn texts_that_no_database_stores_are_refused() {
+    let installation = Installation::on_postgres().await;
+    installation.call("GET", "/cvms/web%00app", Value::Null).await.expect(404);
+    installation.call("GET", "/workspaces/web%00app", Value::Null).await.expect(404);
+    installation.call("POST", "/tokens", json!({"name": "a\u{0}b"})).await.expect(422);
+    installation.call("GET", "/cvms?user_id=%00", Value::Null).await.expect(422);
+    installation.call("POST", "/status/batch", json!({"vm_uuids": ["\u{0}"]})).await.expect(200);
+    let mut body = provision_body("my-app-01");
+    body["compose_file"]["salt"] = "\u{0}".into();
+    body["user_config"] = "{\"a\": \"\\u0000\"}".into();
+    installation.call("POST", "/cvms/provision", body).await.expect(200);
+    let admin = [("x-api-key", installation.admin.as_str())];
+    installation.call_with(&admin, "DELETE", "/admin/nodes/a%00b", Value::Null).await.expect(404);
+    installation.app.store.close().await;
+}
