@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -77,6 +77,17 @@ pub(super) fn set_forwarded(headers: &mut HeaderMap, peer: IpAddr, scheme: &'sta
     }
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
     headers.insert(X_FORWARDED_HOST, host.clone());
+}
+
+/// Makes one field of the several in which HTTP/2 clients send their cookies: HTTP/1.1 knows only one
+/// (RFC 9113, section 8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let fields: Vec<&[u8]> = headers.get_all(COOKIE).into_iter().map(HeaderValue::as_bytes).collect();
+    if fields.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&fields.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {

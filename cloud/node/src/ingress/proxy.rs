@@ -99,6 +99,7 @@ impl Proxy {
             request.headers_mut().remove(HOST);
             *request.version_mut() = Version::HTTP_2;
         } else {
+            headers::join_cookies(request.headers_mut());
             request.headers_mut().insert(HOST, host);
             *request.version_mut() = Version::HTTP_11;
         }

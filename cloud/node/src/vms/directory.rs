@@ -101,18 +101,19 @@ impl VmDirectory {
         files::sync_parent(&self.dir)
     }
 
-    /// Removes every file. The VM is gone with the first step, whatever happens then.
+    /// Removes every file, the sockets first: every start makes them anew, and nobody would look for them
+    /// later. The VM is gone with the next step, whatever happens then.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let missing_is_fine = |result: io::Result<()>| match result {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
         };
+        missing_is_fine(fs::remove_dir_all(&self.sockets))?;
         let name = self.dir.file_name().unwrap_or_default().to_string_lossy();
         let removed = self.dir.with_file_name(format!("{REMOVED_PREFIX}{name}"));
         missing_is_fine(fs::rename(&self.dir, &removed))?;
         missing_is_fine(files::sync_parent(&self.dir))?;
-        missing_is_fine(fs::remove_dir_all(&removed))?;
-        missing_is_fine(fs::remove_dir_all(&self.sockets))
+        missing_is_fine(fs::remove_dir_all(&removed))
     }
 
     pub(crate) fn read_order(&self) -> io::Result<Option<Order>> {

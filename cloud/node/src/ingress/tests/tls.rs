@@ -43,8 +43,9 @@ async fn http2(
     tokio::spawn(connection);
     let mut answers = Vec::new();
     for uri in uris {
-        let request =
-            http::Request::get(uri.as_str()).header("te", "trailers").body(Empty::<Bytes>::new()).unwrap();
+        let request = http::Request::get(uri.as_str()).header("te", "trailers");
+        let request = request.header("cookie", "a=1").header("cookie", "b=2").body(Empty::<Bytes>::new());
+        let request = request.unwrap();
         let response = soon(sender.send_request(request)).await.unwrap();
         let status = response.status().as_u16();
         let body = soon(response.into_body().collect()).await.unwrap().to_bytes();
@@ -71,10 +72,11 @@ async fn http2_from_the_client_is_routed_by_request_in_either_version_to_the_app
         one.starts_with("app a\nHTTP/1.1 GET /one\n") && one.contains(&format!("host: {first}\n")),
         "{one}"
     );
-    assert!(one.contains("te: trailers\n"), "{one}");
+    assert!(one.contains("te: trailers\n") && one.contains("cookie: a=1; b=2\n"), "{one}");
     let authority = format!("http://{APP_B}-50051g.apps.localhost/two");
     assert!(two.starts_with(&format!("app b\nHTTP/2.0 GET {authority}\n")), "{two}");
     assert!(two.contains(&format!("x-forwarded-host: {APP_B}-50051g.apps.localhost:8443\n")), "{two}");
+    assert!(two.contains("cookie: a=1\ncookie: b=2\n"), "{two}");
 }
 
 #[tokio::test]
