@@ -1,7 +1,8 @@
 //! The power states of a VM as a table, without any effect.
 //!
 //! [`VmState::Running`] and [`VmState::Stopping`] have a process, the others have none. A state is
-//! written to disk before the action that it announces, so that a node that died in between finishes it.
+//! written to disk before the action that it announces, so that a node that died in between finishes it;
+//! only a start is written after it succeeded, and the process itself tells of one that was not.
 
 use cloister_node_api::VmState;
 

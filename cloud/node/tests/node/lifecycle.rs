@@ -54,6 +54,25 @@ async fn many_starts_at_once_make_one_process() {
     let answers = join_all((0..8).map(|_| world.power(spec.vm_uuid, "start"))).await;
     let started = answers.into_iter().map(|answer| answer.unwrap().started_at).collect::<Vec<_>>();
     assert!(started.iter().all(|at| at == &started[0] && at.is_some()), "{started:?}");
+    assert_eq!(world.processes(), 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_among_starts_leaves_nothing() {
+    let world = World::new().await;
+    let spec = world.spec(1, "");
+    let path = format!("{}/{}", paths::VMS, spec.vm_uuid);
+    for _ in 0..4 {
+        world.prepare(&spec).await.unwrap();
+        let starts = join_all((0..4).map(|_| world.power(spec.vm_uuid, "start")));
+        let (starts, (status, _)) = tokio::join!(starts, world.raw(Method::DELETE, &path, None));
+        assert_eq!(status, 204);
+        let refusals = starts.into_iter().filter_map(Result::err).map(|(_, error)| error.code);
+        assert!(refusals.into_iter().all(|code| code == NodeErrorCode::UnknownVm));
+        assert!(!world.vm_dir(spec.vm_uuid).exists());
+        assert_eq!(world.processes(), 0);
+    }
     world.end().await;
 }
 

@@ -187,6 +187,14 @@ impl World {
         self.dir.path().join("node/vms").join(vm.to_string())
     }
 
+    /// How many VM processes there are, whatever the node knows of them.
+    pub(crate) fn processes(&self) -> usize {
+        let ours = self.dir.path().join("node/vms").to_string_lossy().into_owned();
+        let command_line = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        processes.map(command_line).filter(|line| String::from_utf8_lossy(line).contains(&ours)).count()
+    }
+
     pub(crate) fn pid(&self, vm: Uuid) -> Option<i32> {
         fs::read_to_string(self.vm_dir(vm).join("qemu.pid")).ok()?.trim().parse().ok()
     }
