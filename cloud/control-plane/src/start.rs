@@ -1,6 +1,8 @@
 //! Putting the parts together.
 
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,7 +176,11 @@ impl ControlPlane {
     /// Opens the store, starts the workers and both listeners. On a new installation makes the
     /// administrator, a workspace and [`ControlPlane::first_key`].
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        std::fs::create_dir_all(&config.data_dir)
+        // For its owner only: the database names tenants and holds what they configured.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&config.data_dir)
             .map_err(|source| StartError::DataDir { path: config.data_dir.clone(), source })?;
         let (clock, random) = (config.clock.clone(), Random);
         let store = match &config.database_url {

@@ -165,20 +165,20 @@ async fn copy(
         let mut taken = join_all(nodes.iter().map(|node| node.take(piece.clone()))).await.into_iter();
         nodes.retain(|_| taken.next() == Some(true));
     };
-    nodes.iter().for_each(|node| node.gave_up.cancel());
+    for node in nodes {
+        node.gave_up.cancel();
+    }
     Err(failure)
 }
 
 impl Taker {
     /// Whether the node goes on taking pieces.
     async fn take(&self, piece: Bytes) -> bool {
-        match tokio::time::timeout(MAX_PAUSE, self.pieces.send(Ok(piece))).await {
-            Ok(sent) => sent.is_ok(),
-            Err(_) => {
-                self.gave_up.cancel();
-                false
-            }
+        let sent = tokio::time::timeout(MAX_PAUSE, self.pieces.send(Ok(piece))).await;
+        if sent.is_err() {
+            self.gave_up.cancel();
         }
+        sent.is_ok_and(|sent| sent.is_ok())
     }
 }
 

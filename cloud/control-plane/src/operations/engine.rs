@@ -10,6 +10,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use cloister_node_api::VmReport;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info, info_span, warn};
@@ -23,7 +24,9 @@ use crate::store::{CvmRow, OperationRow, Store, StoreError};
 
 /// How long a worker may stay silent before another one takes its operation over.
 const LEASE: Duration = Duration::from_secs(15);
-const RENEW_LEASE_EVERY: Duration = Duration::from_secs(1);
+const RENEW_LEASE_EVERY: Duration = Duration::from_secs(5);
+/// How often a worker asks whether its operation is to end; a look, where a renewal is a write.
+const LOOK_FOR_CANCEL_EVERY: Duration = Duration::from_secs(1);
 /// How often idle workers look for operations whose lease ended.
 const LOOK_FOR_WORK_EVERY: Duration = Duration::from_secs(1);
 
@@ -46,7 +49,8 @@ pub type Observer = Arc<dyn Fn(OperationKind, Step, Boundary) + Send + Sync>;
 /// How the engine works.
 #[derive(Clone)]
 pub struct EngineOptions {
-    /// Operations driven at the same time by this process.
+    /// Operations driven at the same time by this process. Most of them wait for a guest, some for as long
+    /// as a boot may take, and none may keep another from beginning.
     pub concurrency: usize,
     /// Watches step boundaries.
     pub observer: Option<Observer>,
@@ -54,7 +58,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { concurrency: 32, observer: None }
+        Self { concurrency: 512, observer: None }
     }
 }
 
@@ -243,8 +247,9 @@ impl<N: Nodes> Shared<N> {
         let obstacle = Mutex::new(None);
         let work = self.repeat_while_transient(operation, step, cvm, &obstacle);
         tokio::pin!(work);
-        let mut renewal = tokio::time::interval(RENEW_LEASE_EVERY);
-        renewal.tick().await;
+        let mut look = tokio::time::interval(LOOK_FOR_CANCEL_EVERY);
+        look.tick().await;
+        let mut renewed = Instant::now();
         let mut cancelled = operation.cancel_requested != 0;
         loop {
             if cancelled && operation.failure.is_none() {
@@ -252,12 +257,15 @@ impl<N: Nodes> Shared<N> {
             }
             tokio::select! {
                 outcome = &mut work => return Ok(outcome),
-                _ = renewal.tick() => {
-                    let renewed = self
-                        .store
-                        .renew_lease(operation.correlation_id, leased.lease, self.lease_end_ms())
-                        .await?;
-                    match renewed {
+                _ = look.tick() => {
+                    let held = if renewed.elapsed() < RENEW_LEASE_EVERY {
+                        self.store.look_at_lease(operation.correlation_id, leased.lease).await?
+                    } else {
+                        renewed = Instant::now();
+                        let until_ms = self.lease_end_ms();
+                        self.store.renew_lease(operation.correlation_id, leased.lease, until_ms).await?
+                    };
+                    match held {
                         None => return Ok(Attempt::LeaseLost),
                         Some(cancel) => cancelled = cancel,
                     }

@@ -5,7 +5,7 @@ use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use super::{Change, Engine, Result, Store};
+use super::{Result, Store};
 use crate::operations::CvmStatus;
 
 /// A CVM.
@@ -120,7 +120,7 @@ pub struct ObservedVm {
 }
 
 impl CvmRow {
-    /// Whether [`Change::observe_cvm`] would change nothing.
+    /// Whether [`super::Change::observe_cvm`] would change nothing.
     #[must_use]
     pub fn shows(&self, seen: &ObservedVm) -> bool {
         let keeps_error = self.status == CvmStatus::Error && seen.boot_error.is_none();
@@ -149,14 +149,14 @@ macro_rules! select_cvm {
 }
 
 const BY_ID: &str = select_cvm!("id = $1 AND deleted_at_ms IS NULL");
-const BY_ID_EVEN_DELETED: &str = select_cvm!("id = $1");
-const BY_ID_LOCKED: &str = select_cvm!("id = $1 FOR UPDATE");
+pub(super) const BY_ID_EVEN_DELETED: &str = select_cvm!("id = $1");
+pub(super) const BY_ID_LOCKED: &str = select_cvm!("id = $1 FOR UPDATE");
 const BY_UUID: &str = select_cvm!("vm_uuid = $1 AND deleted_at_ms IS NULL");
 const BY_NAME: &str = select_cvm!("workspace_id = $1 AND live_name = $2");
 const BY_APP: &str = select_cvm!("app_id = $1 AND deleted_at_ms IS NULL ORDER BY id LIMIT 100");
 const BY_INSTANCE: &str = select_cvm!("instance_id = $1 AND deleted_at_ms IS NULL ORDER BY id LIMIT 2");
 const ON_NODE: &str = select_cvm!("node_id = $1 AND deleted_at_ms IS NULL ORDER BY id");
-const BY_APP_AND_HASH: &str = select_cvm!(
+pub(super) const BY_APP_AND_HASH: &str = select_cvm!(
     "workspace_id = $1 AND app_id = $2 AND compose_hash = $3 AND deleted_at_ms IS NULL ORDER BY id LIMIT 1"
 );
 
@@ -244,173 +244,4 @@ impl Store {
 /// An optional equality as a range, so that one statement serves every filter.
 fn bounds(id: Option<i64>) -> (i64, i64) {
     id.map_or((i64::MIN, i64::MAX), |id| (id, id))
-}
-
-impl Change {
-    /// The CVM with this id, living or deleted; no other change touches it before this one ends. Taken
-    /// before its operations, always in this order, so that no two changes wait for each other.
-    pub async fn lock_cvm(&mut self, id: i64) -> Result<Option<CvmRow>> {
-        let query = match self.engine {
-            Engine::Sqlite => BY_ID_EVEN_DELETED,
-            Engine::Postgres => BY_ID_LOCKED,
-        };
-        Ok(sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?)
-    }
-
-    /// Like [`Change::lock_cvm`], of the living only.
-    pub async fn lock_living_cvm(&mut self, id: i64) -> Result<Option<CvmRow>> {
-        Ok(self.lock_cvm(id).await?.filter(|cvm| cvm.deleted_at_ms.is_none()))
-    }
-
-    /// The living CVM of an app that runs exactly this document, if the workspace has one.
-    pub async fn cvm_of_app_and_hash(
-        &mut self,
-        workspace_id: i64,
-        app_id: AppId,
-        compose_hash: ComposeHash,
-    ) -> Result<Option<CvmRow>> {
-        Ok(sqlx::query_as(BY_APP_AND_HASH)
-            .bind(workspace_id)
-            .bind(app_id.to_string())
-            .bind(compose_hash.to_string())
-            .fetch_optional(&mut *self.transaction)
-            .await?)
-    }
-
-    /// Whether any living CVM, in any workspace, belongs to this app.
-    pub async fn app_in_use(&mut self, app_id: AppId) -> Result<bool> {
-        let row: Option<(i64,)> =
-            sqlx::query_as("SELECT id FROM cvms WHERE app_id = $1 AND deleted_at_ms IS NULL LIMIT 1")
-                .bind(app_id.to_string())
-                .fetch_optional(&mut *self.transaction)
-                .await?;
-        Ok(row.is_some())
-    }
-
-    /// Adds a CVM in status `creating`. A name that a living CVM of the workspace has is a duplicate
-    /// ([`super::StoreError::is_duplicate`]).
-    pub async fn insert_cvm(&mut self, new: &NewCvm, now_ms: i64) -> Result<i64> {
-        let id = self.next_id("cvms").await?;
-        let provision = &new.provision;
-        sqlx::query(
-            "INSERT INTO cvms (id, workspace_id, user_id, node_id, vm_uuid, name, live_name, app_id, status, \
-             compose_hash, app_compose, encrypted_env, user_config, os_image_hash, os_image_name, \
-             instance_type, vcpu, memory_mb, disk_gb, listed, created_at_ms, updated_at_ms) VALUES \
-             ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $21)",
-        )
-        .bind(id)
-        .bind(new.workspace_id)
-        .bind(new.user_id)
-        .bind(provision.node_id)
-        .bind(new.vm_uuid.to_string())
-        .bind(&provision.name)
-        .bind(provision.name.to_ascii_lowercase())
-        .bind(provision.app_id.to_string())
-        .bind(CvmStatus::Creating.as_str())
-        .bind(provision.compose_hash.to_string())
-        .bind(&provision.app_compose)
-        .bind(&new.encrypted_env)
-        .bind(&provision.user_config)
-        .bind(provision.os_image_hash.to_string())
-        .bind(&provision.os_image_name)
-        .bind(&provision.instance_type)
-        .bind(provision.vcpu)
-        .bind(provision.memory_mb)
-        .bind(provision.disk_gb)
-        .bind(provision.listed)
-        .bind(now_ms)
-        .execute(&mut *self.transaction)
-        .await?;
-        self.add_to_cvm_count(new.workspace_id, 1).await?;
-        Ok(id)
-    }
-
-    async fn add_to_cvm_count(&mut self, workspace_id: i64, delta: i64) -> Result<()> {
-        sqlx::query("UPDATE workspaces SET cvm_count = cvm_count + $2 WHERE id = $1")
-            .bind(workspace_id)
-            .bind(delta)
-            .execute(&mut *self.transaction)
-            .await?;
-        Ok(())
-    }
-
-    /// Gives an idle CVM to an operation; whether it was idle.
-    pub async fn acquire_cvm(&mut self, id: i64, operation: Uuid) -> Result<bool> {
-        let done = sqlx::query(
-            "UPDATE cvms SET operation_id = $2 \
-             WHERE id = $1 AND operation_id IS NULL AND deleted_at_ms IS NULL",
-        )
-        .bind(id)
-        .bind(operation.to_string())
-        .execute(&mut *self.transaction)
-        .await?;
-        Ok(done.rows_affected() > 0)
-    }
-
-    /// Takes the CVM back from an operation.
-    pub async fn release_cvm(&mut self, id: i64, operation: Uuid) -> Result<()> {
-        sqlx::query("UPDATE cvms SET operation_id = NULL WHERE id = $1 AND operation_id = $2")
-            .bind(id)
-            .bind(operation.to_string())
-            .execute(&mut *self.transaction)
-            .await?;
-        Ok(())
-    }
-
-    /// Sets the status.
-    pub async fn set_cvm_status(&mut self, id: i64, status: CvmStatus, now_ms: i64) -> Result<()> {
-        sqlx::query("UPDATE cvms SET status = $2, updated_at_ms = $3 WHERE id = $1")
-            .bind(id)
-            .bind(status.as_str())
-            .bind(now_ms)
-            .execute(&mut *self.transaction)
-            .await?;
-        Ok(())
-    }
-
-    /// Sets why the last boot, or whatever came instead of it, failed.
-    pub async fn set_boot_error(&mut self, id: i64, reason: &str) -> Result<()> {
-        sqlx::query("UPDATE cvms SET boot_error = $2 WHERE id = $1")
-            .bind(id)
-            .bind(reason)
-            .execute(&mut *self.transaction)
-            .await?;
-        Ok(())
-    }
-
-    /// Records what a node saw. An instance id once known is never forgotten, nor is the reason of an error.
-    pub async fn observe_cvm(&mut self, id: i64, seen: &ObservedVm, now_ms: i64) -> Result<()> {
-        sqlx::query(
-            "UPDATE cvms SET instance_id = COALESCE($2, instance_id), boot_progress = $3, \
-             boot_error = CASE WHEN status = 'error' THEN COALESCE($4, boot_error) ELSE $4 END, \
-             shutdown_progress = $5, started_at_ms = $6, exited_at_ms = $7, updated_at_ms = $8 WHERE id = $1",
-        )
-        .bind(id)
-        .bind(seen.instance_id.map(|instance| instance.to_string()))
-        .bind(&seen.boot_progress)
-        .bind(&seen.boot_error)
-        .bind(&seen.shutdown_progress)
-        .bind(seen.started_at_ms)
-        .bind(seen.exited_at_ms)
-        .bind(now_ms)
-        .execute(&mut *self.transaction)
-        .await?;
-        Ok(())
-    }
-
-    /// Marks a CVM as deleted and frees its name.
-    pub async fn delete_cvm(&mut self, cvm: &CvmRow, now_ms: i64) -> Result<()> {
-        let done = sqlx::query(
-            "UPDATE cvms SET deleted_at_ms = $2, updated_at_ms = $2, live_name = NULL, encrypted_env = NULL, \
-             operation_id = NULL WHERE id = $1 AND deleted_at_ms IS NULL",
-        )
-        .bind(cvm.id)
-        .bind(now_ms)
-        .execute(&mut *self.transaction)
-        .await?;
-        if done.rows_affected() > 0 {
-            self.add_to_cvm_count(cvm.workspace_id, -1).await?;
-        }
-        Ok(())
-    }
 }

@@ -6,6 +6,7 @@
 //! durable, before [`Change::commit`] returned.
 
 mod accounts;
+mod cvm_changes;
 mod cvms;
 mod nodes;
 mod operations;

@@ -213,6 +213,19 @@ impl Store {
         Ok(operation)
     }
 
+    /// Whether the operation is to be cancelled, or `None` when the lease was lost.
+    pub async fn look_at_lease(&self, correlation_id: Uuid, owner: Uuid) -> Result<Option<bool>> {
+        let row: Option<(i64,)> = sqlx::query_as(
+            "SELECT cancel_requested FROM operations \
+             WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress'",
+        )
+        .bind(correlation_id.to_string())
+        .bind(owner.to_string())
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|(cancel,)| cancel != 0))
+    }
+
     /// Keeps a lease alive; whether the operation is to be cancelled, or `None` when the lease was lost.
     pub async fn renew_lease(
         &self,

@@ -1,5 +1,7 @@
 //! One suite, run on both engines.
 
+mod nodes;
+
 use std::sync::Arc;
 
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
@@ -232,6 +234,8 @@ async fn a_lease_is_exclusive_until_it_ends() {
         assert_eq!(store.renew_lease(new.correlation_id, ann, NOW + 11).await.unwrap(), Some(false));
         assert!(store.lease_operation(bob, NOW + 11, NOW + 20).await.unwrap().is_some());
         assert_eq!(store.renew_lease(new.correlation_id, ann, NOW + 12).await.unwrap(), None);
+        assert_eq!(store.look_at_lease(new.correlation_id, ann).await.unwrap(), None);
+        assert_eq!(store.look_at_lease(new.correlation_id, bob).await.unwrap(), Some(false));
 
         let mut change = store.change().await.unwrap();
         assert!(!change.advance_operation(new.correlation_id, ann, 1, 0, None).await.unwrap());
@@ -321,36 +325,6 @@ async fn events_are_numbered_in_order() {
 }
 
 #[tokio::test]
-async fn join_tokens_serve_one_node() {
-    on_both(|store| async move {
-        let mut change = store.change().await.unwrap();
-        change.insert_join_token("hash", NOW + 10, NOW).await.unwrap();
-        assert!(change.use_join_token("hash", "alpha", NOW).await.unwrap());
-        assert!(change.use_join_token("hash", "alpha", NOW).await.unwrap(), "a lost answer is repeated");
-        assert!(!change.use_join_token("hash", "beta", NOW).await.unwrap());
-        assert!(!change.use_join_token("hash", "alpha", NOW + 10).await.unwrap());
-        assert!(!change.use_join_token("other", "alpha", NOW).await.unwrap());
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_node_with_cvms_stays_and_its_name_returns_after_removal() {
-    on_both(|store| async move {
-        let ground = ground(&store).await;
-        let row = cvm(&store, &ground, 1, "web-1").await;
-        let mut change = store.change().await.unwrap();
-        assert!(!change.delete_node(ground.node, NOW).await.unwrap());
-        change.delete_cvm(&row, NOW).await.unwrap();
-        assert!(change.delete_node(ground.node, NOW).await.unwrap());
-        assert_ne!(change.insert_node("alpha", NOW).await.unwrap(), ground.node);
-        change.commit().await.unwrap();
-        assert!(store.node(ground.node).await.unwrap().is_none());
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn changes_from_many_tasks_are_all_kept() {
     on_both(|store| async move {
         let ground = Arc::new(ground(&store).await);
@@ -371,52 +345,6 @@ async fn changes_from_many_tasks_are_all_kept() {
         }
         nonces.sort_unstable();
         assert_eq!(nonces, (0..20).collect::<Vec<i64>>());
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_is_not_removed_while_a_cvm_comes_to_it() {
-    on_both(|store| async move {
-        let ground = ground(&store).await;
-        let new = NewCvm {
-            workspace_id: ground.workspace,
-            user_id: ground.user,
-            vm_uuid: Uuid::from_bytes([1; 16]),
-            encrypted_env: None,
-            provision: provision(&ground, 1, "web-1"),
-        };
-        let mut creating = store.change().await.unwrap();
-        creating.lock_node_usage(ground.node).await.unwrap();
-        creating.insert_cvm(&new, NOW).await.unwrap();
-        let (other, node) = (store.clone(), ground.node);
-        let mut removing = tokio::spawn(async move {
-            let mut change = other.change().await.unwrap();
-            let removed = change.delete_node(node, NOW).await.unwrap();
-            change.commit().await.unwrap();
-            removed
-        });
-        let waits = tokio::time::timeout(Duration::from_millis(200), &mut removing).await;
-        assert!(waits.is_err(), "the removal waits for the creation");
-        creating.commit().await.unwrap();
-        assert!(!removing.await.unwrap());
-        assert!(store.node(node).await.unwrap().is_some());
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_invitation_ends_with_the_node_that_used_it() {
-    on_both(|store| async move {
-        let mut change = store.change().await.unwrap();
-        change.insert_join_token("hash", NOW + 10, NOW).await.unwrap();
-        assert!(change.use_join_token("hash", "alpha", NOW).await.unwrap());
-        let node = change.insert_node("alpha", NOW).await.unwrap();
-        assert!(change.delete_node(node, NOW).await.unwrap());
-        assert!(!change.use_join_token("hash", "alpha", NOW).await.unwrap());
-        change.insert_node("alpha", NOW).await.unwrap();
-        change.insert_join_token("other", NOW + 10, NOW).await.unwrap();
-        assert!(!change.use_join_token("other", "alpha", NOW).await.unwrap(), "the name is another node's");
     })
     .await;
 }

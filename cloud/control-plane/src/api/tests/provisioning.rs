@@ -36,6 +36,27 @@ async fn a_provision_becomes_a_cvm_and_both_can_be_repeated() {
 }
 
 #[tokio::test]
+async fn a_workspace_caches_only_so_many_provisions() {
+    let installation = Installation::new().await;
+    let provision = installation.provision("my-app-01").await;
+    let hash = provision["compose_hash"].as_str().unwrap().parse().unwrap();
+    let mut change = installation.app.store.change().await.unwrap();
+    let mut row = change
+        .provision(installation.tenant_workspace, hash, installation.app.clock.now_ms())
+        .await
+        .unwrap()
+        .unwrap();
+    for index in 1..1000_u16 {
+        row.compose_hash = ComposeHash::of(&index.to_be_bytes());
+        change.put_provision(&row).await.unwrap();
+    }
+    change.commit().await.unwrap();
+    let refused = installation.call("POST", "/cvms/provision", provision_body("my-app-02")).await;
+    assert_eq!(refused.summary(), "400 ERR-02-015");
+    installation.provision("my-app-01").await;
+}
+
+#[tokio::test]
 async fn ids_are_texts_in_versions_that_want_them() {
     let installation = Installation::new().await;
     let provision = installation.provision("my-app-01").await;

@@ -1,5 +1,7 @@
 //! Many calls and many workers at the same moment, as several replicas make them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 
 const AT_ONCE: usize = 8;
@@ -60,23 +62,31 @@ async fn a_cvm_that_is_being_removed_is_not_created_again() {
 #[tokio::test]
 async fn a_worker_that_lost_its_lease_does_not_go_on_beside_the_next_one() {
     on_both(|store| async move {
-        let bench = Bench::new(store).await;
+        let mut bench = Bench::without_workers(store).await;
+        let waits = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&waits);
+        let observer: Observer = Arc::new(move |_, step, boundary| {
+            if (step, boundary) == (Step::AwaitBoot, Boundary::Before) {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        bench.start_workers(Some(observer)).await;
         bench.nodes.set_fault(Step::AwaitBoot, Fault::Hang);
         let cvm = bench.create().await.unwrap();
-        for _ in 0..3 {
-            while bench.store.cvm(cvm.id).await.unwrap().unwrap().boot_progress.is_none() {
+        for takes in 1..=3 {
+            while waits.load(Ordering::SeqCst) < takes {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
             // The same process takes the operation up again while its first task still works on it.
-            bench.store.expire_all_leases().await.unwrap();
-            bench.wake.notify_one();
+            if takes < 3 {
+                bench.store.expire_all_leases().await.unwrap();
+                bench.wake.notify_one();
+            }
         }
         bench.nodes.boot(cvm.vm_uuid);
         assert_eq!(bench.at_rest(&cvm).await.status, CvmStatus::Running);
-        bench.nodes.set_fault(Step::AwaitBoot, Fault::Hang);
-        bench.request(&cvm, OperationKind::Restart).await.unwrap();
-        bench.request(&cvm, OperationKind::PowerOff).await.unwrap();
-        bench.at_rest(&cvm).await;
+        // What the others do now, they do before this has ended.
+        bench.stop_workers().await;
         let events = bench.events(&bench.operations(&cvm).await[0]).await;
         assert_eq!(events.len(), 5, "no step is recorded twice: {events:?}");
     })
