@@ -12,12 +12,14 @@ readonly hello=examples/hello/hello.tar
 
 say() { echo "==> $*" >&2; }
 
+mkdir -p "$images"
+
 agent=$(images/build-agent.sh)
 inputs=$(find images "$agent" -type f -print0 | sort --zero-terminated | xargs --null sha256sum | sha256sum | cut -d' ' -f1)
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 
 # Newest last, by version.
-built() { find "$images" -mindepth 2 -maxdepth 2 -name digest.txt -printf '%h\n' 2>/dev/null | sort --version-sort; }
+built() { find "$images" -mindepth 2 -maxdepth 2 -name digest.txt -printf '%h\n' | sort --version-sort; }
 
 # CVMs need the very image that they were made with, so a changed image does not replace the former one:
 # it gets a fourth number, and new CVMs take the newest.
@@ -38,7 +40,6 @@ else
     version=$(next_version)
     say "making the guest image cloister-$version (the first time downloads about 100 MB of Debian packages)"
     images/build.sh --agent "$agent" --output "$scratch" --version "$version"
-    mkdir -p "$images"
     mv "$scratch" "$images/cloister-$version"
     echo "$inputs" >"$images/.inputs"
     built | head --lines="-$kept" | xargs --no-run-if-empty rm -r

@@ -25,19 +25,19 @@ pub const OFFLINE_AFTER: Duration = Duration::from_secs(20);
 ///
 /// | Method and path | Body → answer |
 /// |---|---|
-/// | `PUT /v1/vms/{uuid}` | [`VmSpec`](super::VmSpec) → [`VmReport`](super::VmReport); prepares disks, boots nothing |
+/// | `PUT /v1/vms/{uuid}` | [`VmSpec`] → [`VmReport`]; prepares disks, boots nothing |
 /// | `POST /v1/vms/{uuid}/start` | – → `VmReport`; a running VM stays as it is |
-/// | `POST /v1/vms/{uuid}/shutdown` | [`ShutdownRequest`](super::ShutdownRequest) → `VmReport`; returns at once |
+/// | `POST /v1/vms/{uuid}/shutdown` | [`ShutdownRequest`] → `VmReport`; returns at once |
 /// | `POST /v1/vms/{uuid}/stop` | – → `VmReport`; returns when the VM's process is gone |
 /// | `GET /v1/vms/{uuid}` | → `VmReport` |
 /// | `DELETE /v1/vms/{uuid}` | → 204, also for an unknown VM; stops it and removes every file of it |
 /// | `GET /v1/vms/{uuid}/serial` | `?tail=LINES` → `text/plain` |
 /// | `GET /v1/vms/{uuid}/containers` | → the guest agent's `/containers` document |
 /// | `GET /v1/vms/{uuid}/logs/{container}` | query passed on → the guest agent's log stream |
-/// | `PUT /v1/workspaces/{workspace}/images?reference=` | image archive (tar stream) → [`ImportedImage`](super::ImportedImage) |
+/// | `PUT /v1/workspaces/{workspace}/images?reference=` | image archive (tar stream) → [`ImportedImage`] |
 /// | `GET /v1/workspaces/{workspace}/images` | → `[ImportedImage]` |
 ///
-/// Errors are [`NodeError`](super::NodeError) with a 4xx or 5xx status.
+/// Errors are [`NodeError`] with a 4xx or 5xx status.
 pub mod paths {
     /// Collection of VMs.
     pub const VMS: &str = "/v1/vms";

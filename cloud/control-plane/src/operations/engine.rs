@@ -321,8 +321,11 @@ impl<N: Nodes> Shared<N> {
             None => None,
         };
         let id = operation.correlation_id;
-        let deadline_ms = operation.step_deadline_ms;
-        if !change.advance_operation(id, leased.lease, step, deadline_ms, failure.as_deref()).await? {
+        let (until_ms, deadline_ms) = (self.lease_end_ms(), operation.step_deadline_ms);
+        let advanced = change
+            .advance_operation(id, leased.lease, until_ms, step, deadline_ms, failure.as_deref())
+            .await?;
+        if !advanced {
             return Ok(false);
         }
         if let (Some(cvm), Some(event)) = (cvm, event) {

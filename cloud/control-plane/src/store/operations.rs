@@ -292,18 +292,19 @@ impl Change {
             .await?)
     }
 
-    /// Moves a leased operation to a step of its forward or, with a failure, its undo path; whether the
-    /// lease still held. Nothing may be committed when it did not.
+    /// Moves a leased operation to a step of its forward or, with a failure, its undo path, and keeps the
+    /// lease alive; whether it still held. Nothing may be committed when it did not.
     pub async fn advance_operation(
         &mut self,
         correlation_id: Uuid,
         owner: Uuid,
+        until_ms: i64,
         step: i64,
         step_deadline_ms: i64,
         failure: Option<&str>,
     ) -> Result<bool> {
         let done = sqlx::query(
-            "UPDATE operations SET step = $3, step_deadline_ms = $4, failure = $5 \
+            "UPDATE operations SET step = $3, step_deadline_ms = $4, failure = $5, lease_until_ms = $6 \
              WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress'",
         )
         .bind(correlation_id.to_string())
@@ -311,6 +312,7 @@ impl Change {
         .bind(step)
         .bind(step_deadline_ms)
         .bind(failure)
+        .bind(until_ms)
         .execute(&mut *self.transaction)
         .await?;
         Ok(done.rows_affected() > 0)

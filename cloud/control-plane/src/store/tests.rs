@@ -238,8 +238,8 @@ async fn a_lease_is_exclusive_until_it_ends() {
         assert_eq!(store.look_at_lease(new.correlation_id, bob).await.unwrap(), Some(false));
 
         let mut change = store.change().await.unwrap();
-        assert!(!change.advance_operation(new.correlation_id, ann, 1, 0, None).await.unwrap());
-        assert!(change.advance_operation(new.correlation_id, bob, 1, 0, None).await.unwrap());
+        assert!(!change.advance_operation(new.correlation_id, ann, NOW + 30, 1, 0, None).await.unwrap());
+        assert!(change.advance_operation(new.correlation_id, bob, NOW + 30, 1, 0, None).await.unwrap());
         let done = OperationStatus::Completed;
         assert!(change.finish_operation(new.correlation_id, bob, done, NOW + 15).await.unwrap());
         assert!(!change.request_cancel(new.correlation_id).await.unwrap());

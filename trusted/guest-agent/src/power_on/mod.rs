@@ -1,5 +1,6 @@
 //! From the kernel's first user process to the real root file system.
 
+mod cgroups;
 mod command_line;
 mod modules;
 mod mounts;
@@ -29,6 +30,8 @@ pub(crate) enum PowerOnError {
     RootDisk(#[source] DiskError),
     #[error("the root disk has {found} bytes, but the kernel command line promises {expected}")]
     RootSize { found: u64, expected: u64 },
+    #[error("cannot switch on control groups")]
+    ControlGroups(#[source] io::Error),
     #[error("cannot move to the root file system")]
     Switch(#[source] io::Error),
 }
@@ -51,7 +54,8 @@ pub(crate) fn enter_root() -> Result<(), PowerOnError> {
         .map_err(|error| PowerOnError::Mount { target: NEW_ROOT, source: error.into() })?;
     switch_root().map_err(PowerOnError::Switch)?;
     mounts::mount_all(&mounts::ROOT)?;
-    mounts::populate().map_err(|source| PowerOnError::Mount { target: "/var", source })
+    mounts::populate().map_err(|source| PowerOnError::Mount { target: "/var", source })?;
+    cgroups::switch_on().map_err(PowerOnError::ControlGroups)
 }
 
 /// Makes the mounted root the root of everything, and frees the memory of the initial RAM disk.
