@@ -9,6 +9,6 @@ Content-Type: text/html; charset=utf-8
 <!doctype html>
 <title>Hello from Cloister</title>
 <h1>Hello from $(echo "$APP_NAME" | escape)</h1>
-<p>This page comes from a confidential VM that runs the app <code>$(echo "$APP_ID" | escape)</code>.</p>
+<p>This page comes from a virtual machine of its own, for the app <code>$(echo "$APP_ID" | escape)</code>.</p>
 <p>The service <code>api</code> says: $(echo "$line" | escape)</p>
 PAGE
