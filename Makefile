@@ -31,7 +31,9 @@ docs: ## build the API documentation of all crates
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --locked --no-deps
 
 bench: test-dependencies image ## measure, and print the tables of docs/performance.md
-	cargo bench --workspace --locked
+	cargo bench --locked -p cloister-control-plane --bench api_reads
+	cargo bench --locked -p cloister-tests --bench boot
+	scripts/idle-memory.sh
 
 clean: ## remove everything that was built (not the data of `make up`)
 	cargo clean

@@ -1,0 +1,14 @@
+#!/bin/bash
+# Prints the resident memory of an idle control plane with an embedded database, ten seconds after its
+# start (release build).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo build --locked --release --package cloister >&2
+data=$(mktemp -d)
+target/release/cloister --data-dir "$data" serve control-plane \
+    --api-listen 127.0.0.1:0 --fleet-listen 127.0.0.1:0 2>/dev/null &
+pid=$!
+trap 'kill $pid; wait $pid || true; rm -rf "$data"' EXIT
+sleep 10
+awk '/^VmRSS/ { printf "idle control plane: %.1f MB resident\n", $2 / 1024 }' "/proc/$pid/status"
