@@ -7,7 +7,6 @@ use url::Url;
 use super::cloud::Cloud;
 use super::ready;
 use crate::api::Client;
-use crate::commands::cvms::app_url;
 use crate::commands::deploy::{self, App, Size, read_text};
 use crate::commands::follow::{self, Goal};
 use crate::commands::image;
@@ -60,8 +59,7 @@ pub(super) async fn deploy(
     }
     follow::follow(client, &cvm, Goal::Running, PATIENCE_SECONDS, progress).await?;
     progress.phase("waiting for the application to answer");
-    let url = url_of(client, &cvm).await?;
-    ready::app_answers(&url, cloud.ingress_address(&url), &cvm).await?;
+    let url = ready::app_answers(client, cloud, &cvm).await?;
     Ok(Running { cvm, url })
 }
 
@@ -74,10 +72,4 @@ fn archives(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
         paths.filter(|path| path.extension().is_some_and(|suffix| suffix == "tar")).collect();
     archives.sort();
     Ok(archives)
-}
-
-async fn url_of(client: &Client, cvm: &str) -> Result<Url, Failure> {
-    let (_, detail) = follow::detail(client, cvm).await?;
-    let url = app_url(&detail).and_then(|text| Url::parse(&text).ok());
-    url.ok_or_else(|| Failure::new(Exit::Failed, format!("the server gave no URL for {cvm}")))
 }

@@ -7,7 +7,10 @@ use cloister_management_api::{NodeRef, NodeStatus};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
+use super::cloud::Cloud;
 use crate::api::{Client, read};
+use crate::commands::cvms::app_url;
+use crate::commands::follow;
 use crate::failure::{Exit, Failure};
 
 const PAUSE: Duration = Duration::from_millis(200);
@@ -36,27 +39,35 @@ pub(super) async fn node_online(client: &Client) -> Result<(), Failure> {
     Err(Failure::new(Exit::TimedOut, "the node did not come online").hint("see why: cloister up -v"))
 }
 
-/// Waits until the application answers with success through the ingress at `ingress`. The name in the
-/// URL is not looked up: not every resolver knows names below `.localhost`.
-pub(super) async fn app_answers(url: &Url, ingress: SocketAddr, cvm: &str) -> Result<(), Failure> {
-    let host = url.host_str().unwrap_or_default();
+/// Waits until the application of a CVM answers with success through the ingress of this process; where
+/// it does. The server is asked for the URL each time: right after a start it may still show that of the
+/// start before.
+pub(super) async fn app_answers(client: &Client, cloud: &Cloud, cvm: &str) -> Result<Url, Failure> {
+    let deadline = Instant::now() + APP_PATIENCE;
+    loop {
+        let (_, detail) = follow::detail(client, cvm).await?;
+        let url = app_url(&detail).and_then(|text| Url::parse(&text).ok());
+        let url =
+            url.ok_or_else(|| Failure::new(Exit::Failed, format!("the server gave no URL for {cvm}")))?;
+        let Err(reason) = probe(&url, cloud.ingress_address(&url)).await else { return Ok(url) };
+        if Instant::now() > deadline {
+            let message = format!("{cvm} runs, but {url} is of no use: {reason}");
+            return Err(Failure::new(Exit::TimedOut, message)
+                .hint(format!("see what it says: cloister cvms logs {cvm}")));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Asks once, at `ingress`: not every resolver knows names below `.localhost`. Fails with the reason.
+async fn probe(url: &Url, ingress: SocketAddr) -> Result<(), String> {
     let http = reqwest::Client::builder()
         .no_proxy()
         .tls_certs_only([])
         .timeout(PROBE_TIMEOUT)
-        .resolve(host, ingress)
+        .resolve(url.host_str().unwrap_or_default(), ingress)
         .build()
-        .map_err(|error| Failure::local("cannot make an HTTP client", error))?;
-    let deadline = Instant::now() + APP_PATIENCE;
-    let mut last = String::from("no answer");
-    while Instant::now() < deadline {
-        match http.get(url.clone()).send().await {
-            Ok(answer) if answer.status().is_success() => return Ok(()),
-            Ok(answer) => last = format!("it answers {}", answer.status()),
-            Err(error) => last = error.without_url().to_string(),
-        }
-        sleep(PAUSE).await;
-    }
-    Err(Failure::new(Exit::TimedOut, format!("{cvm} runs, but {url} is of no use: {last}"))
-        .hint(format!("see what it says: cloister cvms logs {cvm}")))
+        .map_err(|error| error.to_string())?;
+    let answer = http.get(url.clone()).send().await.map_err(|error| error.without_url().to_string())?;
+    if answer.status().is_success() { Ok(()) } else { Err(format!("it answers {}", answer.status())) }
 }
