@@ -37,6 +37,9 @@ pub struct SysConfig {
     pub launched_at_ms: i64,
     /// Lets the node, and nobody else, read `/logs` and `/containers` of an app that keeps them private.
     pub node_token: NodeToken,
+    /// The machine's description, JSON text, passed on to whoever verifies the guest's evidence.
+    #[serde(default)]
+    pub vm_config: String,
 }
 
 /// All files of the configuration disk.
@@ -157,6 +160,7 @@ mod tests {
             image_mirror: true,
             launched_at_ms: 1,
             node_token: NodeToken::from_bytes([9; 32]),
+            vm_config: String::new(),
         };
         ConfigDisk { app_compose, sys_config, encrypted_env, user_config: None }
     }

@@ -1,14 +1,16 @@
 //! What a node and the guest agent on it tell each other.
 //!
-//! Two one-way surfaces, both outside the guest's trust: the *configuration disk*, a read-only tar
-//! archive on a virtio block device that the guest reads once at boot ([`config_disk`]), and the
-//! *status channel*, JSON lines over a virtio serial port ([`status`]). Everything that crosses them is
+//! Three surfaces, all outside the guest's trust: the *configuration disk*, a read-only tar archive on a
+//! virtio block device that the guest reads once at boot ([`config_disk`]); the *status channel*, JSON
+//! lines over a virtio serial port ([`status`]); and where no hardware protects the guest, the
+//! development TEE's channel ([`tee`]). Everything that crosses them is
 //! checked by the guest agent before use; nothing on them is secret from the node.
 
 pub mod config_disk;
 mod node_token;
 pub mod registries;
 pub mod status;
+pub mod tee;
 
 pub use node_token::{InvalidNodeToken, NODE_TOKEN_HEADER, NodeToken};
 

@@ -32,6 +32,7 @@ pub const OFFLINE_AFTER: Duration = Duration::from_secs(20);
 /// | `GET /v1/vms/{uuid}` | → `VmReport` |
 /// | `DELETE /v1/vms/{uuid}` | → 204, also for an unknown VM; stops it and removes every file of it |
 /// | `GET /v1/vms/{uuid}/serial` | `?tail=LINES` → `text/plain` |
+/// | `GET /v1/vms/{uuid}/attestation` | `?report_data=HEX` → the guest agent's `/attestation` document |
 /// | `GET /v1/vms/{uuid}/containers` | → the guest agent's `/containers` document |
 /// | `GET /v1/vms/{uuid}/logs/{container}` | query passed on → the guest agent's log stream |
 /// | `PUT /v1/workspaces/{workspace}/images?reference=` | image archive (tar stream) → [`ImportedImage`] |
@@ -49,6 +50,9 @@ pub mod paths {
     /// On the control plane's node listener, without a client certificate: `POST` an
     /// [`EnrolRequest`](super::EnrolRequest), answered with [`EnrolResponse`](super::EnrolResponse).
     pub const ENROL: &str = "/v1/enrol";
+    /// On the control plane's node listener: `POST` a [`PlatformRequest`](super::PlatformRequest) for the
+    /// node's development TEE, answered with [`PlatformCertificate`](super::PlatformCertificate).
+    pub const DEVELOPMENT_PLATFORM: &str = "/v1/development-platform";
 }
 
 /// What a node needs to know to run one CVM. Two calls with the same VM and the same specification
@@ -224,6 +228,22 @@ pub struct EnrolResponse {
     pub certificate: String,
     /// PEM certificate of the installation's authority.
     pub authority: String,
+}
+
+/// A node without TEE hardware asks for the certificate of the platform that it plays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlatformRequest {
+    /// Identity of the platform: 16 bytes, hex, made by the node at its first start.
+    pub ppid: String,
+    /// The node's provisioning certification key: uncompressed P-256 point, 65 bytes, hex.
+    pub public_key: String,
+}
+
+/// The certificate of a development platform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlatformCertificate {
+    /// PEM: leaf, intermediate, development root.
+    pub certificate_chain: String,
 }
 
 /// An image that a tenant pushed.

@@ -55,6 +55,7 @@ fn config_disk(order: &Order) -> Result<ConfigDisk, VmError> {
             image_mirror: true,
             launched_at_ms: clock::now().as_millisecond(),
             node_token: order.node_token.clone(),
+            vm_config: String::new(),
         },
         encrypted_env,
         user_config: spec.user_config.clone().map(String::into_bytes),

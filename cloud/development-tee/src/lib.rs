@@ -1,0 +1,1 @@
+//! Plays TEE hardware and its vendor where there is none, for development.

@@ -1,0 +1,1 @@
+//! Produces evidence about the machine it runs in.

@@ -1,0 +1,1 @@
+//! TLS whose certificates carry evidence.

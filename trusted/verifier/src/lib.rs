@@ -1,0 +1,1 @@
+//! Verifies evidence against named trust roots.
