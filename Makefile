@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 CLOISTER := target/debug/cloister
 export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
+GUEST_SDK := target/guest-sdk.tar
 
 .DEFAULT_GOAL := help
 .PHONY: help up test fmt lint image docs bench clean build dependencies test-dependencies
@@ -12,7 +13,7 @@ help: ## list the targets
 up: dependencies build image ## start a whole cloud with the hello example, in the foreground
 	@exec $(CLOISTER) up --deploy examples/hello $(ARGS)
 
-test: test-dependencies image ## run every test
+test: test-dependencies image $(GUEST_SDK) ## run every test
 	scripts/check-guest-image.sh
 	cargo test --workspace --locked $(ARGS)
 
@@ -42,8 +43,16 @@ clean: ## remove everything that was built (not the data of `make up`)
 build: dependencies
 	cargo build --locked -p cloister
 
+$(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies
+	@mkdir -p target
+	tests/guest-sdk/build-image.sh $@
+
 dependencies:
 	@scripts/install-dependencies.sh run
 
-test-dependencies:
+test-$(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies
+	@mkdir -p target
+	tests/guest-sdk/build-image.sh $@
+
+dependencies:
 	@scripts/install-dependencies.sh run test
