@@ -3,6 +3,8 @@
 //! | Job | Entity | Kept | Why |
 //! |---|---|---|---|
 //! | expired provisions | provision cache | 14 days | spec section 3: later creates are rejected |
+//! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
+//! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 
 use std::time::Duration;
 
@@ -15,13 +17,15 @@ use crate::store::{Store, StoreError};
 const EVERY: Duration = Duration::from_mins(10);
 /// Rows deleted per transaction, so that a large backlog never holds the write lock for long.
 const BATCH: i64 = 500;
+/// Quotes that are kept; none is larger than 64 KiB.
+const KEPT_QUOTES: i64 = 4096;
 
 /// Runs until it is stopped; a failing round is tried again at the next one.
 pub(crate) async fn run(store: Store, clock: Clock, stop: CancellationToken) {
     loop {
-        match forget_expired_provisions(&store, &clock).await {
+        match round(&store, clock.now_ms()).await {
             Ok(0) => {}
-            Ok(count) => debug!(count, "expired provisions were forgotten"),
+            Ok(count) => debug!(count, "what is no longer needed was forgotten"),
             Err(error) => warn!(error = &error as &dyn std::error::Error, "housekeeping failed"),
         }
         tokio::select! {
@@ -31,15 +35,39 @@ pub(crate) async fn run(store: Store, clock: Clock, stop: CancellationToken) {
     }
 }
 
-async fn forget_expired_provisions(store: &Store, clock: &Clock) -> Result<u64, StoreError> {
+#[derive(Clone, Copy)]
+enum Job {
+    ExpiredProvisions,
+    OldQuotes,
+    UnusedCollaterals,
+}
+
+const JOBS: [Job; 3] = [Job::ExpiredProvisions, Job::OldQuotes, Job::UnusedCollaterals];
+
+async fn round(store: &Store, now_ms: i64) -> Result<u64, StoreError> {
     let mut total = 0;
-    loop {
-        let mut change = store.change().await?;
-        let count = change.delete_expired_provisions(clock.now_ms(), BATCH).await?;
-        change.commit().await?;
-        total += count;
-        if count < BATCH.unsigned_abs() {
-            return Ok(total);
+    for job in JOBS {
+        total += job.run(store, now_ms).await?;
+    }
+    Ok(total)
+}
+
+impl Job {
+    /// Deletes batch by batch until there is nothing left to delete.
+    async fn run(self, store: &Store, now_ms: i64) -> Result<u64, StoreError> {
+        let mut total = 0;
+        loop {
+            let mut change = store.change().await?;
+            let count = match self {
+                Self::ExpiredProvisions => change.delete_expired_provisions(now_ms, BATCH).await?,
+                Self::OldQuotes => change.delete_old_quotes(KEPT_QUOTES, BATCH).await?,
+                Self::UnusedCollaterals => change.delete_unused_collaterals(BATCH).await?,
+            };
+            change.commit().await?;
+            total += count;
+            if count < BATCH.unsigned_abs() {
+                return Ok(total);
+            }
         }
     }
 }

@@ -10,7 +10,9 @@ mod cvm_changes;
 mod cvms;
 mod nodes;
 mod operations;
+mod platforms;
 mod provisions;
+mod quotes;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -26,7 +28,9 @@ pub use accounts::{ApiKeyRow, Caller, NewApiKey, UserRow, WorkspaceRow};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
 pub use operations::{EventRow, NewOperation, OperationFilter, OperationRow};
+pub use platforms::DeviceRow;
 pub use provisions::ProvisionRow;
+pub use quotes::{QuoteRow, RecentQuoteRow};
 
 /// A failure of the database, or a stored value that this version does not understand.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! One suite, run on both engines.
 
+mod evidence;
 mod nodes;
 
 use std::sync::Arc;
