@@ -8,6 +8,7 @@ pub mod clock;
 pub mod fleet;
 mod housekeeping;
 pub mod operations;
+pub mod proof_of_cloud;
 mod start;
 pub mod store;
 

@@ -23,6 +23,7 @@ use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::{Fleet, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
+use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{Change, NewApiKey, Store, StoreError};
 
 /// How long requests may go on after a stop was asked for; above the limit of every request but uploads.
@@ -47,6 +48,8 @@ pub struct Config {
     pub clock: Clock,
     /// How operations are worked on.
     pub engine: EngineOptions,
+    /// The list of registered platforms, if the installation has one.
+    pub proof_of_cloud: Option<ProofOfCloudConfig>,
 }
 
 impl Config {
@@ -62,6 +65,7 @@ impl Config {
             public_url: None,
             clock: Clock::system(),
             engine: EngineOptions::default(),
+            proof_of_cloud: None,
         }
     }
 }
@@ -140,6 +144,8 @@ pub struct App {
     /// Secret for the signatures in log URLs, kept beside the fleet's authority: they survive a restart,
     /// and replicas that share the directory accept each other's.
     pub log_url_key: [u8; 32],
+    /// Which platforms are registered.
+    pub proof_of_cloud: Arc<ProofOfCloud>,
 }
 
 impl App {
@@ -229,7 +235,9 @@ impl ControlPlane {
             Some(url) => url,
             None => Url::parse(&format!("http://{api_address}"))?,
         };
+        let proof_of_cloud = ProofOfCloud::new(config.proof_of_cloud, store.clone(), clock.clone());
         let app = Arc::new(App {
+            proof_of_cloud: Arc::new(proof_of_cloud),
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, wake),
             store,
             fleet,
@@ -239,6 +247,7 @@ impl ControlPlane {
             public_url,
             log_url_key,
         });
+        tokio::spawn(Arc::clone(&app.proof_of_cloud).run(stop.clone()));
         tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
         info!(%api_address, node_address = %nodes.address, "control plane started");

@@ -4,6 +4,7 @@
 //! [`cloister_app_compose::decode`]); answers are written so that every published client, however strict,
 //! reads them: the members that a client needs are not optional here.
 
+mod attestations;
 mod catalogue;
 mod compose_schema;
 mod cvms;
@@ -18,6 +19,13 @@ pub mod v20251028;
 pub mod v20260121;
 mod version;
 
+pub use attestations::{
+    AppAttestations, AppCertificate, AppKmsInfo, AppTcbEvaluation, AttestedEvent, CertificateIssuer,
+    CertificateSubject, CvmAttestation, EvidenceVerdict, GuestAgentInfo, InstanceAttestation,
+    InstanceTcbEvaluation, NodeProvider, ParsedQuote, PlatformListState, QuoteBody, QuoteCollateral,
+    QuoteHeader, QuoteVerification, RecentQuote, StoredQuote, TcbInfo, TcbUpdate, VerifyQuoteForm,
+    VerifyQuoteRequest,
+};
 pub use catalogue::{
     AdminNode, AvailableNodes, InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, NodeImage,
     NodeInvitation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity, Token, Workspace,

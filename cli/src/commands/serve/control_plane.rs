@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use cloister_control_plane::Config;
+use cloister_control_plane::proof_of_cloud::{ListSigner, ListSource, ProofOfCloudConfig};
 use url::Url;
 
 use super::Logging;
@@ -31,6 +32,12 @@ pub(crate) struct Args {
     /// Base URL of the API as clients see it, when a proxy stands before it
     #[arg(long, value_name = "URL")]
     public_url: Option<Url>,
+    /// Signed list of registered platforms, a file or an https URL; its signature is beside it (.minisig)
+    #[arg(long, value_name = "PATH|URL", requires = "platform_list_key")]
+    platform_list: Option<ListSource>,
+    /// minisign public key of whoever signs the list of registered platforms
+    #[arg(long, value_name = "KEY", requires = "platform_list")]
+    platform_list_key: Option<ListSigner>,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -43,6 +50,10 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     config.database_url = std::env::var(DATABASE_VARIABLE).ok().filter(|url| !url.is_empty());
     config.public_url = args.public_url;
     config.node_names.extend(args.fleet_name);
+    config.proof_of_cloud = args
+        .platform_list
+        .zip(args.platform_list_key)
+        .map(|(source, signer)| ProofOfCloudConfig { source, signer });
     let replicated = config.database_url.is_some();
 
     let control_plane = control_plane::start(config).await?;

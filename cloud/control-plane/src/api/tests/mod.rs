@@ -33,6 +33,7 @@ use crate::App;
 use crate::clock::{Clock, Random};
 use crate::fleet::{Fleet, VmChanges};
 use crate::operations::{CvmStatus, Lifecycle};
+use crate::proof_of_cloud::ProofOfCloud;
 use crate::store::{CvmRow, NewApiKey, Store};
 
 const START: &str = "2026-01-21T10:00:00Z";
@@ -163,6 +164,7 @@ impl Installation {
             authority.issue(&Identity::ControlPlane, &["localhost".to_owned()], clock.now()).unwrap();
         let fleet = Fleet::new(store.clone(), clock.clone(), VmChanges::default(), credentials);
         let app = Arc::new(App {
+            proof_of_cloud: Arc::new(ProofOfCloud::new(None, store.clone(), clock.clone())),
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, Arc::new(Notify::new())),
             store,
             fleet: Arc::new(fleet),
