@@ -1,1 +1,28 @@
 //! Verifies evidence against named trust roots.
+//!
+//! A [`Verifier`] answers whether evidence is genuine: whose root vouches for it, how well patched its
+//! platform is, what it measured. A [`Policy`] answers whether that is good enough. The crate is the same
+//! for hardware vendors and for the development root, which is one more root that must be configured and
+//! that [`TrustRoots::in_production`] refuses.
+
+mod clock;
+mod collateral;
+mod error;
+mod policy;
+mod pool;
+mod quote;
+mod roots;
+mod tcb;
+mod verifier;
+
+pub use clock::Clock;
+pub use collateral::{
+    CacheError, Collateral, CollateralCache, CollateralError, CollateralKey, CollateralSource,
+    CollateralSources, FetchFuture, InProcess, PckCa, Update,
+};
+pub use error::VerifyError;
+pub use policy::{ExpectedMeasurements, Policy, PolicyViolation, PolicyViolations};
+pub use quote::{Enclave, MAX_QUOTE_BYTES, Tee, VerifiedQuote};
+pub use roots::{RootsError, TrustRoot, TrustRoots};
+pub use tcb::{TcbStatus, UnknownTcbStatus};
+pub use verifier::Verifier;

@@ -1,0 +1,110 @@
+//! The verifier: roots, collateral and clock together.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::pool::Pool;
+use crate::quote::{self, Envelope};
+use crate::{
+    Clock, Collateral, CollateralCache, CollateralError, CollateralKey, TrustRoots, VerifiedQuote,
+    VerifyError,
+};
+
+/// Verifies evidence; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Verifier(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    roots: TrustRoots,
+    collateral: Option<Arc<CollateralCache>>,
+    clock: Clock,
+    pool: Pool,
+}
+
+impl Verifier {
+    /// A verifier that gets collateral from `collateral` and runs on as many threads as there are cores.
+    #[must_use]
+    pub fn new(roots: TrustRoots, collateral: Arc<CollateralCache>, clock: Clock) -> Self {
+        Self::with(roots, Some(collateral), clock, None)
+    }
+
+    /// A verifier for evidence that comes with its collateral.
+    #[must_use]
+    pub fn offline(roots: TrustRoots, clock: Clock) -> Self {
+        Self::with(roots, None, clock, None)
+    }
+
+    /// The same verifier on `workers` threads.
+    #[must_use]
+    pub fn on_workers(&self, workers: NonZero<usize>) -> Self {
+        let Inner { roots, collateral, clock, .. } = &*self.0;
+        Self::with(roots.clone(), collateral.clone(), clock.clone(), Some(workers))
+    }
+
+    fn with(
+        roots: TrustRoots,
+        collateral: Option<Arc<CollateralCache>>,
+        clock: Clock,
+        workers: Option<NonZero<usize>>,
+    ) -> Self {
+        Self(Arc::new(Inner { roots, collateral, clock, pool: Pool::new(workers) }))
+    }
+
+    /// The accepted roots.
+    #[must_use]
+    pub fn roots(&self) -> &TrustRoots {
+        &self.0.roots
+    }
+
+    /// The clock that says what "now" is.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Which collateral a quote needs, by its own unverified claims.
+    pub fn collateral_key(&self, quote: &[u8]) -> Result<CollateralKey, VerifyError> {
+        Envelope::parse(quote)?.collateral_key(&self.0.roots)
+    }
+
+    /// Verifies a quote now, with collateral of the cache, on the bounded pool. Must be called within a
+    /// tokio runtime.
+    pub async fn quote(&self, quote: &[u8]) -> Result<VerifiedQuote, VerifyError> {
+        let envelope = Envelope::parse(quote)?;
+        let key = envelope.collateral_key(&self.0.roots)?;
+        let cache = self.cache(&key)?;
+        let collateral = cache.get(&key).await?;
+        let (this, quote) = (Arc::clone(&self.0), quote.to_vec());
+        self.0
+            .pool
+            .run(move || quote::verify(&quote, &envelope, &this.roots, collateral, this.clock.now()))
+            .await
+    }
+
+    /// Verifies a quote now, with collateral of the cache, on this thread: for the inside of a TLS
+    /// handshake. Waits for the cache at most half a minute.
+    pub fn quote_blocking(&self, quote: &[u8]) -> Result<VerifiedQuote, VerifyError> {
+        let envelope = Envelope::parse(quote)?;
+        let key = envelope.collateral_key(&self.0.roots)?;
+        let collateral = self.cache(&key)?.get_blocking(&key)?;
+        quote::verify(quote, &envelope, &self.0.roots, collateral, self.0.clock.now())
+    }
+
+    /// Verifies a quote with this collateral at this time, on this thread, without network.
+    pub fn quote_with(
+        &self,
+        quote: &[u8],
+        collateral: &Collateral,
+        now: Timestamp,
+    ) -> Result<VerifiedQuote, VerifyError> {
+        let envelope = Envelope::parse(quote)?;
+        quote::verify(quote, &envelope, &self.0.roots, Arc::new(collateral.clone()), now)
+    }
+
+    fn cache(&self, key: &CollateralKey) -> Result<&CollateralCache, CollateralError> {
+        self.0.collateral.as_deref().ok_or(CollateralError::NoSource(key.root))
+    }
+}
