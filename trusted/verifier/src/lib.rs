@@ -5,6 +5,7 @@
 //! for hardware vendors and for the development root, which is one more root that must be configured and
 //! that [`TrustRoots::in_production`] refuses.
 
+pub mod appraisal;
 mod clock;
 mod collateral;
 mod error;
