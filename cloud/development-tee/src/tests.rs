@@ -1,0 +1,2 @@
+mod keeping;
+mod quotes;
