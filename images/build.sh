@@ -10,7 +10,7 @@ usage() {
 usage: images/build.sh --agent FILE --output DIR [--cache DIR] [--version X.Y.Z] [--refresh] [--check]
 
   --agent FILE     the static guest agent (made by images/build-agent.sh)
-  --output DIR     where vmlinuz, initrd.img, rootfs.erofs, metadata.json, sha256sum.txt and digest.txt go
+  --output DIR     where the image's files go; README.md lists them
   --cache DIR      keeps downloaded packages; with a full cache no network is used
                    (default: ${XDG_CACHE_HOME:-~/.cache}/cloister/images)
   --version X.Y.Z  version of the image (default: the workspace's)
@@ -64,8 +64,10 @@ build() {
     unpack_packages
     assemble_rootfs
     write_rootfs_image "$out/rootfs.erofs"
+    append_hash_tree "$out/rootfs.erofs"
     write_initrd "$out/initrd.img"
     install -m 644 "$kernel/boot/vmlinuz-$release" "$out/vmlinuz"
+    install -m 644 "$tools/usr/share/seabios/bios-256k.bin" "$out/bios.bin"
     write_manifest "$out"
     chmod -R u+w "$work" && rm -rf "$root" "$tools" "$kernel" "$work/initrd"
 }

@@ -2,6 +2,9 @@
 
 # Identifies the file system to people only; fixed, so that it is reproducible.
 readonly rootfs_uuid=c1015fe2-0000-4000-8000-000000000001
+# Bytes of a block of the file system and of its hash tree; the guest agent's power_on/root_disk.rs says
+# the same.
+readonly block_bytes=4096
 
 # Turns the unpacked packages into the guest's root: configuration that maintainer scripts would have
 # made, ours on top, what is not needed away.
@@ -66,4 +69,19 @@ write_rootfs_image() {
     tool usr/bin/mkfs.erofs --quiet -x-1 -T "$SOURCE_DATE_EPOCH" --all-root -U "$rootfs_uuid" \
         --tar=f "$1" "$work/root.tar" >&2
     rm "$work/root.tar"
+}
+
+# Appends the hash tree to the root file system image $1. Sets $root_blocks, the blocks of the file system,
+# after which the tree begins, and $root_hash, the root of the tree. No salt: it would only make equal
+# blocks of different images look different. No header: the guest knows the parameters.
+append_hash_tree() {
+    local bytes
+    say "hashing the root file system"
+    bytes=$(stat -c %s "$1")
+    [ $((bytes % block_bytes)) = 0 ] || die "the root file system has $bytes bytes, not whole blocks"
+    root_blocks=$((bytes / block_bytes))
+    root_hash=$(OPENSSL_CONF=/dev/null tool usr/sbin/veritysetup format "$1" "$1" --no-superblock --format=1 \
+        --hash=sha256 --salt=- --data-block-size=$block_bytes --hash-block-size=$block_bytes \
+        --data-blocks="$root_blocks" --hash-offset="$bytes" | sed -n 's/^Root hash:[[:space:]]*\([0-9a-f]*\)$/\1/p')
+    [ ${#root_hash} = 64 ] || die "the hash tree of the root file system could not be made"
 }

@@ -1,0 +1,69 @@
+//! The root disk behind dm-verity: every block that is read is compared with the hash tree, whose root
+//! stands on the measured command line.
+
+use std::path::{Path, PathBuf};
+
+use cloister_device_mapper::{DeviceMapper, DeviceMapperError, Target};
+use cloister_guest_channel::ROOT_DISK_SERIAL;
+
+use super::command_line::RootPromise;
+use crate::machine::disks::{self, DiskError};
+
+/// Bytes of a block of the file system and of its hash tree; `images/lib/rootfs.sh` says the same.
+pub(super) const BLOCK_BYTES: u64 = 4096;
+const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / 512;
+const DEVICE_NAME: &str = "root";
+
+/// Why there is no root disk to mount.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RootDiskError {
+    #[error(transparent)]
+    Missing(#[from] DiskError),
+    #[error("it has {found} bytes, but the kernel command line promises more than {promised}")]
+    TooSmall { found: u64, promised: u64 },
+    #[error(transparent)]
+    DeviceMapper(#[from] DeviceMapperError),
+}
+
+/// The device of verified blocks. A block that is not the one promised cannot be read: whoever asks for it
+/// gets an I/O error, and the kernel says so on the console.
+pub(super) fn verified(promise: &RootPromise) -> Result<PathBuf, RootDiskError> {
+    let disk = disks::find(ROOT_DISK_SERIAL)?;
+    let promised = promise.blocks.saturating_mul(BLOCK_BYTES);
+    if disk.bytes <= promised {
+        return Err(RootDiskError::TooSmall { found: disk.bytes, promised });
+    }
+    Ok(DeviceMapper::open()?.create_read_only(DEVICE_NAME, &target(&disk.device, promise))?)
+}
+
+/// The target's words (kernel documentation, `device-mapper/verity`): the hash tree begins right after the
+/// last block of the file system, without a header and without salt.
+///
+/// Blocks are verified whenever they are read, not only once: the disk is the host's, which can change
+/// what it gives between two reads.
+fn target(device: &Path, promise: &RootPromise) -> Target {
+    let (device, blocks, root_hash) = (device.display(), promise.blocks, &promise.root_hash);
+    Target {
+        sectors: blocks.saturating_mul(SECTORS_PER_BLOCK),
+        kind: "verity".to_owned(),
+        parameters: format!(
+            "1 {device} {device} {BLOCK_BYTES} {BLOCK_BYTES} {blocks} {blocks} sha256 {root_hash} -"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_is_what_the_kernel_documents() {
+        let promise = RootPromise { root_hash: "ab".repeat(32), blocks: 51_401 };
+        let target = target(Path::new("/dev/vda"), &promise);
+        assert_eq!((target.sectors, target.kind.as_str()), (411_208, "verity"));
+        assert_eq!(
+            target.parameters,
+            format!("1 /dev/vda /dev/vda 4096 4096 51401 51401 sha256 {} -", "ab".repeat(32))
+        );
+    }
+}
