@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha384};
 
+use crate::app_info::event_name;
 use crate::{Measurement, Registers};
 
 /// `event_type` of events that software in the guest measures into RTMR 3.
 pub const RUNTIME_EVENT_TYPE: u32 = 0x0800_0001;
+/// Register that takes them.
+pub(crate) const RTMR_OF_SOFTWARE: u32 = 3;
 /// Most events of a log.
 pub const MAX_EVENTS: usize = 4096;
 /// Longest JSON text of a log, in bytes.
@@ -77,6 +80,21 @@ impl RuntimeEvent {
             preimage: None,
         }
     }
+
+    /// The text that the second scheme hashes: the canonical JSON (RFC 8785) of name, payload and type.
+    #[must_use]
+    pub fn preimage(&self) -> String {
+        // Strings are escaped as in canonical JSON, members stand in its order.
+        let name = serde_json::Value::from(self.name.as_str());
+        let payload = hex::encode(&self.payload);
+        format!(r#"{{"name":{name},"payload":"{payload}","type":{RUNTIME_EVENT_TYPE}}}"#)
+    }
+
+    /// What RTMR 3 is extended by in the second scheme: SHA-384 of [`preimage`](Self::preimage).
+    #[must_use]
+    pub fn digest_v2(&self) -> Measurement {
+        Measurement::of(self.preimage())
+    }
 }
 
 /// Why a log cannot be used.
@@ -146,6 +164,24 @@ impl EventLog {
         Ok(rtmrs)
     }
 
+    /// RTMR 3 as it was when the event `boot-mr-done` had been measured: what a key provider sees of a
+    /// machine that boots, and what later evidence of the same machine is compared with. All of the log
+    /// counts when it has no such event.
+    pub fn rtmr3_at_boot(&self) -> Result<Measurement, InvalidEventLog> {
+        let mut rtmr3 = Measurement::ZERO;
+        for (index, entry) in
+            self.entries.iter().enumerate().filter(|(_, entry)| entry.imr == RTMR_OF_SOFTWARE)
+        {
+            let digest =
+                entry.verified_digest().map_err(|reason| InvalidEventLog::Entry { index, reason })?;
+            rtmr3 = rtmr3.extended_by(&digest);
+            if entry.event_type == RUNTIME_EVENT_TYPE && entry.event == event_name::BOOT_MR_DONE {
+                break;
+            }
+        }
+        Ok(rtmr3)
+    }
+
     /// Whether the log builds RTMR 0 to 3 of `registers`.
     pub fn builds(&self, registers: &Registers) -> Result<[bool; 4], InvalidEventLog> {
         let built = self.replay()?;
@@ -163,11 +199,19 @@ impl EventLogEntry {
         if self.event_type != RUNTIME_EVENT_TYPE {
             return self.digest.parse().map_err(|_| "its digest is not 96 hex digits");
         }
-        if self.version.is_some_and(|version| version != 1) {
-            return Err("its hashing scheme is unknown");
-        }
         let payload = hex::decode(&self.event_payload).map_err(|_| "its payload is not hex")?;
-        let computed = RuntimeEvent::new(self.event.as_str(), payload).digest();
+        let event = RuntimeEvent::new(self.event.as_str(), payload);
+        let computed = match self.version {
+            None | Some(1) => event.digest(),
+            Some(2) => {
+                let preimage = self.preimage.as_ref().ok_or("it lacks the text that was hashed")?;
+                if hex::decode(preimage).ok().as_deref() != Some(event.preimage().as_bytes()) {
+                    return Err("the text that was hashed is not that of its name and payload");
+                }
+                event.digest_v2()
+            }
+            Some(_) => return Err("its hashing scheme is unknown"),
+        };
         if !self.digest.is_empty() && self.digest.parse() != Ok(computed) {
             return Err("its digest is not that of its name and payload");
         }
