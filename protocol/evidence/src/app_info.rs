@@ -160,7 +160,8 @@ impl AppInfo {
             event_name::COMPOSE_HASH => {
                 self.compose_hash = Some(ComposeHash::from_bytes(payload.try_into().ok()?));
             }
-            event_name::INSTANCE_ID if payload.is_empty() => {}
+            event_name::INSTANCE_ID | event_name::SYSTEM_PREPARING | event_name::BOOT_MR_DONE
+                if payload.is_empty() => {}
             event_name::INSTANCE_ID => {
                 self.instance_id = Some(InstanceId::from_bytes(payload.try_into().ok()?));
             }
@@ -174,7 +175,6 @@ impl AppInfo {
             event_name::MR_KMS => self.mr_kms = Some(payload.try_into().ok()?),
             event_name::STORAGE_FS => self.storage_fs = Some(String::from_utf8(payload).ok()?),
             event_name::INIT_SCRIPT_HASH => self.init_script_hashes.push(payload.try_into().ok()?),
-            event_name::SYSTEM_PREPARING | event_name::BOOT_MR_DONE if payload.is_empty() => {}
             event_name::SYSTEM_READY if payload.is_empty() => self.ready = true,
             event_name::SYSTEM_PREPARING | event_name::BOOT_MR_DONE | event_name::SYSTEM_READY => {
                 return None;

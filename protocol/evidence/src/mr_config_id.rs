@@ -186,7 +186,7 @@ impl MrConfig {
 
 fn register(version: u8, hash: &[u8; 32]) -> Measurement {
     let mut bytes = [0; 48];
-    let (first, rest) = (&mut bytes).split_at_mut(1);
+    let (first, rest) = bytes.split_at_mut(1);
     first.fill(version);
     if let Some(place) = rest.first_chunk_mut() {
         *place = *hash;

@@ -1,4 +1,4 @@
-//! Attestation documents of AWS Nitro: COSE_Sign1 over a CBOR map (platform reference, section 8.3).
+//! Attestation documents of AWS Nitro: `COSE_Sign1` over a CBOR map (platform reference, section 8.3).
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const MAX_PCRS: u8 = 32;
 const MAX_CERTIFICATE_BYTES: usize = 1024;
 const MAX_BUNDLE: usize = 8;
 const MAX_MODULE_ID_BYTES: usize = 256;
-/// First byte of a document with CBOR tag 18, COSE_Sign1.
+/// First byte of a document with CBOR tag 18, `COSE_Sign1`.
 const TAG_18: u8 = 0xd2;
 
 /// Why bytes are not an attestation document.
@@ -25,7 +25,7 @@ pub enum InvalidNitroDocument {
     /// More than [`MAX_NITRO_DOCUMENT_BYTES`].
     #[error("the document is longer than {MAX_NITRO_DOCUMENT_BYTES} bytes")]
     TooLong,
-    /// Not one COSE_Sign1 structure and nothing else.
+    /// Not one `COSE_Sign1` structure and nothing else.
     #[error("the document is not a COSE_Sign1 structure")]
     Cose,
     /// Its headers are not exactly "ES384".
@@ -47,7 +47,7 @@ pub enum InvalidNitroDocument {
 pub enum NitroKind {
     /// An enclave.
     Enclave,
-    /// A virtual machine with a NitroTPM.
+    /// A virtual machine with a `NitroTPM`.
     NitroTpm,
 }
 

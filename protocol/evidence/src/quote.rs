@@ -229,8 +229,8 @@ fn read_body<'a>(
     let kind = match (header.version, header.tee_type, body_type) {
         (3 | 4, TEE_TYPE_SGX, _) => body::ENCLAVE,
         (4, TEE_TYPE_TDX, _) => body::TD_10,
-        (5, TEE_TYPE_SGX, Some((kind @ body::ENCLAVE, _))) => kind,
-        (5, TEE_TYPE_TDX, Some((kind @ (body::TD_10 | body::TD_15 | body::TD_15_EX), _))) => kind,
+        (5, TEE_TYPE_SGX, Some((kind @ body::ENCLAVE, _)))
+        | (5, TEE_TYPE_TDX, Some((kind @ (body::TD_10 | body::TD_15 | body::TD_15_EX), _))) => kind,
         (5, TEE_TYPE_SGX | TEE_TYPE_TDX, Some((kind, _)))
             if !(body::ENCLAVE..=body::TD_15_EX).contains(&kind) =>
         {

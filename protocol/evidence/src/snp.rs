@@ -1,5 +1,5 @@
 //! Attestation reports of AMD SEV-SNP: 1184 bytes (SEV Secure Nested Paging Firmware ABI Specification,
-//! table "ATTESTATION_REPORT Structure").
+//! table "`ATTESTATION_REPORT` Structure").
 
 use crate::Measurement;
 use crate::reader::{Reader, Truncated};
@@ -76,7 +76,7 @@ pub struct SnpReport<'a> {
     pub family_id: &'a [u8; 16],
     /// The image.
     pub image_id: &'a [u8; 16],
-    /// Privilege level that asked, 0 to 3; 0xFFFF_FFFF when the host asked.
+    /// Privilege level that asked, 0 to 3; `0xFFFF_FFFF` when the host asked.
     pub vmpl: u32,
     /// Security versions of the platform now.
     pub current_tcb: SnpTcb,
@@ -163,7 +163,7 @@ impl<'a> SnpReport<'a> {
         if beyond_384_bits(signature_r) || beyond_384_bits(signature_s) || !is_zero(reader.rest()) {
             return Err(InvalidSnpReport::Signature);
         }
-        let tcb = |bytes| SnpTcb::of(bytes, cpu);
+        let tcb = |bytes: &[u8; 8]| SnpTcb::of(*bytes, cpu);
         Ok(Self {
             version,
             guest_svn,
@@ -208,12 +208,12 @@ impl<'a> SnpReport<'a> {
 
 impl SnpTcb {
     /// Turin put a part in front; reports before version 3 do not name the CPU and come from older ones.
-    fn of(bytes: &[u8; 8], cpu: Option<SnpCpu>) -> Self {
+    fn of(bytes: [u8; 8], cpu: Option<SnpCpu>) -> Self {
         if cpu.is_some_and(|cpu| cpu.family >= FAMILY_TURIN) {
-            let [fmc, bootloader, tee, snp, _, _, _, microcode] = *bytes;
+            let [fmc, bootloader, tee, snp, _, _, _, microcode] = bytes;
             Self { fmc: Some(fmc), bootloader, tee, snp, microcode }
         } else {
-            let [bootloader, tee, _, _, _, _, snp, microcode] = *bytes;
+            let [bootloader, tee, _, _, _, _, snp, microcode] = bytes;
             Self { fmc: None, bootloader, tee, snp, microcode }
         }
     }

@@ -20,6 +20,7 @@ pub(super) const fn size(kind: u16) -> u32 {
 }
 
 /// The body of a quote.
+#[expect(clippy::large_enum_variant, reason = "there is one per quote, on the stack; a box would cost more")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuoteBody<'a> {
     /// About an SGX enclave.
