@@ -3,13 +3,32 @@
 //! A key is made inside a confidential machine, the machine's evidence is made over that key, and a
 //! certificate with that key carries the evidence. Whoever shakes hands with the holder of the key then
 //! knows which machine and which software it talks to, whoever issued the certificate.
+//!
+//! - [`AttestedKey`] makes certificates, [`inspect`] and [`CertificateRequest`] read what others made.
+//! - [`PeerVerifier`] says who the holder of a key is, by a [`PeerPolicy`].
+//! - [`server_config`] and [`client_config`] make TLS ask it in each handshake; [`Acceptor`] and
+//!   [`Connector`] do so without making other connections wait, and hand over the [`PeerIdentity`].
 
+mod carried;
 mod certificate;
 mod error;
 mod extensions;
+mod inspect;
 mod key;
+mod peer;
+mod request;
+mod tls;
 
+pub use carried::{CarriedEvidence, InvalidEvidence};
 pub use certificate::{AttestedCertificate, CertificateIssuer, Evidence, Subject};
 pub use error::RaTlsError;
 pub use extensions::{MAX_ATTESTATION_BYTES, MAX_EVENT_LOG_BYTES, MAX_QUOTE_BYTES, oid};
+pub use inspect::{CertificateEvidence, InvalidCertificate, MAX_CERTIFICATE_BYTES, inspect, inspect_pem};
 pub use key::AttestedKey;
+pub use peer::{Issuers, PeerError, PeerIdentity, PeerPolicy, PeerVerifier, Role};
+pub use request::{
+    CertificateRequest, InvalidRequest, MAX_REQUEST_BYTES, MAX_REQUEST_NAMES, RequestedCertificate,
+};
+pub use tls::{
+    Accepted, Acceptor, Clients, Connected, Connector, HandshakeError, client_config, server_config,
+};
