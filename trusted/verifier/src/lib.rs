@@ -9,21 +9,25 @@ pub mod appraisal;
 mod clock;
 mod collateral;
 mod error;
+mod nitro;
 mod policy;
 mod pool;
 mod quote;
 mod roots;
+mod snp;
 mod tcb;
 mod verifier;
 
 pub use clock::Clock;
 pub use collateral::{
     CacheError, Collateral, CollateralCache, CollateralError, CollateralKey, CollateralSource,
-    CollateralSources, FetchFuture, InProcess, PckCa, Update,
+    CollateralSources, FetchFuture, InProcess, Pccs, PccsError, PckCa, Update,
 };
 pub use error::VerifyError;
+pub use nitro::{NitroPolicy, VerifiedNitro};
 pub use policy::{ExpectedMeasurements, Policy, PolicyViolation, PolicyViolations};
 pub use quote::{Enclave, MAX_QUOTE_BYTES, Tee, VerifiedQuote};
 pub use roots::{RootsError, TrustRoot, TrustRoots};
+pub use snp::{SnpChain, SnpPolicy, VerifiedSnp};
 pub use tcb::{TcbStatus, UnknownTcbStatus};
 pub use verifier::Verifier;

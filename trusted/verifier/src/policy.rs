@@ -63,8 +63,28 @@ pub enum PolicyViolation {
         /// What it is; `None` on machines without such registers.
         actual: Option<Measurement>,
     },
-    /// The quote was made over other bytes.
+    /// Something else differs, or is not there.
+    Differs {
+        /// What, in words.
+        what: String,
+        /// What was demanded.
+        expected: String,
+        /// What it is.
+        actual: Option<String>,
+    },
+    /// The evidence was made over other bytes.
     ReportData,
+}
+
+impl PolicyViolation {
+    pub(crate) fn differs(
+        what: impl Into<String>,
+        expected: impl ToString,
+        actual: Option<impl ToString>,
+    ) -> Self {
+        let actual = actual.map(|actual| actual.to_string());
+        Self::Differs { what: what.into(), expected: expected.to_string(), actual }
+    }
 }
 
 impl fmt::Display for PolicyViolation {
@@ -79,7 +99,13 @@ impl fmt::Display for PolicyViolation {
             Self::Register { name, expected, actual: None } => {
                 write!(f, "{name} does not exist on this machine, expected {expected}")
             }
-            Self::ReportData => f.write_str("the quote was made over other report data than expected"),
+            Self::Differs { what, expected, actual: Some(actual) } => {
+                write!(f, "the {what} is {actual}, expected {expected}")
+            }
+            Self::Differs { what, expected, actual: None } => {
+                write!(f, "the {what} is absent, expected {expected}")
+            }
+            Self::ReportData => f.write_str("the evidence was made over other report data than expected"),
         }
     }
 }
@@ -89,6 +115,11 @@ impl fmt::Display for PolicyViolation {
 pub struct PolicyViolations(Vec<PolicyViolation>);
 
 impl PolicyViolations {
+    /// `Ok` when there is no violation.
+    pub(crate) fn none_of(violations: Vec<PolicyViolation>) -> Result<(), Self> {
+        if violations.is_empty() { Ok(()) } else { Err(Self(violations)) }
+    }
+
     /// The violations, in a fixed order.
     #[must_use]
     pub fn as_slice(&self) -> &[PolicyViolation] {
@@ -123,7 +154,7 @@ impl Policy {
         let denied = quote.advisory_ids.iter().filter(|id| self.denied_advisories.contains(*id));
         violations.extend(denied.cloned().map(PolicyViolation::Advisory));
         self.expected.compare(quote, &mut violations);
-        if violations.is_empty() { Ok(()) } else { Err(PolicyViolations(violations)) }
+        PolicyViolations::none_of(violations)
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::nitro::{self, VerifiedNitro};
 use crate::pool::Pool;
 use crate::quote::{self, Envelope};
+use crate::snp::{self, Arks, SnpChain, VerifiedSnp};
 use crate::{
     Clock, Collateral, CollateralCache, CollateralError, CollateralKey, TrustRoots, VerifiedQuote,
     VerifyError,
@@ -22,6 +24,7 @@ struct Inner {
     collateral: Option<Arc<CollateralCache>>,
     clock: Clock,
     pool: Pool,
+    arks: Arks,
 }
 
 impl Verifier {
@@ -50,7 +53,7 @@ impl Verifier {
         clock: Clock,
         workers: Option<NonZero<usize>>,
     ) -> Self {
-        Self(Arc::new(Inner { roots, collateral, clock, pool: Pool::new(workers) }))
+        Self(Arc::new(Inner { roots, collateral, clock, pool: Pool::new(workers), arks: Arks::pinned() }))
     }
 
     /// The accepted roots.
@@ -102,6 +105,22 @@ impl Verifier {
     ) -> Result<VerifiedQuote, VerifyError> {
         let envelope = Envelope::parse(quote)?;
         quote::verify(quote, &envelope, &self.0.roots, Arc::new(collateral.clone()), now)
+    }
+
+    /// Verifies a Nitro document that was made for this moment: it must not be older than an hour nor five
+    /// minutes ahead.
+    pub fn nitro(&self, document: &[u8], now: Timestamp) -> Result<VerifiedNitro, VerifyError> {
+        nitro::verify(document, &self.0.roots, &nitro::When::Now(now))
+    }
+
+    /// Verifies a stored Nitro document as of the time at which it was made.
+    pub fn nitro_stored(&self, document: &[u8]) -> Result<VerifiedNitro, VerifyError> {
+        nitro::verify(document, &self.0.roots, &nitro::When::Made)
+    }
+
+    /// Verifies an SEV-SNP report with the certificates above it.
+    pub fn snp(&self, report: &[u8], chain: &SnpChain, now: Timestamp) -> Result<VerifiedSnp, VerifyError> {
+        snp::verify(report, chain, &self.0.arks, now)
     }
 
     fn cache(&self, key: &CollateralKey) -> Result<&CollateralCache, CollateralError> {

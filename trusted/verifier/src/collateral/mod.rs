@@ -2,6 +2,7 @@
 
 mod cache;
 mod fetcher;
+mod pccs;
 mod source;
 mod validity;
 
@@ -9,6 +10,7 @@ use dcap_qvl::QuoteCollateralV3;
 use serde::{Deserialize, Serialize};
 
 pub use cache::{CacheError, CollateralCache, CollateralSources};
+pub use pccs::{Pccs, PccsError};
 pub use source::{CollateralError, CollateralKey, CollateralSource, FetchFuture, InProcess, PckCa, Update};
 
 /// Signed lists and revocation lists that go with a quote. Nothing in it is believed before a quote was
