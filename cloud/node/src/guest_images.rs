@@ -3,6 +3,10 @@
 //! A directory holds the files of one image, `sha256sum.txt` with a line per file, and `digest.txt` with
 //! the SHA-256 of `sha256sum.txt`, which is the image's hash. An image is offered only after every file
 //! was hashed; the answer is kept for as long as no file's size, times or inode change.
+//!
+//! `measurement.json` says what a launch of the image measures. Relying parties compute the registers of a
+//! machine from it, so an image whose files are others than it says is not offered: its CVMs would start
+//! and never be believed.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,17 +15,25 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use cloister_app_compose::OsImageHash;
+use cloister_evidence::{ImageMeasurement, LaunchMeasurement, Measurement, VmConfig};
 use cloister_node_api::NodeImage;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha384};
 
 use crate::vmm::BootFiles;
 
 /// Most images that a node offers, and most files of one.
 const MAX_ENTRIES: usize = 64;
-/// Longest `sha256sum.txt`, `digest.txt` or `metadata.json`, in bytes.
+/// Longest `sha256sum.txt`, `digest.txt`, `metadata.json` or `measurement.json`, in bytes.
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
+const METADATA: &str = "metadata.json";
+const MEASUREMENT: &str = "measurement.json";
+const BYTES_PER_MIB: u64 = 1024 * 1024;
+/// Version of the description of a machine.
+const SPEC_VERSION: u32 = 1;
 
 /// An image that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +42,30 @@ pub(crate) struct GuestImage {
     pub(crate) description: NodeImage,
     /// What a VM boots.
     pub(crate) boot: BootFiles,
+    /// What its launch measures; equal to what the files give.
+    pub(crate) measurement: ImageMeasurement,
+    /// Text of `sha256sum.txt`, whose SHA-256 is the image's hash.
+    pub(crate) checksum_file: String,
+    /// Text of `measurement.json`, which that list covers.
+    pub(crate) measurement_file: String,
+}
+
+impl GuestImage {
+    /// The description of a machine with this image: what leads a relying party from the image's hash to
+    /// the registers.
+    pub(crate) fn vm_config(&self, vcpu: u32, memory_mb: u32) -> VmConfig {
+        VmConfig {
+            spec_version: SPEC_VERSION,
+            os_image_hash: self.description.os_image_hash,
+            cpu_count: vcpu,
+            memory_size: u64::from(memory_mb) * BYTES_PER_MIB,
+            image: Some(self.description.name.clone()),
+            launch_measurement: Some(LaunchMeasurement {
+                checksum_file: BASE64_STANDARD.encode(&self.checksum_file),
+                measurement: BASE64_STANDARD.encode(&self.measurement_file),
+            }),
+        }
+    }
 }
 
 /// Why a directory is no image.
@@ -47,6 +83,8 @@ pub(crate) enum ImageError {
     Mismatch(String),
     #[error("{0} is not covered by the image's hash")]
     Uncovered(String),
+    #[error("the {0} is not the one that measurement.json names")]
+    Measurement(&'static str),
 }
 
 #[derive(Deserialize)]
@@ -59,8 +97,7 @@ struct Metadata {
     initrd: String,
     rootfs: String,
     cmdline: String,
-    #[serde(default)]
-    bios: Option<String>,
+    bios: String,
 }
 
 /// Name, size, inode and times of every file.
@@ -150,46 +187,56 @@ fn verified(dir: &Path) -> Option<GuestImage> {
 }
 
 fn verify(dir: &Path) -> Result<GuestImage, ImageError> {
-    let sums = read_text(dir, "sha256sum.txt")?;
-    let hash = OsImageHash::from_bytes(Sha256::digest(&sums).into());
+    let checksum_file = read_text(dir, "sha256sum.txt")?;
+    let hash = OsImageHash::from_bytes(Sha256::digest(&checksum_file).into());
     if read_text(dir, "digest.txt")?.trim() != hash.to_string() {
         return Err(ImageError::Mismatch("sha256sum.txt".to_owned()));
     }
-    let sums = parse_sums(&sums)?;
-    for (name, expected) in &sums {
-        if sha256_of(dir, name)? != *expected {
-            return Err(ImageError::Mismatch(name.clone()));
-        }
+    let sums = parse_sums(&checksum_file)?;
+    // What is parsed is the very text that was hashed.
+    let metadata = covered_text(dir, METADATA, &sums)?;
+    let metadata: Metadata = serde_json::from_str(&metadata).map_err(|_| ImageError::Malformed(METADATA))?;
+    let measurement_file = covered_text(dir, MEASUREMENT, &sums)?;
+    let measurement: ImageMeasurement =
+        serde_json::from_str(&measurement_file).map_err(|_| ImageError::Malformed(MEASUREMENT))?;
+    if measurement.cmdline != metadata.cmdline {
+        return Err(ImageError::Measurement("kernel command line"));
     }
-    let metadata: Metadata = serde_json::from_str(&read_text(dir, "metadata.json")?)
-        .map_err(|_| ImageError::Malformed("metadata.json"))?;
     let covered = |name: &str| {
         if sums.contains_key(name) { Ok(dir.join(name)) } else { Err(ImageError::Uncovered(name.to_owned())) }
     };
-    covered("metadata.json")?;
-    // The root file system may be covered by its hash in the kernel's command line instead.
-    let rootfs = covered(&metadata.rootfs).or_else(|error| {
-        let is_plain = is_file_name(&metadata.rootfs);
-        if is_plain && metadata.cmdline.contains(&hex::encode(sha256_of(dir, &metadata.rootfs)?)) {
-            Ok(dir.join(&metadata.rootfs))
-        } else {
-            Err(error)
-        }
-    })?;
     let boot = BootFiles {
         kernel: covered(&metadata.kernel)?,
         initrd: covered(&metadata.initrd)?,
-        rootfs,
-        firmware: metadata.bios.as_deref().map(covered).transpose()?,
+        rootfs: covered(&metadata.rootfs)?,
+        firmware: Some(covered(&metadata.bios)?),
         cmdline: metadata.cmdline,
     };
+    let measured = [
+        ("firmware", &metadata.bios, &measurement.firmware),
+        ("kernel", &metadata.kernel, &measurement.kernel),
+        ("initial RAM disk", &metadata.initrd, &measurement.initrd),
+    ];
+    for (name, expected) in &sums {
+        let is_measured = measured.iter().any(|(_, file, _)| *file == name);
+        let found = hashes_of(dir, name, is_measured)?;
+        if found.sha256 != *expected {
+            return Err(ImageError::Mismatch(name.clone()));
+        }
+        let differs = |(_, file, expected): &&(_, &String, &Measurement)| {
+            *file == name && found.measurement.as_ref() != Some(*expected)
+        };
+        if let Some((what, ..)) = measured.iter().find(differs) {
+            return Err(ImageError::Measurement(what));
+        }
+    }
     let description = NodeImage {
         name: metadata.name,
         version: metadata.version,
         is_dev: metadata.is_dev,
         os_image_hash: hash,
     };
-    Ok(GuestImage { description, boot })
+    Ok(GuestImage { description, boot, measurement, checksum_file, measurement_file })
 }
 
 /// Lines of `sha256sum`: hash, two separators, name.
@@ -217,15 +264,40 @@ fn read_text(dir: &Path, name: &str) -> Result<String, ImageError> {
     read().map_err(|source| ImageError::Io { file: name.to_owned(), source })
 }
 
-fn sha256_of(dir: &Path, name: &str) -> Result<[u8; 32], ImageError> {
+/// A text file that the list of files covers.
+fn covered_text(dir: &Path, name: &str, sums: &HashMap<String, [u8; 32]>) -> Result<String, ImageError> {
+    let expected = sums.get(name).ok_or_else(|| ImageError::Uncovered(name.to_owned()))?;
+    let text = read_text(dir, name)?;
+    if Sha256::digest(&text).as_slice() == expected {
+        Ok(text)
+    } else {
+        Err(ImageError::Mismatch(name.to_owned()))
+    }
+}
+
+struct Hashes {
+    sha256: [u8; 32],
+    /// SHA-384, if it was asked for.
+    measurement: Option<Measurement>,
+}
+
+/// Reads a file once.
+fn hashes_of(dir: &Path, name: &str, measure: bool) -> Result<Hashes, ImageError> {
     let hash = || {
-        let mut hasher = Sha256::new();
+        let mut sha256 = Sha256::new();
+        let mut sha384 = measure.then(Sha384::new);
         let mut file = File::open(dir.join(name))?;
         let mut chunk = vec![0; 1024 * 1024];
         loop {
-            match file.read(&mut chunk)? {
-                0 => return Ok(hasher.finalize().into()),
-                length => hasher.update(chunk.get(..length).unwrap_or_default()),
+            let length = file.read(&mut chunk)?;
+            if length == 0 {
+                let measurement = sha384.map(|hasher| Measurement::from_bytes(hasher.finalize().into()));
+                return Ok(Hashes { sha256: sha256.finalize().into(), measurement });
+            }
+            let read = chunk.get(..length).unwrap_or_default();
+            sha256.update(read);
+            if let Some(hasher) = &mut sha384 {
+                hasher.update(read);
             }
         }
     };
@@ -233,75 +305,4 @@ fn sha256_of(dir: &Path, name: &str) -> Result<[u8; 32], ImageError> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Writes an image with tiny files and returns its hash.
-    pub(crate) fn write_image(dir: &Path, name: &str) -> OsImageHash {
-        let dir = dir.join(name);
-        fs::create_dir_all(&dir).unwrap();
-        let metadata = serde_json::json!({
-            "name": name, "version": "0.1.0", "is_dev": true, "kernel": "vmlinuz", "initrd": "initrd.img",
-            "rootfs": "rootfs.erofs", "cmdline": "quiet",
-        });
-        let files = [
-            ("vmlinuz", "kernel".to_owned()),
-            ("initrd.img", "initrd".to_owned()),
-            ("rootfs.erofs", "root".to_owned()),
-            ("metadata.json", metadata.to_string()),
-        ];
-        let mut sums = String::new();
-        for (file, contents) in &files {
-            fs::write(dir.join(file), contents).unwrap();
-            sums += &format!("{}  {file}\n", hex::encode(Sha256::digest(contents)));
-        }
-        let hash = OsImageHash::from_bytes(Sha256::digest(&sums).into());
-        fs::write(dir.join("sha256sum.txt"), sums).unwrap();
-        fs::write(dir.join("digest.txt"), format!("{hash}\n")).unwrap();
-        hash
-    }
-
-    #[test]
-    fn offers_good_images_and_drops_one_when_a_file_changes() {
-        let dir = tempfile::tempdir().unwrap();
-        let images = GuestImages::new(dir.path().to_owned());
-        assert_eq!(images.scan(), []);
-        let first = write_image(dir.path(), "a-0.1.0");
-        let second = write_image(dir.path(), "b-0.1.0");
-        assert_eq!(images.scan().len(), 2);
-        assert_eq!(images.find(second).unwrap().description.name, "b-0.1.0");
-        fs::write(dir.path().join("b-0.1.0/rootfs.erofs"), "tampered").unwrap();
-        assert_eq!(images.find(second), None);
-        assert!(images.find(first).is_some());
-        write_image(dir.path(), "b-0.1.0");
-        assert!(images.find(second).is_some());
-    }
-
-    #[test]
-    fn refuses_files_that_the_hash_does_not_cover() {
-        let dir = tempfile::tempdir().unwrap();
-        write_image(dir.path(), "a");
-        let sums = dir.path().join("a/sha256sum.txt");
-        let text: String = fs::read_to_string(&sums)
-            .unwrap()
-            .lines()
-            .filter(|l| !l.contains("rootfs"))
-            .fold(String::new(), |t, l| t + l + "\n");
-        fs::write(dir.path().join("a/digest.txt"), hex::encode(Sha256::digest(&text))).unwrap();
-        fs::write(&sums, text).unwrap();
-        assert!(
-            matches!(verify(&dir.path().join("a")), Err(ImageError::Uncovered(name)) if name == "rootfs.erofs")
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn sums_never_name_files_elsewhere(text in "([0-9a-f]{64}  [./a-z]{1,8}\n){0,3}") {
-            if let Ok(sums) = parse_sums(&text) {
-                prop_assert!(sums.keys().all(|name| !name.contains('/') && name != ".."));
-            }
-        }
-    }
-}
+mod tests;

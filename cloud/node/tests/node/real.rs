@@ -10,6 +10,8 @@ use reqwest::Method;
 use crate::support::{World, spec, write_image_with};
 
 const PROGRAM: &str = "qemu-system-x86_64";
+/// What the program boots by itself; its Debian package depends on this one.
+const FIRMWARE: &str = "/usr/share/seabios/bios-256k.bin";
 
 /// A kernel in the format that boot loaders know whose code writes `up` to the console and halts.
 fn tiny_kernel() -> Vec<u8> {
@@ -39,11 +41,15 @@ async fn the_real_hypervisor_runs_is_adopted_and_ends() {
         println!("SKIPPED: {PROGRAM} is not installed (package qemu-system-x86)");
         return;
     }
+    let Ok(firmware) = fs::read(FIRMWARE) else {
+        println!("SKIPPED: {FIRMWARE} is not installed (package seabios)");
+        return;
+    };
     let mut world = World::prepared().await;
     world.config.qemu = PROGRAM.into();
     world.config.platform = Some(Platform::Emulation);
     let images = world.dir.path().join("images");
-    let spec = spec(1, write_image_with(&images, "tiny", "quiet", &tiny_kernel()));
+    let spec = spec(1, write_image_with(&images, "tiny", "quiet", &firmware, &tiny_kernel()));
     let vm = spec.vm_uuid;
     world.start().await;
     world.prepare(&spec).await.unwrap();

@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use cloister_app_compose::{AppId, OsImageHash};
+use cloister_evidence::{ImageMeasurement, Measurement};
 use cloister_fleet_tls::{Authority, Credentials, Identity, Peer, TlsListener, client_config, server_config};
 use cloister_node::{Config, Node, OnExit};
 use cloister_node_api::{NodeError, NodeReport, Platform, ReportReceipt, VmReport, VmSpec, VmState, paths};
@@ -269,23 +270,37 @@ pub(crate) fn spec(number: u128, image: OsImageHash) -> VmSpec {
 
 /// Makes a guest image of tiny files with this kernel command line.
 pub(crate) fn write_image(images: &Path, name: &str, cmdline: &str) -> OsImageHash {
-    write_image_with(images, name, cmdline, b"kernel")
+    write_image_with(images, name, cmdline, b"firmware", b"kernel")
 }
 
-/// [`write_image`] with a kernel.
-pub(crate) fn write_image_with(images: &Path, name: &str, cmdline: &str, kernel: &[u8]) -> OsImageHash {
+/// [`write_image`] with a firmware and a kernel.
+pub(crate) fn write_image_with(
+    images: &Path,
+    name: &str,
+    cmdline: &str,
+    firmware: &[u8],
+    kernel: &[u8],
+) -> OsImageHash {
     let dir = images.join(name);
     fs::create_dir_all(&dir).unwrap();
     let metadata = serde_json::json!({
-        "name": name, "version": "0.1.0", "is_dev": true, "kernel": "vmlinuz", "initrd": "initrd.img",
-        "rootfs": "rootfs.erofs", "cmdline": cmdline,
+        "name": name, "version": "0.1.0", "is_dev": true, "bios": "bios.bin", "kernel": "vmlinuz",
+        "initrd": "initrd.img", "rootfs": "rootfs.erofs", "cmdline": cmdline,
     });
+    let measurement = ImageMeasurement {
+        firmware: Measurement::of(firmware),
+        kernel: Measurement::of(kernel),
+        initrd: Measurement::of(b"initrd"),
+        cmdline: cmdline.to_owned(),
+    };
     let mut sums = String::new();
     for (file, contents) in [
+        ("bios.bin", firmware),
         ("vmlinuz", kernel),
         ("initrd.img", b"initrd"),
         ("rootfs.erofs", b"root"),
         ("metadata.json", metadata.to_string().as_bytes()),
+        ("measurement.json", serde_json::to_string(&measurement).unwrap().as_bytes()),
     ] {
         fs::write(dir.join(file), contents).unwrap();
         sums += &format!("{}  {file}\n", hex::encode(Sha256::digest(contents)));
