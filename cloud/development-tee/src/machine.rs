@@ -14,8 +14,6 @@ use crate::report::TdReport;
 
 /// Most extensions of one register.
 const MAX_EXTENSIONS: usize = 4096;
-/// Registers that the guest can extend.
-const EXTENSIBLE: [u32; 2] = [2, 3];
 /// Longest file: a launch and all extensions.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
@@ -69,8 +67,39 @@ pub struct MachineRegisters {
     length: u64,
     launch: LaunchRegisters,
     mr_config_id: [u8; 48],
-    rtmr2: Vec<Measurement>,
-    rtmr3: Vec<Measurement>,
+    rtmr2: Register,
+    rtmr3: Register,
+}
+
+/// A register that the guest extends.
+#[derive(Debug)]
+struct Register {
+    value: Measurement,
+    extensions: Vec<Measurement>,
+}
+
+impl Register {
+    const fn new(value: Measurement) -> Self {
+        Self { value, extensions: Vec::new() }
+    }
+
+    fn extend(&mut self, digest: Measurement) {
+        self.value = self.value.extended_by(&digest);
+        self.extensions.push(digest);
+    }
+
+    /// Whether extension number `index` is still to be made.
+    fn is_next(&self, index: u32, digest: &Measurement) -> Result<bool, ExtendError> {
+        let at = usize::try_from(index).unwrap_or(usize::MAX);
+        let made = self.extensions.len();
+        match self.extensions.get(at) {
+            Some(same) if same == digest => Ok(false),
+            Some(_) => Err(ExtendError::Made(index)),
+            None if at >= MAX_EXTENSIONS => Err(ExtendError::TooMany),
+            None if at > made => Err(ExtendError::Early { asked: index, made }),
+            None => Ok(true),
+        }
+    }
 }
 
 impl MachineRegisters {
@@ -98,15 +127,19 @@ impl MachineRegisters {
         };
         let file = replace().map_err(|source| TeeError::File { path: path.to_owned(), source })?;
         let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            length,
-            launch: image.launch(cpu_count, memory_size),
-            mr_config_id,
-            rtmr2: Vec::new(),
-            rtmr3: Vec::new(),
-        })
+        Ok(Self::launched(path, file, length, image.launch(cpu_count, memory_size), mr_config_id))
+    }
+
+    fn launched(
+        path: &Path,
+        file: File,
+        length: u64,
+        launch: LaunchRegisters,
+        mr_config_id: [u8; 48],
+    ) -> Self {
+        let [_, _, rtmr2] = launch.rtmr;
+        let (rtmr2, rtmr3) = (Register::new(rtmr2), Register::new(Measurement::ZERO));
+        Self { path: path.to_owned(), file, length, launch, mr_config_id, rtmr2, rtmr3 }
     }
 
     /// What a running machine measured so far; `None` when it was not launched with registers.
@@ -125,53 +158,38 @@ impl MachineRegisters {
         let launch: Launch = first.and_then(|line| serde_json::from_slice(&line).ok()).ok_or(DAMAGED)?;
         let mut mr_config_id = [0; 48];
         hex::decode_to_slice(&launch.mr_config_id, &mut mr_config_id).map_err(|_| DAMAGED)?;
-        let (mut rtmr2, mut rtmr3) = (Vec::new(), Vec::new());
+        let mut extensions = Vec::new();
         while let Some(line) = lines.next().map_err(failed)? {
-            let extension: Extension = serde_json::from_slice(&line).map_err(|_| DAMAGED)?;
-            match extension.register {
-                2 => rtmr2.push(extension.digest),
-                3 => rtmr3.push(extension.digest),
-                _ => return Err(DAMAGED),
-            }
+            extensions.push(serde_json::from_slice::<Extension>(&line).map_err(|_| DAMAGED)?);
         }
         let length = lines.length;
         // The end of a line that was being written when the writer died: nobody was told that it counts.
         file.set_len(length).map_err(failed)?;
-        Ok(Some(Self {
-            path: path.to_owned(),
-            file,
-            length,
-            launch: launch.image.launch(launch.cpu_count, launch.memory_size),
-            mr_config_id,
-            rtmr2,
-            rtmr3,
-        }))
+        let launch = launch.image.launch(launch.cpu_count, launch.memory_size);
+        let mut machine = Self::launched(path, file, length, launch, mr_config_id);
+        for extension in extensions {
+            machine.register(extension.register).ok_or(DAMAGED)?.extend(extension.digest);
+        }
+        Ok(Some(machine))
     }
 
     /// Makes extension number `index` of a register; one that was made already with the same digest has no
     /// further effect.
     pub fn extend(&mut self, register: u32, index: u32, digest: Measurement) -> Result<(), ExtendError> {
-        if !EXTENSIBLE.contains(&register) {
-            return Err(ExtendError::Register);
-        }
-        let made = if register == 2 { &self.rtmr2 } else { &self.rtmr3 };
-        let at = usize::try_from(index).unwrap_or(usize::MAX);
-        match made.get(at) {
-            Some(same) if *same == digest => return Ok(()),
-            Some(_) => return Err(ExtendError::Made(index)),
-            None if at >= MAX_EXTENSIONS => return Err(ExtendError::TooMany),
-            None if at > made.len() => {
-                return Err(ExtendError::Early { asked: index, made: made.len() });
-            }
-            None => {}
-        }
-        self.append(&Extension { register, digest })?;
-        if register == 2 {
-            self.rtmr2.push(digest);
-        } else {
-            self.rtmr3.push(digest);
+        if self.register(register).ok_or(ExtendError::Register)?.is_next(index, &digest)? {
+            self.append(&Extension { register, digest })?;
+            self.register(register).ok_or(ExtendError::Register)?.extend(digest);
         }
         Ok(())
+    }
+
+    /// The register of this number, if the guest can extend it.
+    fn register(&mut self, number: u32) -> Option<&mut Register> {
+        match number {
+            2 => Some(&mut self.rtmr2),
+            3 => Some(&mut self.rtmr3),
+            _ => None,
+        }
     }
 
     /// Kept before it counts.
@@ -191,17 +209,8 @@ impl MachineRegisters {
     /// The registers now.
     #[must_use]
     pub fn registers(&self) -> Registers {
-        let [rtmr0, rtmr1, launched] = self.launch.rtmr;
-        let replay = |from: Measurement, digests: &[Measurement]| {
-            digests.iter().fold(from, |register, digest| register.extended_by(digest))
-        };
-        Registers {
-            mrtd: self.launch.mrtd,
-            rtmr0,
-            rtmr1,
-            rtmr2: replay(launched, &self.rtmr2),
-            rtmr3: replay(Measurement::ZERO, &self.rtmr3),
-        }
+        let [rtmr0, rtmr1, _] = self.launch.rtmr;
+        Registers { mrtd: self.launch.mrtd, rtmr0, rtmr1, rtmr2: self.rtmr2.value, rtmr3: self.rtmr3.value }
     }
 
     /// What the launch measured into RTMR 0 to 2.

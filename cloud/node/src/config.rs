@@ -49,6 +49,8 @@ pub struct Config {
     /// Take no new CVMs and change none. The file `maintenance` in the data directory says the same
     /// while the node runs.
     pub maintenance: bool,
+    /// Guests must be protected by hardware: a host without it is refused.
+    pub production: bool,
     /// Position of the encryption bit of AMD SEV-SNP hosts (CPUID 0x8000001F, EBX bits 0–5).
     pub snp_c_bit_position: u32,
 }
@@ -98,6 +100,7 @@ impl Config {
             app_images: images::Limits::default(),
             limits: Limits::default(),
             maintenance: false,
+            production: false,
             snp_c_bit_position: 51,
         }
     }

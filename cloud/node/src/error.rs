@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use cloister_development_tee::TeeError;
 use cloister_guest_channel::config_disk::ConfigDiskError;
 use cloister_node_api::{NodeError, NodeErrorCode};
 
@@ -21,8 +22,8 @@ pub(crate) enum VmError {
         "this node has no intact guest image with hash {0}: choose another image, or ask the operator to install it"
     )]
     BadImage(cloister_app_compose::OsImageHash),
-    #[error("the guest image has no firmware for {0:?} guests: choose another image")]
-    NoFirmware(cloister_node_api::Platform),
+    #[error("the guest image brings no firmware that could be measured: choose another image")]
+    NoFirmware,
     #[error("{0}")]
     OutOfResources(String),
     #[error("{0}")]
@@ -37,6 +38,8 @@ pub(crate) enum VmError {
     },
     #[error("the configuration disk cannot be made: {0}")]
     ConfigDisk(ConfigDiskError),
+    #[error("the registers of the CVM cannot be kept on the node")]
+    Registers(#[from] TeeError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error("the CVM's process does not end")]
@@ -56,14 +59,17 @@ impl VmError {
             Self::Unknown => NodeErrorCode::UnknownVm,
             Self::UnknownContainer => NodeErrorCode::UnknownContainer,
             Self::Invalid(_) | Self::ConfigDisk(ConfigDiskError::TooLarge { .. }) => NodeErrorCode::Invalid,
-            Self::BadImage(_) | Self::NoFirmware(_) => NodeErrorCode::BadImage,
+            Self::BadImage(_) | Self::NoFirmware => NodeErrorCode::BadImage,
             Self::OutOfResources(_) => NodeErrorCode::OutOfResources,
             Self::Conflict(_) => NodeErrorCode::Conflict,
             Self::GuestUnreachable(_) => NodeErrorCode::GuestUnreachable,
             _ if is_out_of_space(self) => NodeErrorCode::OutOfResources,
-            Self::Storage { .. } | Self::ConfigDisk(_) | Self::Launch(_) | Self::Undead | Self::Stopping => {
-                NodeErrorCode::Internal
-            }
+            Self::Storage { .. }
+            | Self::ConfigDisk(_)
+            | Self::Registers(_)
+            | Self::Launch(_)
+            | Self::Undead
+            | Self::Stopping => NodeErrorCode::Internal,
         }
     }
 }

@@ -9,6 +9,7 @@ mod backends;
 mod clock;
 mod config;
 mod control_plane;
+mod development;
 mod enrolment;
 mod error;
 mod files;

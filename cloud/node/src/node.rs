@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use cloister_development_tee::TeeError;
 use cloister_fleet_tls::{FleetTlsError, TlsListener, client_config, server_config};
 use cloister_node_api::{NodeImage, NodeReport, Platform, REPORT_INTERVAL};
 use rustix::fs::{FlockOperation, flock};
@@ -18,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::backends::Backends;
 use crate::config::{Config, OnExit};
 use crate::control_plane::{CallError, ControlPlaneClient};
+use crate::development::{self, DevelopmentPlatform, is_development};
 use crate::guest_images::GuestImages;
 use crate::host::{Budget, capacity};
 use crate::images::{AppImages, ImageError};
@@ -57,6 +59,14 @@ pub enum StartError {
         "the node listens on every address of the host: configure the host:port under which the control plane reaches it"
     )]
     Endpoint,
+    /// Nothing protects guests here.
+    #[error(
+        "this host runs guests by {0:?}, which protects them from nobody: in production a node needs Intel TDX or AMD SEV-SNP"
+    )]
+    Production(Platform),
+    /// The platform that the node plays cannot be used.
+    #[error("cannot use the keys of the development platform")]
+    Development(#[from] TeeError),
     /// The listener cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
@@ -102,11 +112,13 @@ impl Node {
         let hypervisor =
             Hypervisor::find(&config.qemu, config.platform, &data_dir.join("platform.json")).await?;
         tracing::info!(platform = ?hypervisor.platform, version = hypervisor.version, "found the hypervisor");
+        let development = open_development(&config, hypervisor.platform, &data_dir)?;
         let total = capacity(&config.limits, &data_dir).map_err(data_dir_error(&data_dir))?;
         let host = Arc::new(Host {
             data_dir: data_dir.clone(),
             socket_dir,
             hypervisor,
+            development,
             images: Arc::new(GuestImages::new(config.images_dir.clone())),
             budget: Budget::new(total),
             app_images: AppImages::open(&data_dir.join("app-images"), config.app_images)?,
@@ -126,6 +138,12 @@ impl Node {
         let vms = Vms::load(Arc::clone(&host)).await.map_err(data_dir_error(&data_dir))?;
         let serving = CancellationToken::new();
         host.tasks.spawn(api::serve(listener, Arc::clone(&vms), host.app_images.clone(), serving.clone()));
+        let (platform, vendor) = (Arc::clone(&host), client.clone());
+        host.tasks.spawn(serving.clone().run_until_cancelled_owned(async move {
+            if let Some(platform) = &platform.development {
+                platform.provision(vendor).await;
+            }
+        }));
         let constant = constant_report(&config, &host, address);
         let reporter = Reporter {
             host: Arc::clone(&host),
@@ -168,6 +186,19 @@ impl Node {
         if tokio::time::timeout(DRAIN_LIMIT, self.host.tasks.wait()).await.is_err() {
             tracing::warn!("left unfinished work of the node behind; the next start goes on with it");
         }
+    }
+}
+
+/// The hardware that the node plays, where that is allowed and needed.
+fn open_development(
+    config: &Config,
+    platform: Platform,
+    data_dir: &Path,
+) -> Result<Option<DevelopmentPlatform>, StartError> {
+    match (is_development(platform), config.production) {
+        (true, true) => Err(StartError::Production(platform)),
+        (true, false) => Ok(Some(DevelopmentPlatform::open(development::directory(data_dir))?)),
+        (false, _) => Ok(None),
     }
 }
 

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
+use cloister_evidence::report_data::MAX_BYTES as MAX_REPORT_DATA_BYTES;
 use cloister_guest_channel::{AGENT_PORT, NODE_TOKEN_HEADER};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use uuid::Uuid;
 
 use super::Api;
@@ -27,6 +29,10 @@ use crate::vms::Vms;
 pub(super) const MAX_STREAMS: usize = 256;
 /// Longest time until the agent begins to answer.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// Where the guest agent shows its evidence to the node, whatever the application shows to others.
+const ATTESTATION: &str = "/node/attestation";
+/// Longest evidence, in bytes: a compose document of the largest size, escaped, and an event log.
+const MAX_ATTESTATION_BYTES: usize = 128 * 1024 * 1024;
 /// Longest list of containers, in bytes.
 const MAX_CONTAINERS_BYTES: usize = 1024 * 1024;
 /// Longest path and query that is passed on, in bytes.
@@ -43,6 +49,28 @@ pub(super) async fn containers(
         .map_err(|_| VmError::GuestUnreachable("its list of containers came too slowly"))?
         .map_err(|_| VmError::GuestUnreachable("its list of containers broke off or is too long"))?;
     Ok(response("application/json", Body::from(body.to_bytes())))
+}
+
+#[derive(Deserialize)]
+pub(super) struct AttestationQuery {
+    #[serde(default)]
+    report_data: String,
+}
+
+/// Passed on piece by piece: a compose document in it may be long.
+pub(super) async fn attestation(
+    State(api): State<Api>,
+    PathValue(vm): PathValue<Uuid>,
+    Query(query): Query<AttestationQuery>,
+) -> Result<Response, ApiError> {
+    let is_report_data =
+        hex::decode(&query.report_data).is_ok_and(|bytes| bytes.len() <= MAX_REPORT_DATA_BYTES);
+    if !is_report_data {
+        return Err(VmError::Invalid("report_data must be at most 64 bytes in hex".to_owned()).into());
+    }
+    let answer = ask(&api.vms, vm, &format!("{ATTESTATION}?report_data={}", query.report_data)).await?;
+    let body = Limited::new(answer.into_body(), MAX_ATTESTATION_BYTES);
+    Ok(response("application/json", Body::new(body)))
 }
 
 pub(super) async fn logs(

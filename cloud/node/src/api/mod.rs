@@ -75,6 +75,7 @@ fn router(vms: Arc<Vms>, images: AppImages) -> Router {
         .route("/v1/vms/{uuid}/shutdown", post(vms::shutdown))
         .route("/v1/vms/{uuid}/stop", post(vms::stop))
         .route("/v1/vms/{uuid}/serial", get(vms::serial))
+        .route("/v1/vms/{uuid}/attestation", get(guest::attestation))
         .route("/v1/vms/{uuid}/containers", get(guest::containers))
         .route("/v1/vms/{uuid}/logs/{container}", get(guest::logs))
         .route(

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cloister_app_compose::ComposeHash;
+use cloister_evidence::mr_config_id_v1;
 use cloister_guest_channel::{
-    CONFIG_DISK_SERIAL, DATA_DISK_SERIAL, IMAGE_MIRROR_ADDRESS, ROOT_DISK_SERIAL, STATUS_PORT,
+    CONFIG_DISK_SERIAL, DATA_DISK_SERIAL, IMAGE_MIRROR_ADDRESS, ROOT_DISK_SERIAL, STATUS_PORT, tee,
 };
 use cloister_node_api::Platform;
 use sha2::{Digest, Sha256};
@@ -61,6 +62,8 @@ pub(crate) struct Channels {
     pub(crate) monitor: PathBuf,
     /// Status channel socket.
     pub(crate) status: PathBuf,
+    /// Socket of the development TEE's channel; guests with hardware of their own have none.
+    pub(crate) tee: PathBuf,
 }
 
 /// How connections of the guest to the image mirror leave the VM.
@@ -121,18 +124,11 @@ impl Protection {
     fn objects(self, memory_mb: u32) -> Vec<String> {
         match self {
             Self::Emulation | Self::Kvm => Vec::new(),
-            // Version 1 of the configuration id: 01, the compose hash, zeros.
             Self::Tdx { compose_hash } => {
-                let mut config_id = [0; 48];
-                let (version, rest) = config_id.split_at_mut(1);
-                version.fill(1);
-                for (to, from) in rest.iter_mut().zip(compose_hash.as_bytes()) {
-                    *to = *from;
-                }
                 let object = serde_json::json!({
                     "qom-type": "tdx-guest",
                     "id": "tdx",
-                    "mrconfigid": BASE64_STANDARD.encode(config_id),
+                    "mrconfigid": BASE64_STANDARD.encode(mr_config_id_v1(&compose_hash).as_bytes()),
                     "quote-generation-socket": { "type": "vsock", "cid": "2", "port": "4050" },
                 });
                 vec![object.to_string()]
@@ -219,6 +215,10 @@ impl Machine {
         );
         line.pair("-device", "virtio-serial-pci");
         line.pair("-device", format!("virtserialport,chardev=status,name={STATUS_PORT}"));
+        if matches!(self.protection, Protection::Emulation | Protection::Kvm) {
+            line.pair("-chardev", format!("socket,id=tee,server=on,wait=off,path={}", value(&channels.tee)));
+            line.pair("-device", format!("virtserialport,chardev=tee,name={}", tee::PORT));
+        }
     }
 
     /// A network of the VM's own, behind the process' sockets. It keeps VMs apart, but not from the host:
@@ -314,6 +314,7 @@ mod tests {
                 serial_log: directory("vm/serial.log"),
                 monitor: directory("run/qmp"),
                 status: directory("run/status"),
+                tee: directory("run/tee"),
             },
             mirror: ImageMirror {
                 relay_command: vec!["/usr/bin/cloister".to_owned(), "relay".to_owned()],

@@ -226,7 +226,13 @@ impl VmDirectory {
             serial_log: self.dir.join("serial.log"),
             monitor: self.sockets.join("qmp"),
             status: self.sockets.join("status"),
+            tee: self.sockets.join("tee"),
         }
+    }
+
+    /// What the development TEE keeps of a launch and what the guest measured since.
+    pub(crate) fn registers(&self) -> PathBuf {
+        self.dir.join("registers")
     }
 
     /// Where the image mirror of this VM listens.

@@ -59,7 +59,8 @@ fn measure_launch(
     image: &GuestImage,
     compose_hash: &ComposeHash,
 ) -> Result<(), VmError> {
-    let found = Process::find(&dir.channels().pid_file).map_err(VmError::storage("find the CVM's process"))?;
+    let found =
+        Process::find(&dir.channels().pid_file).map_err(VmError::storage("find the CVM's process"))?;
     if found.is_none() {
         let memory_size = image.vm_config(spec.vcpu, spec.memory_mb).memory_size;
         let config_id = *mr_config_id_v1(compose_hash).as_bytes();

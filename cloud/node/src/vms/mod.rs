@@ -36,6 +36,7 @@ pub(crate) use live::Live;
 pub(crate) use vm::Vm;
 
 use crate::backends::Backends;
+use crate::development::DevelopmentPlatform;
 use crate::error::VmError;
 use crate::guest_images::GuestImages;
 use crate::host::Budget;
@@ -49,6 +50,8 @@ pub(crate) struct Host {
     pub(crate) data_dir: PathBuf,
     pub(crate) socket_dir: PathBuf,
     pub(crate) hypervisor: Hypervisor,
+    /// The hardware that this node plays; `None` where there is some.
+    pub(crate) development: Option<DevelopmentPlatform>,
     pub(crate) images: Arc<GuestImages>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) app_images: AppImages,

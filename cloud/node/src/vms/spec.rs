@@ -3,7 +3,7 @@
 use cloister_guest_channel::config_disk::{
     MAX_APP_COMPOSE_BYTES, MAX_ENCRYPTED_ENV_BYTES, MAX_USER_CONFIG_BYTES,
 };
-use cloister_node_api::{Platform, VmSpec};
+use cloister_node_api::VmSpec;
 
 use crate::error::VmError;
 
@@ -36,11 +36,6 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), VmError> {
 pub(super) fn decode_env(text: &str) -> Result<Vec<u8>, VmError> {
     hex::decode(text.strip_prefix("0x").unwrap_or(text))
         .map_err(|_| VmError::Invalid("the sealed environment must be hex".to_owned()))
-}
-
-/// Whether guests of a platform start in measured firmware that the image must bring.
-pub(super) const fn needs_firmware(platform: Platform) -> bool {
-    matches!(platform, Platform::Tdx | Platform::SevSnp)
 }
 
 /// A host name made of a free name: a DNS label, `cvm` when nothing of the name can be used.

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::live::Live;
 use super::vm::Vm;
 use super::{blocking, status};
+use crate::development;
 use crate::images::Mirror;
 
 /// Between two looks at what a VM may need.
@@ -35,6 +36,7 @@ pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<N
         () = tend(&vm, &live) => false,
         () = keep_news(&vm, heard) => false,
         () = take_power_when_due(&vm, &live) => false,
+        () = play_hardware(&vm) => false,
         _ = status::follow(&channels.status, messages, listen) => false,
     };
     if ended {
@@ -49,6 +51,16 @@ async fn keep_news(vm: &Vm, mut heard: watch::Receiver<()>) {
         warn_of(vm, "keep a guest's status", blocking(move || dir.write_guest(&guest)).await);
     }
     std::future::pending::<()>().await;
+}
+
+/// Never returns.
+async fn play_hardware(vm: &Vm) {
+    match &vm.host.development {
+        Some(platform) => {
+            development::serve(&vm.dir.channels().tee, &vm.dir.registers(), platform).await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// Keeps the console log short, and lets a guest go on that was halted because the disk was full.
