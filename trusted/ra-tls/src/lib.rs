@@ -17,6 +17,8 @@ mod inspect;
 mod key;
 mod peer;
 mod request;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 pub use carried::{CarriedEvidence, InvalidEvidence};

@@ -41,6 +41,7 @@ pub enum InvalidRequest {
 
 /// What the certificate shall be like.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[expect(clippy::struct_excessive_bools, reason = "they are those of the wire form")]
 pub struct RequestedCertificate {
     /// Organisation.
     pub organization: Option<String>,

@@ -1,0 +1,5 @@
+mod certificates;
+mod handshakes;
+mod lab;
+mod requests;
+mod runtimes;
