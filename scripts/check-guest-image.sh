@@ -1,19 +1,70 @@
 #!/bin/bash
 # Makes the newest guest image of target/guest-images once more, agent included, and compares: the same
-# sources and packages must give the same hash.
+# sources and packages must give the same hash. Then boots it with one changed bit in its root file system,
+# which the guest must refuse.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-newest=$(find target/guest-images -mindepth 2 -maxdepth 2 -name digest.txt -printf '%h\n' | sort --version-sort | tail -n 1)
-[ -n "$newest" ] || {
-    echo "there is no guest image to compare with; run make image" >&2
+# A guest needs about 3 s to its root file system on an idle machine without hardware virtualisation.
+readonly patience_s=120
+
+die() {
+    echo "check-guest-image: $*" >&2
     exit 1
 }
-again=$(mktemp -d target/guest-image-again.XXXXXX)
-trap 'rm -rf "$again"' EXIT
-images/build.sh --agent "$(images/build-agent.sh)" --output "$again/image" --version "${newest##*cloister-}"
-if ! diff "$newest/sha256sum.txt" "$again/image/sha256sum.txt"; then
-    echo "the guest image is not reproducible: these files differ" >&2
-    exit 1
+
+newest=$(find target/guest-images -mindepth 2 -maxdepth 2 -name digest.txt -printf '%h\n' | sort --version-sort | tail -n 1)
+[ -n "$newest" ] || die "there is no guest image to compare with; run make image"
+scratch=$(mktemp -d target/guest-image-again.XXXXXX)
+hypervisor=''
+# shellcheck disable=SC2317 # called by the trap
+clean_up() {
+    [ -z "$hypervisor" ] || kill "$hypervisor" 2>/dev/null || true
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
+
+images/build.sh --agent "$(images/build-agent.sh)" --output "$scratch/image" --version "${newest##*cloister-}"
+if ! diff "$newest/sha256sum.txt" "$scratch/image/sha256sum.txt"; then
+    die "the guest image is not reproducible: these files differ"
 fi
 echo "==> the guest image $(basename "$newest") is the same on a second build: $(cat "$newest/digest.txt")"
+
+# Boots the image with the root file system $1 and waits until the console holds the text $2. Directly:
+# the node would refuse the files before a guest sees them.
+boots_until() {
+    local console=$scratch/console deadline=$((SECONDS + patience_s))
+    qemu-system-x86_64 -M q35,hpet=off -accel tcg,thread=single -cpu max -smp 1 -m 512 \
+        -nodefaults -no-user-config -no-reboot -display none -serial "file:$console" \
+        -bios "$newest/bios.bin" -kernel "$newest/vmlinuz" -initrd "$newest/initrd.img" \
+        -append "$(sed -n 's/^  "cmdline": "\(.*\)",$/\1/p' "$newest/metadata.json")" \
+        -blockdev "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=$1" \
+        -device virtio-blk-pci,drive=root,serial=cloister-root -device virtio-rng-pci &
+    hypervisor=$!
+    until grep --quiet --fixed-strings "$2" "$console" 2>/dev/null; do
+        if [ $SECONDS -ge $deadline ] || ! kill -0 "$hypervisor" 2>/dev/null; then
+            # It may have said it last of all.
+            grep --quiet --fixed-strings "$2" "$console" && break
+            cat "$console" >&2
+            die "the guest did not say: $2"
+        fi
+        sleep 0.1
+    done
+    kill "$hypervisor" 2>/dev/null || true
+    wait "$hypervisor" 2>/dev/null || true
+    hypervisor=''
+    rm "$console"
+}
+
+if ! command -v qemu-system-x86_64 >/dev/null; then
+    echo "SKIPPED: whether a changed root file system is refused: qemu-system-x86_64 is not installed" >&2
+    exit
+fi
+# There is no configuration disk here; whoever misses it has entered its root file system.
+boots_until "$newest/rootfs.erofs" "no block device has the serial cloister-config"
+# The first byte of an EROFS image means nothing to the file system: only the hash tree covers it.
+cp "$newest/rootfs.erofs" "$scratch/rootfs.erofs"
+[ "$(head -c 1 "$scratch/rootfs.erofs" | od -An -tu1 | tr -d ' ')" = 0 ] || die "the first byte of the root file system is not 0"
+printf '\1' | dd of="$scratch/rootfs.erofs" bs=1 conv=notrunc status=none
+boots_until "$scratch/rootfs.erofs" "the root file system is not the one that the kernel command line names"
+echo "==> a guest refuses its root file system when one bit of it is changed"
