@@ -5,7 +5,7 @@ export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
 GUEST_SDK := target/guest-sdk.tar
 
 .DEFAULT_GOAL := help
-.PHONY: help up test fmt lint image docs bench clean build dependencies test-dependencies
+.PHONY: help up test fuzz fmt lint image docs bench clean build dependencies test-dependencies
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
@@ -16,6 +16,9 @@ up: dependencies build image ## start a whole cloud with the hello example, in t
 test: test-dependencies image $(GUEST_SDK) ## run every test
 	scripts/check-guest-image.sh
 	cargo test --workspace --locked $(ARGS)
+
+fuzz: test-dependencies ## fuzz every parser for a few seconds (ARGS=60: a minute each)
+	scripts/fuzz.sh $(ARGS)
 
 fmt: ## format the sources
 	cargo fmt --all

@@ -3,7 +3,7 @@
 //! Firmware Profile, section 10; Intel's Guest-Hypervisor Communication Interface numbers the registers).
 
 use crate::reader::{Reader, Truncated};
-use crate::{EventLog, EventLogEntry, MAX_EVENTS, Measurement};
+use crate::{EventLog, EventLogEntry, MAX_EVENTS, Measurement, RUNTIME_EVENT_TYPE};
 
 /// Longest log, in bytes. Firmware reserves 64 KiB.
 pub const MAX_BOOT_LOG_BYTES: usize = 1 << 20;
@@ -13,6 +13,7 @@ const SIGNATURE: &[u8; 16] = b"Spec ID Event03\0";
 const NO_ACTION: u32 = 3;
 const TPM_ALG_SHA384: u16 = 0x000C;
 const SHA384_BYTES: u16 = 48;
+const NOT_BEFORE_BOOT: &str = "is of the type of runtime events, which only booted software measures";
 /// Most digest algorithms that a header may name.
 const MAX_ALGORITHMS: u32 = 8;
 
@@ -86,6 +87,9 @@ impl<'a> BootLog<'a> {
             })?;
             match register {
                 _ if event.event_type == NO_ACTION => {}
+                _ if event.event_type == RUNTIME_EVENT_TYPE => {
+                    return Err(InvalidBootLog::Event { index, reason: NOT_BEFORE_BOOT });
+                }
                 0 => {}
                 1..=4 => events.push(event),
                 _ => return Err(InvalidBootLog::Event { index, reason: "is for a register beyond RTMR 3" }),
@@ -124,6 +128,9 @@ impl<'a> BootLog<'a> {
             }
             if entry.event_type == NO_ACTION {
                 return Err(invalid("is of a type that extends nothing"));
+            }
+            if entry.event_type == RUNTIME_EVENT_TYPE {
+                return Err(invalid(NOT_BEFORE_BOOT));
             }
             log.extend_from_slice(&(entry.imr + 1).to_le_bytes());
             log.extend_from_slice(&entry.event_type.to_le_bytes());
