@@ -11,5 +11,7 @@ pub mod operations;
 pub mod proof_of_cloud;
 mod start;
 pub mod store;
+mod trust;
 
 pub use start::{AccountError, App, Config, ControlPlane, FirstKey, StartError};
+pub use trust::TrustError;

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_development_tee::Vendor;
 use cloister_fleet_tls::{
     Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config, shared_secret,
 };
+use cloister_verifier::{CollateralCache, Verifier};
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -25,6 +27,7 @@ use crate::housekeeping;
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{Change, NewApiKey, Store, StoreError};
+use crate::trust::{Trust, TrustError};
 
 /// How long requests may go on after a stop was asked for; above the limit of every request but uploads.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -50,6 +53,11 @@ pub struct Config {
     pub engine: EngineOptions,
     /// The list of registered platforms, if the installation has one.
     pub proof_of_cloud: Option<ProofOfCloudConfig>,
+    /// Only hardware is trusted: no development root is minted, no development platform is certified, and
+    /// nodes without TEE hardware are turned away.
+    pub production: bool,
+    /// Caching service for the collateral of Intel's platforms; `None` asks Intel's own.
+    pub pccs_url: Option<Url>,
 }
 
 impl Config {
@@ -66,6 +74,8 @@ impl Config {
             clock: Clock::system(),
             engine: EngineOptions::default(),
             proof_of_cloud: None,
+            production: false,
+            pccs_url: None,
         }
     }
 }
@@ -106,6 +116,9 @@ pub enum StartError {
     /// No randomness.
     #[error(transparent)]
     Random(#[from] NoRandomness),
+    /// Whom to trust is not known.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// The bound address makes no URL.
     #[error("the public URL of the API cannot be built")]
     PublicUrl(#[from] url::ParseError),
@@ -146,6 +159,12 @@ pub struct App {
     pub log_url_key: [u8; 32],
     /// Which platforms are registered.
     pub proof_of_cloud: Arc<ProofOfCloud>,
+    /// Verifies evidence.
+    pub verifier: Verifier,
+    /// What the vendors say about platforms; the verifier uses it too.
+    pub collateral: Arc<CollateralCache>,
+    /// Certifies platforms without hardware; `None` in production.
+    pub development_vendor: Option<Arc<Vendor>>,
 }
 
 impl App {
@@ -199,6 +218,7 @@ impl ControlPlane {
         let log_url_key = shared_secret(&fleet_dir, "log-urls.key", random.bytes()?)?;
         let authority = Arc::new(Authority::load_or_create(&fleet_dir, clock.now())?);
         let credentials = authority.issue(&Identity::ControlPlane, &config.node_names, clock.now())?;
+        let trust = Trust::establish(&config.data_dir, config.production, config.pccs_url.as_ref(), &clock)?;
         let changes = VmChanges::default();
         let fleet = Arc::new(Fleet::new(store.clone(), clock.clone(), changes.clone(), credentials.clone()));
 
@@ -227,6 +247,7 @@ impl ControlPlane {
             store.clone(),
             Arc::clone(&fleet),
             Arc::clone(&authority),
+            trust.development_vendor.clone(),
             clock.clone(),
             changes,
             stop.clone(),
@@ -238,6 +259,9 @@ impl ControlPlane {
         let proof_of_cloud = ProofOfCloud::new(config.proof_of_cloud, store.clone(), clock.clone());
         let app = Arc::new(App {
             proof_of_cloud: Arc::new(proof_of_cloud),
+            verifier: trust.verifier,
+            collateral: trust.collateral,
+            development_vendor: trust.development_vendor,
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, wake),
             store,
             fleet,

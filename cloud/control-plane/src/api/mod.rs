@@ -8,6 +8,7 @@ mod admin;
 mod auth;
 mod catalogue;
 mod cvms;
+mod development_pccs;
 mod document;
 mod error;
 mod guard;
@@ -135,6 +136,7 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/errors/{code}", get(health::error_page))
+        .merge(development_pccs::router())
         .merge(metrics)
         .route_layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT))
 }

@@ -11,9 +11,11 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use cloister_development_tee::{RegisterError, Vendor};
 use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, Peer, TlsListener};
 use cloister_node_api::{
-    EnrolRequest, EnrolResponse, NodeError, NodeErrorCode, NodeReport, ReportReceipt, VmReport, paths,
+    EnrolRequest, EnrolResponse, NodeError, NodeErrorCode, NodeReport, Platform, PlatformCertificate,
+    PlatformRequest, ReportReceipt, VmReport, paths,
 };
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
@@ -30,6 +32,8 @@ use crate::store::{CvmRow, NodeRow, Store, StoreError};
 const MAX_REPORT_BYTES: usize = 64 * 1024 * 1024;
 /// An enrolment comes from anybody.
 const MAX_ENROLMENT_BYTES: usize = 64 * 1024;
+/// A platform's identity and key.
+const MAX_PLATFORM_REQUEST_BYTES: usize = 4096;
 /// Hosts and addresses of one node.
 const MAX_NAMES: usize = 16;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,24 +52,32 @@ struct Shared {
     store: Store,
     fleet: Arc<Fleet>,
     authority: Arc<Authority>,
+    /// `None` in production.
+    vendor: Option<Arc<Vendor>>,
     clock: Clock,
     changes: VmChanges,
 }
 
 impl NodeListener {
+    #[expect(clippy::too_many_arguments, reason = "everything that nodes can reach, named once")]
     pub(crate) fn start(
         listener: TlsListener,
         store: Store,
         fleet: Arc<Fleet>,
         authority: Arc<Authority>,
+        vendor: Option<Arc<Vendor>>,
         clock: Clock,
         changes: VmChanges,
         stop: CancellationToken,
     ) -> Self {
         let address = listener.address();
-        let shared = Arc::new(Shared { store, fleet, authority, clock, changes });
+        let shared = Arc::new(Shared { store, fleet, authority, vendor, clock, changes });
         let router = Router::new()
             .route(paths::REPORT, post(report).layer(DefaultBodyLimit::max(MAX_REPORT_BYTES)))
+            .route(
+                paths::DEVELOPMENT_PLATFORM,
+                post(certify_platform).layer(DefaultBodyLimit::max(MAX_PLATFORM_REQUEST_BYTES)),
+            )
             .route(paths::ENROL, post(enrol).layer(DefaultBodyLimit::max(MAX_ENROLMENT_BYTES)))
             .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, CALL_TIMEOUT))
             .with_state(shared);
@@ -84,12 +96,12 @@ impl NodeListener {
 enum ListenerError {
     Refused(NodeErrorCode, &'static str),
     Forbidden(&'static str),
-    Store(StoreError),
+    Failed(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl From<StoreError> for ListenerError {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        Self::Failed(Box::new(error))
     }
 }
 
@@ -102,8 +114,9 @@ impl IntoResponse for ListenerError {
                 message,
             ),
             Self::Forbidden(message) => (StatusCode::FORBIDDEN, NodeErrorCode::Invalid, message),
-            Self::Store(error) => {
-                error!(error = &error as &dyn std::error::Error, "a node's call failed");
+            Self::Failed(error) => {
+                let error: &dyn std::error::Error = &*error;
+                error!(error, "a node's call failed");
                 (
                     StatusCode::INTERNAL_SERVER_ERROR,
                     NodeErrorCode::Internal,
@@ -209,8 +222,53 @@ async fn report(
     Reporting(node): Reporting,
     Json(report): Json<NodeReport>,
 ) -> Result<Json<ReportReceipt>, ListenerError> {
+    if shared.vendor.is_none() && is_development(report.platform) {
+        return Err(ListenerError::Forbidden(
+            "this installation is in production and takes only nodes with TEE hardware",
+        ));
+    }
     shared.take_report(&node, report).await?;
     Ok(Json(ReportReceipt { node_id: node.id }))
+}
+
+/// Whether machines of a platform are protected by nothing.
+const fn is_development(platform: Platform) -> bool {
+    matches!(platform, Platform::Emulation | Platform::Kvm)
+}
+
+/// Certifies the platform that a node without TEE hardware plays: the caller's own and no other's.
+async fn certify_platform(
+    State(shared): State<Arc<Shared>>,
+    Reporting(node): Reporting,
+    Json(request): Json<PlatformRequest>,
+) -> Result<Json<PlatformCertificate>, ListenerError> {
+    let vendor = shared.vendor.clone().ok_or(ListenerError::Forbidden(
+        "this installation is in production: platforms without TEE hardware get no certificate",
+    ))?;
+    let now = shared.clock.now();
+    let registered = tokio::task::spawn_blocking(move || {
+        vendor.register_platform(&node.name, &request.ppid, &request.public_key, now)
+    });
+    match registered.await {
+        Ok(Ok(issued)) => {
+            info!(node = issued.node, device_id = issued.device_id(), "a development platform was certified");
+            Ok(Json(PlatformCertificate { certificate_chain: issued.certificate_chain }))
+        }
+        Ok(Err(RegisterError::Malformed)) => Err(ListenerError::Refused(
+            NodeErrorCode::Invalid,
+            "the platform's identity or key is not 16 bytes and a P-256 point in hex",
+        )),
+        Ok(Err(RegisterError::Taken)) => Err(ListenerError::Refused(
+            NodeErrorCode::Conflict,
+            "this platform belongs to another node, or has another key",
+        )),
+        Ok(Err(RegisterError::TooMany)) => Err(ListenerError::Refused(
+            NodeErrorCode::OutOfResources,
+            "this node has registered as many platforms as it can",
+        )),
+        Ok(Err(RegisterError::Tee(error))) => Err(ListenerError::Failed(Box::new(error))),
+        Err(error) => Err(ListenerError::Failed(Box::new(error))),
+    }
 }
 
 impl Shared {

@@ -1,5 +1,7 @@
 //! Enrolment, reports and reconciliation over real mutual TLS, with a node that is only an HTTP server.
 
+mod platforms;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,11 +35,16 @@ struct Installation {
 }
 
 async fn installation() -> Installation {
+    installation_in(false).await
+}
+
+async fn installation_in(production: bool) -> Installation {
     let dir = tempfile::tempdir().unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let clock = Clock::manual(Timestamp::from_second(1_790_000_000).unwrap());
     let mut config = Config::embedded(dir.path().to_owned(), any, any);
     config.clock = clock.clone();
+    config.production = production;
     let control_plane = ControlPlane::start(config).await.unwrap();
     Installation { _dir: dir, control_plane, clock }
 }
