@@ -4,15 +4,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_attester::Attester;
 use cloister_guest_channel::status::{BootPhase, NodeMessage};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, warn};
 
 use crate::application::{Application, ApplicationError};
+use crate::attestation::{AttestationError, Facts, Measuring};
 use crate::engine::{self, Engine, EngineError, SOCKET};
 use crate::external::{self, External};
 use crate::failure;
+use crate::guest_api;
 use crate::machine::configuration::{Configuration, ConfigurationError};
 use crate::machine::data_disk::{self, DataDiskError};
 use crate::machine::network::{self, NetworkError};
@@ -40,6 +43,10 @@ enum BootError {
     Identity(#[source] std::io::Error),
     #[error("the agent's listener could not be opened")]
     External(#[source] std::io::Error),
+    #[error(transparent)]
+    Attestation(#[from] AttestationError),
+    #[error("the sockets of the application could not be opened")]
+    Sockets(#[source] std::io::Error),
     #[error(transparent)]
     Engine(#[from] engine::StartError),
     #[error("cannot write to the data disk")]
@@ -89,14 +96,24 @@ async fn boot(progress: &Progress, application: &mut Option<Application>) -> Res
     clock::set_if_absent(system.launched_at_ms);
     progress.enter(BootPhase::AgentStarted);
     progress.enter(BootPhase::PreparingDisk);
-    let (network, disk) = tokio::join!(network::configure(&system.hostname), data_disk::prepare());
+    let mut facts = Facts::new(&app, &system);
+    let measuring = async {
+        let attester = Attester::detect().await.map_err(AttestationError::from)?;
+        Measuring::begin(attester, &facts).await
+    };
+    let (network, disk, measuring) =
+        tokio::join!(network::configure(&system.hostname), data_disk::prepare(), measuring);
     network?;
     let members = app.members();
+    let (to_attestation, attestation) = watch::channel(None);
     let external = External {
         engine: Engine::at(SOCKET),
         public_logs: members.public_logs,
         public_containers: members.public_sysinfo,
+        public_tcbinfo: members.public_tcbinfo,
         node_token: system.node_token,
+        attestation,
+        quotes: external::quote_slots(),
     };
     external::listen(Arc::new(external)).await.map_err(BootError::External)?;
     disk?;
@@ -108,6 +125,10 @@ async fn boot(progress: &Progress, application: &mut Option<Application>) -> Res
     if let Some(instance) = instance {
         progress.identify(instance);
     }
+    facts.instance = instance;
+    let attestation = measuring?.finish(facts).await?;
+    guest_api::listen(&attestation).map_err(BootError::Sockets)?;
+    to_attestation.send_replace(Some(attestation));
     let application = application.insert(Application::prepare(app, &system.app_id, instance.as_ref())?);
     application.initialise().await?;
     progress.enter(BootPhase::StartingEngine);

@@ -8,10 +8,12 @@
 
 mod agent;
 mod application;
+mod attestation;
 mod cut;
 mod engine;
 mod external;
 mod failure;
+mod guest_api;
 mod machine;
 mod output;
 mod power_on;

@@ -26,13 +26,23 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 impl External {
     pub(super) async fn respond<B>(&self, request: &Request<B>) -> Answer {
-        if request.method() != Method::GET {
+        let rpc = request.uri().path().starts_with("/prpc/");
+        if request.method() != Method::GET && !(rpc && request.method() == Method::POST) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
         }
         match request.uri().path() {
             "/health" => text(StatusCode::OK, "ok\n"),
             "/containers" if self.public_containers || self.is_node(request) => self.containers().await,
             "/containers" => text(StatusCode::FORBIDDEN, "this application keeps its containers private\n"),
+            "/attestation" if self.public_tcbinfo || self.is_node(request) => {
+                self.evidence(request.uri()).await
+            }
+            "/attestation" => {
+                text(StatusCode::FORBIDDEN, "this application keeps its measurements private\n")
+            }
+            "/node/attestation" if self.is_node(request) => self.evidence(request.uri()).await,
+            "/node/attestation" => text(StatusCode::FORBIDDEN, "this is for the node alone\n"),
+            path if path.starts_with("/prpc/") => self.worker(path).await,
             path => match path.strip_prefix("/logs/") {
                 Some(_) if !self.public_logs && !self.is_node(request) => {
                     text(StatusCode::FORBIDDEN, "this application keeps its logs private\n")
@@ -106,7 +116,7 @@ fn engine_failure(error: &EngineError) -> Answer {
     }
 }
 
-fn text(status: StatusCode, message: &str) -> Answer {
+pub(super) fn text(status: StatusCode, message: &str) -> Answer {
     let mut answer = with_type("text/plain; charset=utf-8", whole(message.to_owned()));
     *answer.status_mut() = status;
     answer
@@ -139,7 +149,10 @@ mod tests {
             engine: Engine::at("/nonexistent/engine.sock"),
             public_logs: public,
             public_containers: public,
+            public_tcbinfo: public,
             node_token: NodeToken::from_bytes([1; 32]),
+            attestation: tokio::sync::watch::channel(None).1,
+            quotes: crate::external::quote_slots(),
         }
     }
 

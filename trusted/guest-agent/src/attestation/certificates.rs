@@ -1,0 +1,240 @@
+//! The keys and certificates of one boot. Without a key management service the agent is its own
+//! authority, whose certificate carries the evidence for its key; neither outlives the boot.
+
+use std::sync::Arc;
+
+use cloister_attester::AttestError;
+use cloister_evidence::{EventLogEntry, InvalidAttestation, RUNTIME_EVENT_TYPE};
+use cloister_ra_tls::{
+    AttestedKey, CertificateIssuer, Evidence, MAX_EVENT_LOG_BYTES, RaTlsError, Subject, oid,
+};
+use jiff::{Timestamp, ToSpan as _};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::Attestation;
+use super::document::event_log_json;
+
+/// Clocks of peers may be behind by this much.
+const LEEWAY_HOURS: i64 = 24;
+/// What makes evidence fresh is a challenge, not a date; so certificates outlast any boot.
+const VALID_HOURS: i64 = 10 * 365 * 24;
+const USAGE_AUTHORITY: &str = "app:ca";
+const USAGE_LEAF: &str = "app:custom";
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CertificateError {
+    #[error(transparent)]
+    Attest(#[from] AttestError),
+    #[error("the evidence cannot be encoded")]
+    Encode(#[from] InvalidAttestation),
+    #[error(transparent)]
+    RaTls(#[from] RaTlsError),
+    #[error("the certificate cannot be made")]
+    Certificate(#[from] rcgen::Error),
+    #[error("the TLS configuration cannot be made")]
+    Tls(#[from] rustls::Error),
+    #[error("the private key cannot be read")]
+    Key,
+    #[error("not_before must be earlier than not_after, both in seconds since 1970")]
+    Dates,
+}
+
+/// What `GetTlsKey` is asked for.
+#[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag of the request")]
+pub(crate) struct TlsKeyRequest {
+    pub(crate) subject: String,
+    pub(crate) alt_names: Vec<String>,
+    /// The certificate carries evidence for its key.
+    pub(crate) attested: bool,
+    pub(crate) server: bool,
+    pub(crate) client: bool,
+    /// The certificate names the application.
+    pub(crate) with_app_info: bool,
+    /// Unix time in seconds.
+    pub(crate) not_before: Option<u64>,
+    /// Unix time in seconds.
+    pub(crate) not_after: Option<u64>,
+}
+
+/// The authority of this boot, and the agent's own certificate from it.
+pub(crate) struct Certificates {
+    authority_pem: String,
+    authority_key: zeroize::Zeroizing<String>,
+    agent_pem: String,
+    server: Arc<ServerConfig>,
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificates").field("agent_pem", &self.agent_pem).finish_non_exhaustive()
+    }
+}
+
+impl Certificates {
+    /// Makes all of it: two keys, two quotes.
+    pub(super) async fn make(attestation: &Attestation, now: Timestamp) -> Result<Self, CertificateError> {
+        let (authority_pem, authority_key) = authority(attestation, now).await?;
+        let issuer = CertificateIssuer::from_pem(&authority_pem, &authority_key)?;
+        let key = AttestedKey::generate()?;
+        let (not_before, not_after) = (validity(now, -LEEWAY_HOURS), validity(now, VALID_HOURS));
+        let facts = &attestation.facts;
+        let mut subject =
+            Subject::new(facts.app_id.to_string(), facts.host_names.clone(), not_before, not_after);
+        subject.app_id = Some(facts.app_id);
+        subject.usage = Some(USAGE_LEAF.to_owned());
+        subject.client = false;
+        let certificate =
+            key.certificate(&evidence_for(attestation, &key).await?, &subject, Some(&issuer))?;
+        let private_key = PrivateKeyDer::from_pem_slice(key.private_key_pem().as_bytes())
+            .map_err(|_| CertificateError::Key)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(certificate.chain().to_vec(), private_key)?;
+        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let agent_pem = certificate.chain_pem().concat();
+        Ok(Self { authority_pem, authority_key, agent_pem, server: Arc::new(server) })
+    }
+
+    /// The agent's certificate and that of the authority, PEM.
+    pub(crate) fn agent_pem(&self) -> String {
+        self.agent_pem.clone()
+    }
+
+    /// For connections from outside.
+    pub(crate) fn server(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.server)
+    }
+
+    /// A fresh key for the application and its certificate chain, all PEM.
+    pub(crate) async fn tls_key(
+        &self,
+        attestation: &Attestation,
+        request: &TlsKeyRequest,
+        now: Timestamp,
+    ) -> Result<(zeroize::Zeroizing<String>, Vec<String>), CertificateError> {
+        let not_before = date(request.not_before)?.unwrap_or_else(|| validity(now, -LEEWAY_HOURS));
+        let not_after = date(request.not_after)?.unwrap_or_else(|| validity(now, VALID_HOURS));
+        if not_before >= not_after {
+            return Err(CertificateError::Dates);
+        }
+        let key = AttestedKey::generate()?;
+        let app_id = request.with_app_info.then_some(attestation.facts.app_id);
+        if request.attested {
+            let issuer = CertificateIssuer::from_pem(&self.authority_pem, &self.authority_key)?;
+            let mut subject =
+                Subject::new(request.subject.as_str(), request.alt_names.clone(), not_before, not_after);
+            (subject.server, subject.client) = (request.server, request.client);
+            (subject.app_id, subject.usage) = (app_id, Some(USAGE_LEAF.to_owned()));
+            let evidence = evidence_for(attestation, &key).await?;
+            let chain = key.certificate(&evidence, &subject, Some(&issuer))?.chain_pem();
+            return Ok((key.private_key_pem(), chain));
+        }
+        let mut params = params(&request.subject, request.alt_names.clone(), not_before, not_after)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        for (wanted, usage) in [
+            (request.server, ExtendedKeyUsagePurpose::ServerAuth),
+            (request.client, ExtendedKeyUsagePurpose::ClientAuth),
+        ] {
+            if wanted {
+                params.insert_extended_key_usage(usage);
+            }
+        }
+        params.custom_extensions.push(extension(oid::USAGE, USAGE_LEAF.as_bytes()));
+        params.custom_extensions.extend(app_id.map(|id| extension(oid::APP_ID, id.as_bytes())));
+        let pair = KeyPair::from_pem(&key.private_key_pem())?;
+        let issuer = Issuer::from_ca_cert_pem(&self.authority_pem, KeyPair::from_pem(&self.authority_key)?)?;
+        let leaf = params.signed_by(&pair, &issuer)?.pem();
+        Ok((key.private_key_pem(), vec![leaf, self.authority_pem.clone()]))
+    }
+}
+
+/// Certificate and key of the authority, PEM.
+async fn authority(
+    attestation: &Attestation,
+    now: Timestamp,
+) -> Result<(String, zeroize::Zeroizing<String>), CertificateError> {
+    let key = AttestedKey::generate()?;
+    let evidence = evidence_for(attestation, &key).await?;
+    let (not_before, not_after) = (validity(now, -LEEWAY_HOURS), validity(now, VALID_HOURS));
+    let mut params = params("Cloister application CA", Vec::new(), not_before, not_after)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.custom_extensions = vec![
+        extension(oid::APP_ID, attestation.facts.app_id.as_bytes()),
+        extension(oid::USAGE, USAGE_AUTHORITY.as_bytes()),
+    ];
+    // Whoever reads an authority's evidence reads the versioned form; the older one would only make every
+    // chain longer.
+    let versioned = evidence.attestation.as_deref().unwrap_or_default();
+    params.custom_extensions.push(extension(oid::ATTESTATION, versioned));
+    let pem = key.private_key_pem();
+    let certificate = params.self_signed(&KeyPair::from_pem(&pem)?)?;
+    Ok((certificate.pem(), pem))
+}
+
+/// Evidence over a key, as certificates carry it.
+async fn evidence_for(attestation: &Attestation, key: &AttestedKey) -> Result<Evidence, CertificateError> {
+    let report_data = key.report_data();
+    let mut evidence = attestation.quote(&report_data).await?;
+    let stripped = evidence.event_log.iter().map(without_boot_payload).collect();
+    evidence.event_log = Arc::new(stripped);
+    let versioned = attestation.versioned(&evidence, &report_data)?;
+    let event_log = event_log_json(&evidence.event_log);
+    // A long log is told by the versioned form alone.
+    let legacy = attestation.attester.platform().makes_tdx_quotes() && event_log.len() <= MAX_EVENT_LOG_BYTES;
+    Ok(Evidence { quote: legacy.then_some(evidence.quote), event_log, attestation: Some(versioned) })
+}
+
+/// Boot events are checked by their digests; what the firmware logged with them can be long.
+fn without_boot_payload(entry: &EventLogEntry) -> EventLogEntry {
+    let mut entry = entry.clone();
+    if entry.event_type != RUNTIME_EVENT_TYPE {
+        entry.event_payload.clear();
+    }
+    entry
+}
+
+fn params(
+    name: &str,
+    alt_names: Vec<String>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+) -> Result<CertificateParams, CertificateError> {
+    let mut params = CertificateParams::new(alt_names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let since_epoch = |at: Timestamp| {
+        u64::try_from(at.as_second()).map(std::time::Duration::from_secs).map_err(|_| CertificateError::Dates)
+    };
+    params.not_before = epoch + since_epoch(not_before)?;
+    params.not_after = epoch + since_epoch(not_after)?;
+    Ok(params)
+}
+
+fn extension(oid: &[u64], content: &[u8]) -> CustomExtension {
+    CustomExtension::from_oid_content(oid, yasna::construct_der(|writer| writer.write_bytes(content)))
+}
+
+fn date(seconds: Option<u64>) -> Result<Option<Timestamp>, CertificateError> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    let seconds = i64::try_from(seconds).map_err(|_| CertificateError::Dates)?;
+    Timestamp::from_second(seconds).map(Some).map_err(|_| CertificateError::Dates)
+}
+
+/// `hours` after `now`, or before it; within the dates that a certificate can hold.
+fn validity(now: Timestamp, hours: i64) -> Timestamp {
+    let at = now.saturating_add(hours.hours()).unwrap_or(now);
+    at.max(Timestamp::UNIX_EPOCH)
+}
