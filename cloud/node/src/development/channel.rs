@@ -69,15 +69,12 @@ struct Numbered {
 impl Tee<'_> {
     /// The answer to a line; `None` when it is no question.
     async fn respond(&mut self, line: &str) -> Option<Response> {
-        let request: Request = match serde_json::from_str(line) {
-            Ok(request) => request,
-            Err(_) => {
-                let Numbered { id } = serde_json::from_str(line).ok()?;
-                return Some(Response { id, outcome: refused("the call is unknown or malformed") });
-            }
+        let Numbered { id } = serde_json::from_str(line).ok()?;
+        let outcome = match serde_json::from_str::<Request>(line) {
+            Ok(request) => self.call(request.call).await.unwrap_or_else(refused),
+            Err(_) => refused("the call is unknown or malformed"),
         };
-        let outcome = self.call(request.call).await.unwrap_or_else(refused);
-        Some(Response { id: request.id, outcome })
+        Some(Response { id, outcome })
     }
 
     async fn call(&mut self, call: Call) -> Result<Outcome, String> {

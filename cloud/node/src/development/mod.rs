@@ -7,6 +7,7 @@ mod provisioning;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_development_tee::{Platform, PlatformKey, TeeError};
@@ -20,7 +21,7 @@ pub(crate) use channel::serve;
 /// The platform's certificate chain, beside its key.
 const CERTIFICATE_FILE: &str = "certificate.pem";
 /// How long a guest's question for a quote waits for the platform's certificate.
-const CERTIFICATE_PATIENCE: Duration = Duration::from_secs(60);
+const CERTIFICATE_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Whether guests of a platform have no hardware that measures them.
 pub(crate) const fn is_development(platform: HostPlatform) -> bool {
@@ -32,7 +33,7 @@ pub(crate) const fn is_development(platform: HostPlatform) -> bool {
 pub(crate) struct DevelopmentPlatform {
     dir: PathBuf,
     /// `None` until it has a certificate.
-    certified: watch::Sender<Option<std::sync::Arc<Platform>>>,
+    certified: watch::Sender<Option<Arc<Platform>>>,
 }
 
 impl DevelopmentPlatform {
@@ -43,7 +44,7 @@ impl DevelopmentPlatform {
         let certified = std::fs::read_to_string(dir.join(CERTIFICATE_FILE))
             .ok()
             .and_then(|chain| Platform::new(key, &chain).ok())
-            .map(std::sync::Arc::new);
+            .map(Arc::new);
         Ok(Self { dir, certified: watch::Sender::new(certified) })
     }
 
@@ -55,7 +56,7 @@ impl DevelopmentPlatform {
     fn certify(&self, certificate_chain: &str) -> Result<(), CertifyError> {
         let platform = Platform::new(self.key()?, certificate_chain)?;
         files::write(&self.certificate(), certificate_chain.as_bytes())?;
-        self.certified.send_replace(Some(std::sync::Arc::new(platform)));
+        self.certified.send_replace(Some(Arc::new(platform)));
         Ok(())
     }
 
@@ -64,7 +65,7 @@ impl DevelopmentPlatform {
     }
 
     /// The platform, once it has a certificate; `None` when that takes too long.
-    async fn certified(&self) -> Option<std::sync::Arc<Platform>> {
+    async fn certified(&self) -> Option<Arc<Platform>> {
         let mut certified = self.certified.subscribe();
         let known = tokio::time::timeout(CERTIFICATE_PATIENCE, certified.wait_for(Option::is_some)).await;
         known.ok()?.ok()?.clone()

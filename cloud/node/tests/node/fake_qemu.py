@@ -59,6 +59,9 @@ def listen(path):
 
 monitor = listen(option("-chardev", "monitor", "path"))
 status = listen(option("-chardev", "status", "path"))
+# The port to the hardware; a test plays the guest at the second socket.
+hardware = listen(option("-chardev", "tee", "path"))
+guest = listen(option("-chardev", "tee", "path") + ".guest")
 with open(option("-chardev", "serial", "path"), "a") as serial:
     serial.write("".join(f"line {i}\n" for i in range(5)))
 forwards = {}
@@ -133,9 +136,25 @@ def serve_status():
                 os._exit(0)
 
 
+sides = {}
+
+
+def serve_side(name, listener, other):
+    """Node and guest come and go; what one says while the other is away is lost."""
+    while True:
+        sides[name], _ = listener.accept()
+        try:
+            while chunk := sides[name].recv(65536):
+                sides[other].sendall(chunk)
+        except (KeyError, OSError):
+            sides[name].close()
+
+
 null = os.open(os.devnull, os.O_RDWR)
 os.write(done, b"1")
 for stream in (0, 1, 2):
     os.dup2(null, stream)
 threading.Thread(target=serve_monitor, daemon=True).start()
+for side in (("node", hardware, "guest"), ("guest", guest, "node")):
+    threading.Thread(target=serve_side, args=side, daemon=True).start()
 serve_status()

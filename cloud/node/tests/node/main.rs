@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod adoption;
+mod evidence;
 mod full_disk;
 mod images;
 mod lifecycle;

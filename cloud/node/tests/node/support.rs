@@ -12,10 +12,14 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use cloister_app_compose::{AppId, OsImageHash};
+use cloister_development_tee::Vendor;
 use cloister_evidence::{ImageMeasurement, Measurement};
 use cloister_fleet_tls::{Authority, Credentials, Identity, Peer, TlsListener, client_config, server_config};
 use cloister_node::{Config, Node, OnExit};
-use cloister_node_api::{NodeError, NodeReport, Platform, ReportReceipt, VmReport, VmSpec, VmState, paths};
+use cloister_node_api::{
+    NodeError, NodeReport, Platform, PlatformCertificate, PlatformRequest, ReportReceipt, VmReport, VmSpec,
+    VmState, paths,
+};
 use jiff::Timestamp;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
@@ -31,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct World {
     pub(crate) dir: TempDir,
     pub(crate) authority: Authority,
+    /// Certifies the node's platform.
+    pub(crate) vendor: Arc<Vendor>,
     pub(crate) config: Config,
     pub(crate) node: Option<Node>,
     reports: watch::Receiver<Option<NodeReport>>,
@@ -58,14 +64,15 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let now = Timestamp::UNIX_EPOCH + now_since_epoch();
         let authority = Authority::load_or_create(&dir.path().join("fleet"), now).unwrap();
-        let (address, reports) = fake_control_plane(&authority).await;
+        let vendor = Arc::new(Vendor::load_or_create(&dir.path().join("vendor"), now).unwrap());
+        let (address, reports) = fake_control_plane(&authority, Arc::clone(&vendor)).await;
         let node = credentials(&authority, &Identity::Node("node-1".to_owned()));
         let mut config =
             Config::new(dir.path().join("node"), dir.path().join("images"), node, address.to_string());
         config.qemu = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/fake_qemu.py");
         config.platform = Some(Platform::Emulation);
         let client = client(&credentials(&authority, &Identity::ControlPlane));
-        Self { dir, authority, config, node: None, reports, client }
+        Self { dir, authority, vendor, config, node: None, reports, client }
     }
 
     pub(crate) async fn start(&mut self) {
@@ -234,7 +241,10 @@ fn client(credentials: &Credentials) -> reqwest::Client {
         .unwrap()
 }
 
-async fn fake_control_plane(authority: &Authority) -> (SocketAddr, watch::Receiver<Option<NodeReport>>) {
+async fn fake_control_plane(
+    authority: &Authority,
+    vendor: Arc<Vendor>,
+) -> (SocketAddr, watch::Receiver<Option<NodeReport>>) {
     let tls = server_config(&credentials(authority, &Identity::ControlPlane), true).unwrap();
     let listener = TlsListener::bind("127.0.0.1:0".parse().unwrap(), Arc::new(tls)).await.unwrap();
     let (address, (reports, receiver)) = (listener.address(), watch::channel(None));
@@ -247,7 +257,20 @@ async fn fake_control_plane(authority: &Authority) -> (SocketAddr, watch::Receiv
         reports.send_replace(Some(report));
         Ok(Json(ReportReceipt { node_id: 1 }))
     });
-    let service = Router::new().route(paths::REPORT, report).into_make_service_with_connect_info::<Peer>();
+    // The first certificate as well.
+    let refused = Arc::new(AtomicBool::new(false));
+    let certify = post(async move |Json(request): Json<PlatformRequest>| {
+        if !refused.swap(true, Ordering::Relaxed) {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        let now = Timestamp::UNIX_EPOCH + now_since_epoch();
+        let issued = vendor.register_platform("node-1", &request.ppid, &request.public_key, now).unwrap();
+        Ok(Json(PlatformCertificate { certificate_chain: issued.certificate_chain }))
+    });
+    let service = Router::new()
+        .route(paths::REPORT, report)
+        .route(paths::DEVELOPMENT_PLATFORM, certify)
+        .into_make_service_with_connect_info::<Peer>();
     tokio::spawn(async move { axum::serve(listener, service).await });
     (address, receiver)
 }
