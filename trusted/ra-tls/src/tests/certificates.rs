@@ -47,11 +47,11 @@ fn each_form_of_evidence_suffices_and_a_long_log_is_compressed() {
         let holder = Holder::with(AttestedKey::from_pem(&key.private_key_pem()).unwrap(), &evidence);
         inspect(&holder.certificate.chain()[0]).unwrap();
     }
-    let mut long = events(APP);
-    long.extend(
+    let mut many = events(APP);
+    many.extend(
         (0..200).map(|index| cloister_evidence::RuntimeEvent::new(format!("event-{index}"), [7; 16])),
     );
-    let (log, _) = measured(&long);
+    let (log, _) = measured(&many);
     let text = json(&log);
     let evidence = Evidence { event_log: text.clone(), attestation: None, ..all };
     let certificate = key.certificate(&evidence, &subject(), None).unwrap();

@@ -82,7 +82,7 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        limited(self.shake(stream)).await
+        limited(Box::pin(self.shake(stream))).await
     }
 
     async fn shake<S>(&self, mut stream: S) -> Result<Accepted<S>, HandshakeError>
@@ -131,7 +131,7 @@ impl Connector {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        limited(self.shake(name, stream)).await
+        limited(Box::pin(self.shake(name, stream))).await
     }
 
     async fn shake<S>(&self, name: ServerName<'static>, mut stream: S) -> Result<Connected<S>, HandshakeError>
@@ -171,6 +171,7 @@ async fn identity(
         .map_err(|error| HandshakeError::Peer(Arc::new(error)))
 }
 
+/// The handshake holds a whole connection: it lives on the heap, not in the caller's future.
 async fn limited<T>(handshake: impl Future<Output = Result<T, HandshakeError>>) -> Result<T, HandshakeError> {
     tokio::time::timeout(HANDSHAKE_LIMIT, handshake).await.map_err(|_| HandshakeError::TimedOut)?
 }
