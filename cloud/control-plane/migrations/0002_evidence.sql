@@ -38,13 +38,6 @@ CREATE TABLE node_devices (
     PRIMARY KEY (node_id, device_id)
 );
 
--- Platforms of the development TEE, each certified for one node and never for another.
-CREATE TABLE development_platforms (
-    ppid TEXT PRIMARY KEY,
-    node_id BIGINT NOT NULL REFERENCES nodes (id),
-    certified_at_ms BIGINT NOT NULL
-);
-
 -- The list of registered platforms that was accepted last, so that an older one is refused after a restart.
 CREATE TABLE platform_lists (
     -- Identity of the key that signs the list.

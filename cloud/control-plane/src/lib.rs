@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod clock;
+mod evidence;
 pub mod fleet;
 mod housekeeping;
 pub mod operations;
@@ -14,4 +15,4 @@ pub mod store;
 mod trust;
 
 pub use start::{AccountError, App, Config, ControlPlane, FirstKey, StartError};
-pub use trust::TrustError;
+pub use trust::{DEVELOPMENT_ROOT_FILE, TrustError};

@@ -22,6 +22,7 @@ use url::Url;
 
 use crate::api;
 use crate::clock::{Clock, NoRandomness, Random};
+use crate::evidence;
 use crate::fleet::{Fleet, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
@@ -271,6 +272,7 @@ impl ControlPlane {
             public_url,
             log_url_key,
         });
+        tokio::spawn(evidence::watch(Arc::clone(&app), stop.clone()));
         tokio::spawn(Arc::clone(&app.proof_of_cloud).run(stop.clone()));
         tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));

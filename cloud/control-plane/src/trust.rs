@@ -15,8 +15,8 @@ use crate::clock::Clock;
 
 /// Directory of the development vendor in the data directory.
 const VENDOR_DIR: &str = "development-tee";
-/// The development vendor's root in the data directory, for relying parties.
-const ROOT_FILE: &str = "development-root.pem";
+/// The development root in the data directory of a control plane, PEM, for relying parties.
+pub const DEVELOPMENT_ROOT_FILE: &str = "development-root.pem";
 /// Intel's own service.
 const INTEL_PCS: &str = "https://api.trustedservices.intel.com";
 
@@ -64,7 +64,7 @@ impl Trust {
             (TrustRoots::vendors().in_production()?, vendors, None)
         } else {
             let vendor = Arc::new(Vendor::load_or_create(&data_dir.join(VENDOR_DIR), clock.now())?);
-            vendor.publish_root(&data_dir.join(ROOT_FILE))?;
+            vendor.publish_root(&data_dir.join(DEVELOPMENT_ROOT_FILE))?;
             warn!("not in production: the development root is trusted, which proves no hardware protection");
             let roots = TrustRoots::vendors().with_development_root(vendor.root_der())?;
             let sources = vendors.with(TrustRoot::Development, source(&vendor, clock));
@@ -141,7 +141,10 @@ mod tests {
         let vendor = app.development_vendor.as_ref().unwrap();
         let verified = app.verifier.quote(&quote(vendor, &app.clock)).await.unwrap();
         assert_eq!((verified.trust_root, verified.tcb_status), (TrustRoot::Development, TcbStatus::UpToDate));
-        assert_eq!(std::fs::read_to_string(dir.path().join(ROOT_FILE)).unwrap(), vendor.root_pem());
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join(DEVELOPMENT_ROOT_FILE)).unwrap(),
+            vendor.root_pem()
+        );
         control_plane.stop().await;
     }
 
@@ -167,7 +170,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let control_plane = started(dir.path(), true).await;
         assert!(control_plane.app.development_vendor.is_none());
-        assert!(!dir.path().join(VENDOR_DIR).exists() && !dir.path().join(ROOT_FILE).exists());
+        assert!(!dir.path().join(VENDOR_DIR).exists() && !dir.path().join(DEVELOPMENT_ROOT_FILE).exists());
         let address =
             format!("http://{}/development-pccs/sgx/certification/v4/", control_plane.api_address());
         for path in ["rootcacrl", "pckcrl?ca=platform"] {

@@ -52,9 +52,9 @@ pub struct NodeRef {
     pub name: Option<String>,
     /// Region label.
     pub region: Option<String>,
-    /// SHA-256 of the platform identity, 64 hex digits, where the hardware has one.
+    /// SHA-256 of the platform identity, 64 hex digits; empty until a CVM on the node has proved it.
     pub device_id: Option<String>,
-    /// Platform identity, where the hardware has one.
+    /// Platform identity, 32 hex digits; empty until a CVM on the node has proved it.
     pub ppid: Option<String>,
     /// Whether it can be used.
     pub status: Option<NodeStatus>,

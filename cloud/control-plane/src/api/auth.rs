@@ -60,6 +60,14 @@ pub(crate) async fn authenticate(
     Ok(next.run(request).await)
 }
 
+/// Who asks a public operation that tells members more; nobody, when no credential was sent.
+pub(crate) async fn optional_caller(api: &Arc<Api>, headers: &HeaderMap) -> ApiResult<Option<Arc<Caller>>> {
+    match credential(headers) {
+        Some(_) => caller(api, headers).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 async fn caller(api: &Arc<Api>, headers: &HeaderMap) -> ApiResult<Arc<Caller>> {
     let key = credential(headers)
         .ok_or_else(|| ApiError::unauthorised("Authentication required: send X-API-Key or a bearer token"))?;

@@ -5,6 +5,8 @@
 
 mod account;
 mod admin;
+mod apps;
+mod attestations;
 mod auth;
 mod catalogue;
 mod cvms;
@@ -74,6 +76,9 @@ pub(crate) struct Api {
     uploads: Semaphore,
     /// Uploads by workspace.
     own_uploads: Slots,
+    intake: attestations::Intake,
+    /// Evidence that is being asked for, by CVM.
+    evidence_reads: Slots,
 }
 
 impl Deref for Api {
@@ -97,6 +102,8 @@ impl Api {
             directory: scene::Directory::default(),
             uploads: Semaphore::new(images::MAX_UPLOADS),
             own_uploads: Slots::new(images::MAX_OWN_UPLOADS),
+            intake: attestations::Intake::default(),
+            evidence_reads: Slots::new(attestations::MAX_READS),
         })
     }
 }
@@ -173,9 +180,24 @@ fn protected_streams() -> OpenApiRouter<Arc<Api>> {
 
 fn public() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
-        .routes(routes!(catalogue::attestation_nodes::attestation_nodes))
+        .merge(evidence_routes())
         .routes(routes!(catalogue::instance_types::list))
         .routes(routes!(catalogue::instance_types::family))
+}
+
+fn evidence_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(attestations::verify::verify))
+        .layer(DefaultBodyLimit::max(attestations::MAX_UPLOAD_BYTES))
+        .routes(routes!(catalogue::attestation_nodes::attestation_nodes))
+        .routes(routes!(attestations::platforms::ppids))
+        .routes(routes!(attestations::platforms::device_ids))
+        .routes(routes!(attestations::recent::recent))
+        .routes(routes!(attestations::view::view))
+        .routes(routes!(attestations::collateral::collateral))
+        .routes(routes!(attestations::raw::raw))
+        .routes(routes!(apps::attestations::attestations))
+        .routes(routes!(apps::tcb_evaluation::tcb_evaluation))
 }
 
 /// Authorised by the signature in their URLs.
@@ -196,6 +218,7 @@ fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::shutdown::shutdown))
         .routes(routes!(cvms::restart::restart))
         .routes(routes!(cvms::compose_file::compose_file))
+        .routes(routes!(cvms::attestation::attestation))
         .routes(routes!(cvms::composition::composition))
         .routes(routes!(cvms::operations::operations))
         .routes(routes!(cvms::cancel::cancel))
@@ -223,4 +246,5 @@ fn admin_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(admin::nodes::invite))
         .routes(routes!(admin::nodes::maintenance))
         .routes(routes!(admin::nodes::remove))
+        .routes(routes!(attestations::platforms::platform_list))
 }

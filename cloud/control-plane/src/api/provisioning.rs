@@ -69,13 +69,15 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
     change.put_provision(&row).await?;
     change.delete_expired_provisions(now_ms, CLEARED_AT_ONCE).await?;
     change.commit().await?;
+    let device = api.store.device_of_node(row.node_id).await?;
+    let (fmspc, device_id) = device.map(|device| (device.fmspc, device.device_id)).unzip();
     Ok(ProvisionResponse {
         compose_hash: row.compose_hash,
         app_id: Some(row.app_id),
         app_env_encrypt_pubkey: None,
         kms_info: None,
-        fmspc: None,
-        device_id: None,
+        fmspc,
+        device_id,
         os_image_hash: Some(row.os_image_hash),
         instance_type: row.instance_type,
         teepod_id: Some(row.node_id),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
+use cloister_evidence::AttestationDocument;
 use cloister_fleet_tls::{Credentials, FleetTlsError, Identity, client_config_for};
 use cloister_node_api::{ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, paths};
 use futures_util::{Stream, StreamExt};
@@ -20,7 +21,7 @@ use super::placement::NodeStanding;
 use super::{VmChanges, placement};
 use crate::clock::Clock;
 use crate::operations::{NodeCallError, Nodes};
-use crate::store::{Store, StoreError, Usage};
+use crate::store::{DeviceRow, Store, StoreError, Usage};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A node answers power calls when they are done; taking the power away is the slowest.
@@ -67,29 +68,38 @@ impl Fleet {
         Ok(client)
     }
 
-    /// All nodes with their reports and usage.
+    /// All nodes with their reports, usage and platforms.
     pub async fn standings(&self) -> Result<Vec<NodeStanding>, StoreError> {
-        let now_ms = self.clock.now_ms();
-        let mut standings = Vec::new();
-        for node in self.store.nodes().await? {
-            let usage = self.store.node_usage(node.id).await?;
-            standings.push(NodeStanding::of(&node, usage, now_ms));
+        let mut standings = self.reports().await?;
+        for standing in &mut standings {
+            standing.usage = self.store.node_usage(standing.node.id).await?;
         }
         Ok(standings)
     }
 
-    /// All nodes with their reports, what their CVMs take left out: counting that costs a look at every
-    /// CVM.
+    /// All nodes with their reports and platforms, what their CVMs take left out: counting that costs a
+    /// look at every CVM.
     pub async fn reports(&self) -> Result<Vec<NodeStanding>, StoreError> {
         let now_ms = self.clock.now_ms();
         let nodes = self.store.nodes().await?;
-        Ok(nodes.iter().map(|node| NodeStanding::of(node, Usage::default(), now_ms)).collect())
+        // Of each node the latest comes last and stays.
+        let mut devices: HashMap<i64, DeviceRow> =
+            self.store.devices().await?.into_iter().map(|device| (device.node_id, device)).collect();
+        let standing = |node| {
+            let mut standing = NodeStanding::of(node, Usage::default(), now_ms);
+            standing.device = devices.remove(&node.id);
+            standing
+        };
+        Ok(nodes.iter().map(standing).collect())
     }
 
-    /// The last report of one node, its usage left out.
+    /// The last report and the platform of one node, its usage left out.
     pub async fn standing(&self, node: i64) -> Result<Option<NodeStanding>, StoreError> {
         let now_ms = self.clock.now_ms();
-        Ok(self.store.node(node).await?.map(|row| NodeStanding::of(&row, Usage::default(), now_ms)))
+        let Some(row) = self.store.node(node).await? else { return Ok(None) };
+        let mut standing = NodeStanding::of(&row, Usage::default(), now_ms);
+        standing.device = self.store.device_of_node(node).await?;
+        Ok(Some(standing))
     }
 
     /// The last lines of a VM's serial console, `text/plain`.
@@ -101,6 +111,18 @@ impl Fleet {
     /// The containers of a running guest, the guest agent's JSON document.
     pub async fn containers(&self, node: i64, vm: Uuid) -> Result<serde_json::Value, NodeCallError> {
         self.call(node, Method::GET, &format!("{}/{vm}/containers", paths::VMS), |request| request).await
+    }
+
+    /// The evidence of a running guest over these bytes, as its agent presents it.
+    pub async fn attestation(
+        &self,
+        node: i64,
+        vm: Uuid,
+        report_data: [u8; 64],
+    ) -> Result<AttestationDocument, NodeCallError> {
+        let path = format!("{}/{vm}/attestation", paths::VMS);
+        let report_data = hex::encode(report_data);
+        self.call(node, Method::GET, &path, |request| request.query(&[("report_data", report_data)])).await
     }
 
     /// A container's log; the query is passed on to the guest agent.

@@ -3,7 +3,7 @@
 use cloister_app_compose::OsImageHash;
 use cloister_node_api::{NodeImage, NodeReport, OFFLINE_AFTER};
 
-use crate::store::{NodeRow, ProvisionRow, Usage};
+use crate::store::{DeviceRow, NodeRow, ProvisionRow, Usage};
 
 /// Status of a node on the wire (spec 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,6 +92,8 @@ pub struct NodeStanding {
     pub usage: Usage,
     /// Its status now.
     pub status: NodeStatus,
+    /// The platform that it is, once a CVM on it has proved that; only where it was asked for.
+    pub device: Option<DeviceRow>,
 }
 
 impl NodeStanding {
@@ -107,7 +109,7 @@ impl NodeStanding {
             Some(_) if is_fresh => NodeStatus::Online,
             _ => NodeStatus::Offline,
         };
-        Self { node: node.clone(), report, usage, status }
+        Self { node: node.clone(), report, usage, status, device: None }
     }
 
     /// Whether the node, or an administrator, wants no changes on it.

@@ -1,5 +1,4 @@
-//! Platforms: those that nodes were seen to be, those of the development TEE, and the lists of
-//! registered ones.
+//! Platforms: those that nodes were seen to be, and the lists of registered ones.
 
 use sqlx::FromRow;
 
@@ -86,26 +85,6 @@ impl Change {
         .execute(&mut *self.transaction)
         .await?;
         Ok(())
-    }
-
-    /// Takes a platform of the development TEE for a node; false when it is another node's.
-    pub async fn claim_development_platform(
-        &mut self,
-        ppid: &str,
-        node_id: i64,
-        now_ms: i64,
-    ) -> Result<bool> {
-        let done = sqlx::query(
-            "INSERT INTO development_platforms (ppid, node_id, certified_at_ms) VALUES ($1, $2, $3) \
-             ON CONFLICT (ppid) DO UPDATE SET certified_at_ms = excluded.certified_at_ms \
-             WHERE development_platforms.node_id = excluded.node_id",
-        )
-        .bind(ppid)
-        .bind(node_id)
-        .bind(now_ms)
-        .execute(&mut *self.transaction)
-        .await?;
-        Ok(done.rows_affected() > 0)
     }
 
     /// Notes that a list was accepted from a signer; false, and nothing changed, when one with a higher

@@ -47,7 +47,7 @@ fn offer(node: &NodeStanding) -> NodeOffer {
         remaining_disk: left.disk_gb,
         images: node.images().iter().map(image).collect(),
         support_onchain_kms: false,
-        device_id: None,
+        device_id: node.device.as_ref().map(|device| device.device_id.clone()),
         region_identifier: node.report.as_ref().map(|report| report.region.clone()),
         default_kms: None,
         kms_list: Vec::new(),

@@ -1,5 +1,6 @@
 //! Operations on CVMs, one file each.
 
+pub(crate) mod attestation;
 pub(crate) mod batch_status;
 pub(crate) mod cancel;
 pub(crate) mod compose_file;

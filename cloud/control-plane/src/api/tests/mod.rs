@@ -2,13 +2,16 @@
 //! a report.
 
 mod accounts;
+mod attestations;
 mod authorisation;
 mod cvms;
+mod evidence;
 mod node;
 mod openapi;
 mod provisioning;
 mod requests;
 mod state;
+mod tee;
 
 use std::sync::Arc;
 
@@ -27,6 +30,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use self::tee::Tee;
 use super::auth::{hash_key, new_key};
 use super::{Api, surface};
 use crate::App;
@@ -50,6 +54,8 @@ struct Installation {
     tenant_workspace: i64,
     node: i64,
     stop: CancellationToken,
+    /// The hardware of its nodes and the vendor of that.
+    tee: Tee,
     _data: TempDir,
 }
 
@@ -163,7 +169,12 @@ impl Installation {
         let credentials =
             authority.issue(&Identity::ControlPlane, &["localhost".to_owned()], clock.now()).unwrap();
         let fleet = Fleet::new(store.clone(), clock.clone(), VmChanges::default(), credentials);
+        let tee = Tee::new(&clock);
+        let collateral = tee.collateral();
         let app = Arc::new(App {
+            verifier: tee.verifier(&collateral),
+            development_vendor: None,
+            collateral,
             proof_of_cloud: Arc::new(ProofOfCloud::new(None, store.clone(), clock.clone())),
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, Arc::new(Notify::new())),
             store,
@@ -178,7 +189,7 @@ impl Installation {
         let api = Api::new(Arc::clone(&app), stop.clone());
         let router = surface(Arc::clone(&api));
         let installation =
-            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, _data: data };
+            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, tee, _data: data };
         installation.report(&report(65536, false)).await;
         installation
     }

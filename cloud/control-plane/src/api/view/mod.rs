@@ -42,7 +42,7 @@ pub(crate) struct Shown<'a> {
     #[serde(default)]
     public_sysinfo: bool,
     #[serde(default)]
-    public_tcbinfo: bool,
+    pub(crate) public_tcbinfo: bool,
     #[serde(default)]
     gateway_enabled: bool,
     #[serde(default)]
@@ -210,15 +210,15 @@ impl<'a> View<'a> {
 
 /// A node as lists of nodes show it.
 pub(crate) fn node_ref(standing: &NodeStanding) -> NodeRef {
-    let report = standing.report.as_ref();
+    let (report, device) = (standing.report.as_ref(), standing.device.as_ref());
     NodeRef {
         object_type: NodeType::default(),
         id: Some(standing.node.id),
         node_id: Some(standing.node.id),
         name: Some(standing.node.name.clone()),
         region: report.map(|report| report.region.clone()),
-        device_id: None,
-        ppid: None,
+        device_id: Some(device.map_or_else(String::new, |device| device.device_id.clone())),
+        ppid: Some(device.map_or_else(String::new, |device| device.ppid.clone())),
         status: Some(node_status(standing.status)),
         version: report.map(|report| report.version.clone()),
     }

@@ -93,21 +93,6 @@ async fn the_platforms_of_a_node_are_remembered() {
 }
 
 #[tokio::test]
-async fn a_development_platform_is_one_nodes() {
-    on_both(|store| async move {
-        let ground = ground(&store).await;
-        let mut change = store.change().await.unwrap();
-        let other = change.insert_node("beta", NOW).await.unwrap();
-        assert!(change.claim_development_platform("aa", ground.node, NOW).await.unwrap());
-        assert!(change.claim_development_platform("aa", ground.node, NOW + 1).await.unwrap());
-        assert!(!change.claim_development_platform("aa", other, NOW).await.unwrap());
-        assert!(change.claim_development_platform("bb", other, NOW).await.unwrap());
-        change.commit().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn no_older_list_of_platforms_follows_a_newer_one() {
     on_both(|store| async move {
         let mut change = store.change().await.unwrap();

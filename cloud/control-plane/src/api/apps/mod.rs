@@ -1,0 +1,36 @@
+//! Applications: what their CVMs have in common.
+
+pub(crate) mod attestations;
+pub(crate) mod tcb_evaluation;
+
+use axum::http::HeaderMap;
+use cloister_app_compose::AppId;
+
+use super::Api;
+use super::auth;
+use super::error::{ApiError, ApiResult};
+use super::view::Shown;
+use crate::store::CvmRow;
+
+/// CVMs of an app that are asked for their evidence at a time.
+const AT_A_TIME: usize = 50;
+
+/// The CVMs of an app whose evidence the caller may see: all of the caller's workspace, and of others
+/// those that show it to everybody. An app without any of these is not told from one that does not exist.
+async fn visible_cvms(
+    api: &std::sync::Arc<Api>,
+    app_id: &str,
+    headers: &HeaderMap,
+) -> ApiResult<(AppId, Vec<CvmRow>)> {
+    let caller = auth::optional_caller(api, headers).await?;
+    let missing = || ApiError::not_found("App");
+    let digits = app_id.strip_prefix("app_").unwrap_or(app_id);
+    let digits = digits.strip_prefix("0x").unwrap_or(digits);
+    let app_id: AppId = digits.parse().map_err(|_| missing())?;
+    let mut cvms = api.store.cvms_of_app(app_id).await?;
+    cvms.retain(|cvm| {
+        let is_own = caller.as_ref().is_some_and(|caller| caller.workspace_id == cvm.workspace_id);
+        is_own || Shown::of(&cvm.app_compose).public_tcbinfo
+    });
+    if cvms.is_empty() { Err(missing()) } else { Ok((app_id, cvms)) }
+}

@@ -1,0 +1,33 @@
+//! `GET /attestations/raw/{checksum}`
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::response::{IntoResponse, Response};
+use cloister_management_api::PlainError;
+
+use super::{stored, wire};
+use crate::api::Api;
+use crate::api::error::ApiResult;
+
+/// Download a stored quote
+///
+/// Public. The bytes whose SHA-256 is the checksum.
+#[utoipa::path(
+    get, path = "/attestations/raw/{checksum}", tag = "Attestation", operation_id = "download_quote", security(()),
+    params(("checksum" = String, Path, description = "SHA-256 of the quote's bytes, hex")),
+    responses(
+        (status = 200, description = "The quote", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 404, description = "No such quote, or not any more", body = PlainError),
+    ),
+)]
+pub(crate) async fn raw(State(api): State<Arc<Api>>, Path(checksum): Path<String>) -> ApiResult<Response> {
+    let row = stored(&api, &checksum).await?;
+    let headers = [
+        (CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (CONTENT_DISPOSITION, format!("attachment; filename={}.bin", row.checksum)),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+    ];
+    Ok((headers, wire::bytes(&row)).into_response())
+}
