@@ -1,8 +1,10 @@
 //! What runs on the machine: compose document, identities, image, keys.
 
 use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
-use cloister_evidence::{AttestationDocument, Measurement};
-use serde::Deserialize;
+use cloister_evidence::{
+    AttestationDocument, ExpectedConfig, KeyProvider, KeyProviderKind, Measurement, MrConfigIdError,
+    check_mr_config_id,
+};
 use serde_json::Value;
 
 use super::boot::Booted;
@@ -10,6 +12,9 @@ use super::claim::{Claim, ClaimId, Outcome};
 use super::events::{ProvenEvents, readable};
 use super::input::ExpectedCompose;
 use super::quote::ProvenQuote;
+
+/// Most events of the application that are listed.
+const MAX_LISTED: usize = 64;
 
 /// What the claims of this file rest on.
 #[derive(Debug)]
@@ -92,13 +97,14 @@ fn compare_compose(
         return fails("The compose document that is shown is not the one that was measured.")
             .fact("shown", shown);
     }
-    let bound = match launch_binding(&ground.quote.verified.mr_config_id, measured) {
-        Binding::Other => {
-            return fails("The machine was launched for another compose document than it measured.")
-                .fact("MRCONFIGID", ground.quote.verified.mr_config_id);
+    let bound = match launch_binding(ground, measured) {
+        Ok(bound) => bound,
+        Err(reason) => {
+            return fails(&format!(
+                "The machine was launched for something else than it measured: {reason}."
+            ))
+            .fact("MRCONFIGID", ground.quote.verified.mr_config_id);
         }
-        Binding::Same => Some("yes"),
-        Binding::None => None,
     };
     let claim = match (expected, text) {
         (None, Some(_)) => Claim::holds(
@@ -146,23 +152,33 @@ fn compare_file(file: &str, document: &str) -> Claim {
     Claim::holds(id, sentence)
 }
 
-enum Binding {
-    None,
-    Same,
-    Other,
-}
-
-/// What the launch configuration of the machine says about its compose document (platform reference,
-/// section 4.5). Only the first version holds the hash itself.
-fn launch_binding(mr_config_id: &Measurement, measured: ComposeHash) -> Binding {
-    let [version, rest @ ..] = mr_config_id.as_bytes();
-    match version {
-        1 => {
-            let (hash, padding) = rest.split_at(32);
-            let same = hash == measured.as_bytes() && padding.iter().all(|byte| *byte == 0);
-            if same { Binding::Same } else { Binding::Other }
+/// Whether the launch configuration of the machine names its compose document, in words, and why not if it
+/// names another. Versions that cannot be judged from evidence alone are not.
+fn launch_binding(
+    ground: &Ground<'_>,
+    measured: ComposeHash,
+) -> Result<Option<&'static str>, MrConfigIdError> {
+    let actual = &ground.quote.verified.mr_config_id;
+    if *actual == Measurement::ZERO {
+        return Ok(None);
+    }
+    let provider = ground.events.platform("key-provider");
+    let provider = provider.and_then(|payload| serde_json::from_slice::<KeyProvider>(payload).ok());
+    let provider_id = provider.as_ref().and_then(|of| hex::decode(&of.id).ok()).unwrap_or_default();
+    let kind = provider.as_ref().and_then(|provider| KeyProviderKind::from_name(&provider.name));
+    let app_id = ground.app_id().unwrap_or(AppId::from_bytes([0; 20]));
+    let expected = ExpectedConfig {
+        compose_hash: &measured,
+        app_id: &app_id,
+        key_provider: kind.map(|kind| (kind, provider_id.as_slice())),
+        document: None,
+    };
+    match check_mr_config_id(actual, &expected) {
+        Ok(()) => Ok(Some("yes")),
+        Err(MrConfigIdError::Version(_) | MrConfigIdError::NoDocument) => {
+            Ok(Some("in a form that is not judged"))
         }
-        _ => Binding::None,
+        Err(error) => Err(error),
     }
 }
 
@@ -254,13 +270,6 @@ pub(super) fn os_image(ground: &Ground<'_>, expected: Option<OsImageHash>) -> Cl
     claim.maybe("found", known)
 }
 
-#[derive(Deserialize)]
-struct KeyProvider {
-    name: String,
-    #[serde(default)]
-    id: String,
-}
-
 /// Says where the application's keys come from.
 pub(super) fn key_provider(ground: &Ground<'_>) -> Claim {
     let id = ClaimId::KeyProvider;
@@ -279,4 +288,19 @@ pub(super) fn key_provider(ground: &Ground<'_>) -> Claim {
     };
     let identity = (!provider.id.is_empty()).then_some(readable(provider.id.as_bytes()));
     ground.settle(Claim::holds(id, sentence).maybe("identity", identity))
+}
+
+/// Lists what the application measured.
+pub(super) fn events(ground: &Ground<'_>) -> Claim {
+    let id = ClaimId::ApplicationEvents;
+    let sentence = match ground.events.application().len() {
+        0 => "The application measured nothing.",
+        _ => {
+            "These events are the application's own words: nothing of the platform vouches for what they say."
+        }
+    };
+    let listed = ground.events.application().take(MAX_LISTED);
+    let claim =
+        listed.fold(Claim::holds(id, sentence), |claim, (name, payload)| claim.fact(name, readable(payload)));
+    ground.settle(claim)
 }

@@ -1,6 +1,7 @@
 //! Whom the connection ended at.
 
 use cloister_evidence::report_data::of_tls_key;
+use jiff::Timestamp;
 
 use super::claim::{Claim, ClaimId};
 use super::events::{self, ProvenEvents};
@@ -16,6 +17,7 @@ pub(super) fn judge(
     verdict: Option<&Verdict>,
     quote: Option<&ProvenQuote<'_>>,
     events: Option<&ProvenEvents>,
+    at: Timestamp,
 ) -> Claim {
     let (certificate, seen) = match connection {
         Connection::None => {
@@ -36,6 +38,11 @@ pub(super) fn judge(
         Connection::Attested(certificate) => (certificate, "The connection ended inside this CVM"),
         Connection::Recorded(certificate) => (certificate, "The recorded connection ended inside this CVM"),
     };
+    if at < certificate.not_before || at > certificate.not_after {
+        return Claim::fails(ID, "The certificate is not valid at this time.")
+            .fact("valid from", certificate.not_before)
+            .fact("valid until", certificate.not_after);
+    }
     let verified = match verdict {
         Some(Ok(verified)) => verified,
         Some(Err(error)) if is_unavailable(error) => {

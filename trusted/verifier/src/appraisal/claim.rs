@@ -139,7 +139,6 @@ impl Claim {
         self
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "callers pass texts that they made for this")]
     pub(super) fn fact(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
         self.evidence.push(Fact { name: name.into(), value: value.to_string() });
         self

@@ -8,9 +8,6 @@ use super::quote::{ProvenQuote, chain};
 
 /// Register of events that software in the guest measures.
 const RUNTIME_REGISTER: u32 = 3;
-/// Most events whose names are listed.
-const MAX_LISTED: usize = 64;
-
 const SYSTEM_READY: &str = "system-ready";
 /// The platform's events in their order (platform reference, section 4.4), with whether each may be
 /// repeated.
@@ -52,6 +49,11 @@ impl ProvenEvents {
     /// What the platform measured under this name.
     pub(super) fn platform(&self, name: &str) -> Option<&[u8]> {
         self.platform.iter().find(|event| event.name == name).map(|event| event.payload.as_slice())
+    }
+
+    /// Name and payload of what the application measured.
+    pub(super) fn application(&self) -> impl ExactSizeIterator<Item = (&str, &[u8])> {
+        self.application.iter().map(|event| (event.name.as_str(), event.payload.as_slice()))
     }
 
     /// Whether one log goes on where the other ends: they are of one boot.
@@ -173,24 +175,6 @@ fn runtime_event(entry: &EventLogEntry) -> Result<Event, String> {
     }
     let payload = hex::decode(&entry.event_payload).map_err(|_| "The payload of an event is not hex.")?;
     Ok(Event { name: entry.event.clone(), payload })
-}
-
-/// Lists what the application measured.
-pub(super) fn application(events: Option<&ProvenEvents>) -> Claim {
-    let id = ClaimId::ApplicationEvents;
-    let Some(events) = events else {
-        return Claim::not_checked(id, "The events are not known to be those of the machine.");
-    };
-    if events.application.is_empty() {
-        return Claim::holds(id, "The application measured nothing.");
-    }
-    let sentence = format!(
-        "The application measured {} events of its own. They are its words: nothing of the platform vouches \
-         for what they say.",
-        events.application.len()
-    );
-    let listed = events.application.iter().take(MAX_LISTED);
-    listed.fold(Claim::holds(id, sentence), |claim, event| claim.fact(&event.name, readable(&event.payload)))
 }
 
 /// A payload as text where it is printable ASCII, as hex otherwise.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use cloister_evidence::report_data::ReportData;
 use cloister_evidence::{AttestationDocument, Measurement};
+use jiff::Timestamp;
 
 use crate::TcbStatus;
 
@@ -43,6 +44,10 @@ pub struct AttestedCertificate {
     pub quote: Vec<u8>,
     /// JSON text of its event log.
     pub event_log: String,
+    /// First second of the certificate's validity.
+    pub not_before: Timestamp,
+    /// Last second of it.
+    pub not_after: Timestamp,
 }
 
 /// Which compose document is expected.

@@ -16,8 +16,11 @@ mod bundle;
 mod certificate;
 mod claim;
 mod events;
+mod forms;
 mod input;
 mod quote;
+#[cfg(test)]
+mod tests;
 
 pub use bundle::{Bundle, InvalidBundle, MAX_BUNDLE_BYTES};
 pub use claim::{Appraisal, Claim, ClaimId, Fact, Outcome, Subject};
@@ -28,10 +31,11 @@ pub use input::{
 use std::sync::Arc;
 
 use application::{Ground, groundless};
+use forms::Material;
 use jiff::Timestamp;
 use quote::Verdict;
 
-use crate::{Collateral, Verifier, VerifyError};
+use crate::{Collateral, Verifier};
 
 /// An appraisal, with what is needed to repeat it without a network.
 #[derive(Debug, Clone)]
@@ -44,15 +48,19 @@ pub struct Appraised {
 
 /// Judges evidence now, with collateral of the verifier's cache.
 pub async fn appraise(verifier: &Verifier, evidence: &Evidence, expectations: &Expectations) -> Appraised {
-    let document = match document_quote(evidence) {
-        Ok(quote) => verifier.quote(&quote).await,
-        Err(error) => Err(error),
+    let (material, document) = match Material::of(&evidence.document) {
+        Ok(material) => {
+            let verdict = verifier.quote(&material.quote).await;
+            (Some(material), verdict)
+        }
+        Err(error) => (None, Err(error)),
     };
     let certificate = match certificate_of(evidence) {
         Some(certificate) => Some(verifier.quote(&certificate.quote).await),
         None => None,
     };
-    walk(evidence, expectations, &document, certificate.as_ref(), verifier.clock().now())
+    let verdicts = Verdicts { document, certificate };
+    walk(evidence, expectations, material.as_ref(), &verdicts, verifier.clock().now())
 }
 
 /// Judges evidence as of `at`, with the collateral that came with it and without a network.
@@ -64,10 +72,17 @@ pub fn appraise_with(
     collateral: &Collateral,
     at: Timestamp,
 ) -> Appraised {
-    let document = document_quote(evidence).and_then(|quote| verifier.quote_with(&quote, collateral, at));
+    let (material, document) = match Material::of(&evidence.document) {
+        Ok(material) => {
+            let verdict = verifier.quote_with(&material.quote, collateral, at);
+            (Some(material), verdict)
+        }
+        Err(error) => (None, Err(error)),
+    };
     let certificate = certificate_of(evidence);
     let certificate = certificate.map(|of| verifier.quote_with(&of.quote, collateral, at));
-    walk(evidence, expectations, &document, certificate.as_ref(), at)
+    let verdicts = Verdicts { document, certificate };
+    walk(evidence, expectations, material.as_ref(), &verdicts, at)
 }
 
 const fn certificate_of(evidence: &Evidence) -> Option<&AttestedCertificate> {
@@ -77,28 +92,27 @@ const fn certificate_of(evidence: &Evidence) -> Option<&AttestedCertificate> {
     }
 }
 
-fn document_quote(evidence: &Evidence) -> Result<Vec<u8>, VerifyError> {
-    let malformed = |reason: &str| VerifyError::Malformed { kind: "TDX quote", reason: reason.to_owned() };
-    let text = evidence.document.quote.as_deref().ok_or_else(|| malformed("the document has none"))?;
-    if text.len() > 2 * crate::MAX_QUOTE_BYTES + 2 {
-        return Err(malformed("it is too long"));
-    }
-    hex::decode(text.strip_prefix("0x").unwrap_or(text)).map_err(|_| malformed("it is not hex"))
+/// What came of the quotes.
+struct Verdicts {
+    document: Verdict,
+    certificate: Option<Verdict>,
 }
 
 /// The walk itself: no I/O, no clock.
 fn walk(
     evidence: &Evidence,
     expectations: &Expectations,
-    verdict: &Verdict,
-    certificate: Option<&Verdict>,
+    material: Option<&Material>,
+    verdicts: &Verdicts,
     at: Timestamp,
 ) -> Appraised {
     let document = &evidence.document;
+    let verdict = &verdicts.document;
+    let (vm_config, log) = material.map_or(("", ""), |of| (of.vm_config.as_str(), of.event_log.as_str()));
     let (signature, quote) = quote::signature(verdict, expectations);
     let quote = quote.as_ref();
-    let (boot, booted) = boot::judge(quote, &document.vm_config, &expectations.registers);
-    let (event_log, log) = events::replay(quote, &document.event_log);
+    let (boot, booted) = boot::judge(quote, vm_config, &expectations.registers);
+    let (event_log, log) = events::replay(quote, log);
     let (event_names, events) = events::names(log.as_ref(), expectations.stage);
     let events = events.as_ref();
     let ground = quote.zip(events).map(|(quote, events)| Ground { quote, events, booted });
@@ -106,7 +120,7 @@ fn walk(
     let on_ground = |id, judge: &dyn Fn(&Ground<'_>) -> Claim| ground.map_or_else(|| groundless(id), judge);
 
     let claims = vec![
-        certificate::judge(&evidence.connection, certificate, quote, events),
+        certificate::judge(&evidence.connection, verdicts.certificate.as_ref(), quote, events, at),
         quote::freshness(
             quote.map(|quote| &quote.verified.report_data),
             &document.report_data,
@@ -125,7 +139,7 @@ fn walk(
         on_ground(ClaimId::InstanceId, &|ground| application::instance_id(ground, expectations.instance_id)),
         on_ground(ClaimId::OsImage, &|ground| application::os_image(ground, expectations.os_image_hash)),
         on_ground(ClaimId::KeyProvider, &application::key_provider),
-        events::application(events),
+        on_ground(ClaimId::ApplicationEvents, &application::events),
     ];
     let subject = ground.map(|ground| Subject {
         app_id: ground.app_id().ok(),

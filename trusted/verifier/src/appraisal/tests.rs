@@ -1,0 +1,7 @@
+//! The walk over minted evidence, honest and forged.
+
+mod attacks;
+mod bundles;
+mod machine;
+mod samples;
+mod walk;

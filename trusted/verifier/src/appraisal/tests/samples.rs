@@ -1,0 +1,84 @@
+//! Real evidence of public guests, where the test data is at hand.
+
+use std::path::PathBuf;
+
+use cloister_evidence::AttestationDocument;
+use jiff::Timestamp;
+
+use super::walk::lines;
+use crate::appraisal::{
+    Appraisal, ClaimId, Connection, Evidence, Expectations, ExpectedCompose, ExpectedRegisters, Outcome,
+    appraise_with,
+};
+use crate::{Clock, TrustRoots, Verifier};
+
+/// The folder with the test data, if it is there.
+fn testdata() -> Option<PathBuf> {
+    let given = std::env::var_os("CLOISTER_TESTDATA").map(PathBuf::from);
+    let beside = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/testdata"));
+    let path = given.unwrap_or(beside).join("tdx");
+    if path.is_dir() {
+        return Some(path);
+    }
+    eprintln!("SKIPPED: no test data at {}; name it by CLOISTER_TESTDATA", path.display());
+    None
+}
+
+fn appraise(document: &str, expectations: &Expectations) -> Option<Appraisal> {
+    let testdata = testdata()?;
+    let read = |name: &str| std::fs::read_to_string(testdata.join(name)).unwrap();
+    let document: AttestationDocument = serde_json::from_str(&read(document)).unwrap();
+    let collateral = serde_json::from_str(&read("dcap/tdx_fmspc_90c06f_2026-02.collateral.json")).unwrap();
+    let at = Timestamp::from_second(1_772_707_803).unwrap();
+    let verifier = Verifier::offline(TrustRoots::vendors().in_production().unwrap(), Clock::fixed(at));
+    let evidence = Evidence { document, connection: Connection::None };
+    Some(appraise_with(&verifier, &evidence, expectations, &collateral, at).appraisal)
+}
+
+const DOCUMENT: &str = "dstack/getquote_v0_5.json";
+const APP: &str = "3763bc34552cf3a27ff71ad5f7a90471562a1a2d";
+
+#[test]
+fn a_public_guest_is_judged_as_far_as_its_evidence_goes() {
+    let Some(appraisal) = appraise(DOCUMENT, &Expectations::default()) else { return };
+    // Genuine hardware, and nothing says what it should have booted.
+    assert!(!appraisal.verified);
+    assert!(appraisal.hardware);
+    insta::assert_snapshot!(lines(&appraisal));
+}
+
+#[test]
+fn a_public_guest_with_known_registers_is_verified() {
+    let Some(unknown) = appraise(DOCUMENT, &Expectations::default()) else { return };
+    let boot = unknown.claim(ClaimId::Boot).unwrap();
+    let register = |name: &str| {
+        boot.evidence.iter().find(|fact| fact.name == name).map(|fact| fact.value.parse().unwrap())
+    };
+    let expectations = Expectations {
+        app_id: Some(APP.parse().unwrap()),
+        registers: ExpectedRegisters {
+            mrtd: register("MRTD"),
+            rtmr0: register("RTMR0"),
+            rtmr1: register("RTMR1"),
+            rtmr2: register("RTMR2"),
+        },
+        production: true,
+        ..Expectations::default()
+    };
+    let appraisal = appraise(DOCUMENT, &expectations).unwrap();
+    assert!(appraisal.verified, "{}", lines(&appraisal));
+    assert_eq!(appraisal.subject.unwrap().app_id, expectations.app_id);
+
+    let other = Expectations { compose: Some(ExpectedCompose::Document(b"{}".to_vec())), ..expectations };
+    let appraisal = appraise(DOCUMENT, &other).unwrap();
+    assert_eq!(appraisal.claim(ClaimId::Compose).unwrap().outcome, Outcome::Fails);
+}
+
+#[test]
+fn evidence_without_its_collateral_is_refused() {
+    let Some(appraisal) = appraise("dstack/getquote_v0_6_stripped.json", &Expectations::default()) else {
+        return;
+    };
+    assert!(!appraisal.verified);
+    assert_eq!(appraisal.claim(ClaimId::Signature).unwrap().outcome, Outcome::Fails);
+}
