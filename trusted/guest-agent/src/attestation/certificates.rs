@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cloister_attester::AttestError;
 use cloister_evidence::{EventLogEntry, InvalidAttestation, RUNTIME_EVENT_TYPE};
 use cloister_ra_tls::{
-    AttestedKey, CertificateIssuer, Evidence, MAX_EVENT_LOG_BYTES, RaTlsError, Subject, oid,
+    AttestedKey, CertificateIssuer, Clients, Evidence, MAX_EVENT_LOG_BYTES, RaTlsError, Subject, oid,
 };
 use jiff::{Timestamp, ToSpan as _};
 use rcgen::{
@@ -14,8 +14,6 @@ use rcgen::{
     IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject as _;
 
 use super::Attestation;
 use super::document::event_log_json;
@@ -38,10 +36,6 @@ pub(crate) enum CertificateError {
     RaTls(#[from] RaTlsError),
     #[error("the certificate cannot be made")]
     Certificate(#[from] rcgen::Error),
-    #[error("the TLS configuration cannot be made")]
-    Tls(#[from] rustls::Error),
-    #[error("the private key cannot be read")]
-    Key,
     #[error("not_before must be earlier than not_after, both in seconds since 1970")]
     Dates,
 }
@@ -93,13 +87,7 @@ impl Certificates {
         subject.client = false;
         let certificate =
             key.certificate(&evidence_for(attestation, &key).await?, &subject, Some(&issuer))?;
-        let private_key = PrivateKeyDer::from_pem_slice(key.private_key_pem().as_bytes())
-            .map_err(|_| CertificateError::Key)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(certificate.chain().to_vec(), private_key)?;
+        let mut server = cloister_ra_tls::server_config(&key, &certificate, &Clients::Anonymous)?;
         server.alpn_protocols = vec![b"http/1.1".to_vec()];
         let agent_pem = certificate.chain_pem().concat();
         Ok(Self { authority_pem, authority_key, agent_pem, server: Arc::new(server) })

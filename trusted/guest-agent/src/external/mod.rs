@@ -9,6 +9,8 @@ mod evidence;
 mod log_stream;
 mod query;
 mod respond;
+#[cfg(test)]
+mod tests;
 
 use std::convert::Infallible;
 use std::io;

@@ -1,0 +1,180 @@
+//! The listener as others see it: over TCP, plain and through TLS.
+
+use std::net::SocketAddr;
+
+use cloister_evidence::Quote;
+use cloister_guest_channel::NODE_TOKEN_HEADER;
+use cloister_ra_tls::{CarriedEvidence, inspect};
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::attestation::testing::booted;
+
+async fn open(public: bool, attestation: Option<Arc<Attestation>>) -> SocketAddr {
+    open_with(public, attestation, quote_slots()).await
+}
+
+async fn open_with(public: bool, attestation: Option<Arc<Attestation>>, quotes: Semaphore) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let external = External {
+        engine: Engine::at("/nonexistent/engine.sock"),
+        public_logs: public,
+        public_containers: public,
+        public_tcbinfo: public,
+        node_token: NodeToken::from_bytes([1; 32]),
+        attestation: watch::channel(attestation).1,
+        quotes,
+    };
+    tokio::spawn(accept(listener, Arc::new(external)));
+    address
+}
+
+async fn ask(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    path: &str,
+    token: Option<NodeToken>,
+) -> (u16, String) {
+    let token = token.map(|token| format!("{NODE_TOKEN_HEADER}: {}\r\n", token.header_value()));
+    let token = token.unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut answer = Vec::new();
+    // A peer that closes without farewell is no error here.
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+async fn get(address: SocketAddr, path: &str, token: Option<NodeToken>) -> (u16, Value) {
+    let (status, body) = ask(TcpStream::connect(address).await.unwrap(), path, token).await;
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+#[tokio::test]
+async fn evidence_answers_a_challenge_by_either_name() {
+    let address = open(true, Some(booted().await)).await;
+    for path in ["/attestation?report_data=0x0102", "/attestation?reportData=0102"] {
+        let (status, document) = get(address, path, None).await;
+        let quote = hex::decode(document["quote"].as_str().unwrap()).unwrap();
+        assert_eq!((status, &Quote::parse(&quote).unwrap().report_data()[..3]), (200, &[1, 2, 0][..]));
+    }
+    let (status, document) = get(address, "/attestation", None).await;
+    assert_eq!((status, document["report_data"].as_str()), (200, Some("0".repeat(128).as_str())));
+    let (status, refusal) =
+        get(address, &format!("/attestation?report_data={}", "00".repeat(65)), None).await;
+    assert_eq!((status, refusal["error"].as_str().unwrap().contains("too long")), (400, true));
+}
+
+#[tokio::test]
+async fn private_measurements_are_the_nodes_alone() {
+    let address = open(false, Some(booted().await)).await;
+    let (right, wrong) = (NodeToken::from_bytes([1; 32]), NodeToken::from_bytes([2; 32]));
+    for path in ["/attestation", "/node/attestation"] {
+        assert_eq!(get(address, path, None).await.0, 403);
+        assert_eq!(get(address, path, Some(wrong.clone())).await.0, 403);
+        assert_eq!(get(address, path, Some(right.clone())).await.0, 200);
+    }
+    let public = open(true, Some(booted().await)).await;
+    assert_eq!(get(public, "/node/attestation", None).await.0, 403);
+}
+
+#[tokio::test]
+async fn the_outside_sees_info_and_version_and_no_other_method() {
+    let address = open(true, Some(booted().await)).await;
+    for path in ["/prpc/Worker.Info", "/prpc/Info"] {
+        assert_eq!(get(address, path, None).await.1["app_name"], "grüße");
+    }
+    assert_eq!(get(address, "/prpc/Worker.Version", None).await.1["version"], env!("CARGO_PKG_VERSION"));
+    for path in ["/prpc/GetTlsKey", "/prpc/Worker.EmitEvent?event=x", "/prpc/GetQuote", "/prpc/"] {
+        let (status, refusal) = get(address, path, None).await;
+        assert_eq!(status, 400, "{path}");
+        assert!(refusal["error"].as_str().unwrap().starts_with("Service not found: "), "{path}");
+    }
+    for path in ["/GetQuote", "/EmitEvent", "/Info"] {
+        assert_eq!(get(address, path, None).await.0, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn before_the_boot_is_measured_there_is_no_evidence() {
+    let address = open(true, None).await;
+    for path in ["/attestation", "/prpc/Worker.Info"] {
+        assert_eq!(get(address, path, None).await.0, 503);
+    }
+    assert_eq!(get(address, "/health", None).await.0, 200);
+}
+
+#[tokio::test]
+async fn the_outside_waits_for_few_quotes_at_a_time() {
+    let address = open_with(true, Some(booted().await), Semaphore::new(0)).await;
+    assert_eq!(get(address, "/attestation", None).await.0, 503);
+    assert_eq!(get(address, "/prpc/Worker.Info", None).await.0, 200);
+}
+
+#[tokio::test]
+async fn the_same_port_speaks_tls_whose_certificate_carries_evidence_for_its_key() {
+    let address = open(true, Some(booted().await)).await;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+        .with_no_client_auth();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from("anything.example").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let chain = stream.get_ref().1.peer_certificates().unwrap().to_vec();
+    assert_eq!(chain.len(), 2);
+    let leaf = inspect(&chain[0]).unwrap();
+    let CarriedEvidence::Tdx { quote, .. } = &leaf.evidence;
+    let bound = cloister_evidence::report_data::of_tls_key(&leaf.public_key);
+    assert_eq!(Quote::parse(quote).unwrap().report_data(), &bound);
+    assert_eq!(ask(stream, "/health", None).await, (200, "ok\n".to_owned()));
+}
+
+/// What is checked is the certificate afterwards.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _leaf: &rustls::pki_types::CertificateDer<'_>,
+        _intermediates: &[rustls::pki_types::CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &rustls::pki_types::CertificateDer<'_>,
+        _signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.3 is expected".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &rustls::pki_types::CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
