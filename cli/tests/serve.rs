@@ -52,8 +52,12 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn control_plane(home: &TempDir) -> Part {
+    control_plane_with(home, "")
+}
+
+fn control_plane_with(home: &TempDir, options: &str) -> Part {
     let line = "serve control-plane --api-listen 127.0.0.1:0 --fleet-listen 127.0.0.1:0 --log-format json";
-    let part = Part::start(home, line, Stdio::null());
+    let part = Part::start(home, format!("{line} {options}").trim_end(), Stdio::null());
     eventually("commands find the control plane", || {
         bare(home, "nodes list").output().unwrap().status.success().then_some(())
     });
@@ -138,4 +142,25 @@ fn fleet_address(home: &TempDir) -> String {
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.into_iter().find_map(|line| line["fields"]["node_address"].as_str().map(str::to_owned))
     })
+}
+
+#[test]
+fn the_development_root_is_among_the_variables_and_in_production_there_is_none() {
+    let home = tempfile::tempdir().unwrap();
+    let root = data_dir(&home).join("control-plane/development-root.pem");
+    let part = control_plane(&home);
+    let variables = run(&home, "env");
+    assert!(
+        variables.contains(&format!("export CLOISTER_DEVELOPMENT_ROOT='{}'", root.display())),
+        "{variables}"
+    );
+    assert!(fs::read_to_string(&root).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    assert_eq!(part.stop(), Some(0));
+
+    let home = tempfile::tempdir().unwrap();
+    let part = control_plane_with(&home, "--production");
+    let variables = run(&home, "env");
+    assert!(variables.contains("CLOISTER_API_URL") && !variables.contains("DEVELOPMENT_ROOT"), "{variables}");
+    assert!(!data_dir(&home).join("control-plane/development-root.pem").exists());
+    assert_eq!(part.stop(), Some(0));
 }

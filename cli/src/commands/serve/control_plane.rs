@@ -38,6 +38,12 @@ pub(crate) struct Args {
     /// minisign public key of whoever signs the list of registered platforms
     #[arg(long, value_name = "KEY", requires = "platform_list")]
     platform_list_key: Option<ListSigner>,
+    /// Trust hardware only: mint no development root, turn nodes without TEE hardware away
+    #[arg(long, env = "CLOISTER_PRODUCTION", hide_env = true)]
+    production: bool,
+    /// Caching service (PCCS) for the collateral of Intel's platforms [default: Intel's own service]
+    #[arg(long, value_name = "URL", env = "CLOISTER_PCCS_URL", hide_env = true)]
+    pccs_url: Option<Url>,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -49,6 +55,8 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let mut config = Config::embedded(home.join("control-plane"), args.api_listen, args.fleet_listen);
     config.database_url = std::env::var(DATABASE_VARIABLE).ok().filter(|url| !url.is_empty());
     config.public_url = args.public_url;
+    config.production = args.production;
+    config.pccs_url = args.pccs_url;
     config.node_names.extend(args.fleet_name);
     config.proof_of_cloud = args
         .platform_list

@@ -65,6 +65,9 @@ pub(crate) struct Args {
     /// Power CVMs off when the node stops, instead of leaving them running for the next start
     #[arg(long, value_name = "SECONDS")]
     shutdown_timeout: Option<u64>,
+    /// Refuse to run CVMs without TEE hardware
+    #[arg(long, env = "CLOISTER_PRODUCTION", hide_env = true)]
+    production: bool,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -88,6 +91,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     config.listen = args.listen;
     config.endpoint = Some(args.endpoint);
     config.region = args.region;
+    config.production = args.production;
     config.ingress_url_template = way.url_template(true);
     let node = NodePart::start(config, way).await?;
     interrupts.next().await;
