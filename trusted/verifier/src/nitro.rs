@@ -1,6 +1,7 @@
 //! Attestation documents of AWS Nitro.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use cloister_evidence::{Measurement, NitroDocument, NitroKind};
@@ -94,8 +95,8 @@ pub(crate) enum When {
     Made,
 }
 
-fn malformed(reason: impl ToString) -> VerifyError {
-    VerifyError::Malformed { kind: "Nitro attestation document", reason: reason.to_string() }
+fn malformed(reason: impl fmt::Display) -> VerifyError {
+    VerifyError::Malformed { kind: "Nitro attestation document", reason: format!("{reason}") }
 }
 
 pub(crate) fn verify(bytes: &[u8], roots: &TrustRoots, when: &When) -> Result<VerifiedNitro, VerifyError> {

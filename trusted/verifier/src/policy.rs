@@ -79,8 +79,8 @@ pub enum PolicyViolation {
 impl PolicyViolation {
     pub(crate) fn differs(
         what: impl Into<String>,
-        expected: impl ToString,
-        actual: Option<impl ToString>,
+        expected: impl fmt::Display,
+        actual: Option<impl fmt::Display>,
     ) -> Self {
         let actual = actual.map(|actual| actual.to_string());
         Self::Differs { what: what.into(), expected: expected.to_string(), actual }

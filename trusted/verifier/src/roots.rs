@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 const INTEL_SGX_ROOT_CA: &[u8] = include_bytes!("roots/intel_sgx_root_ca.der");
 /// AWS Nitro Enclaves root G1, from <https://aws-nitro-enclaves.amazonaws.com/AWS_NitroEnclaves_Root-G1.zip>.
 const AWS_NITRO_ENCLAVES_ROOT_G1: &[u8] = include_bytes!("roots/aws_nitro_enclaves_root_g1.der");
+/// AMD's root keys, from `https://kdsintf.amd.com/vcek/v1/{family}/cert_chain`.
+const AMD_ARK_MILAN: &[u8] = include_bytes!("roots/amd_ark_milan.der");
+const AMD_ARK_GENOA: &[u8] = include_bytes!("roots/amd_ark_genoa.der");
+const AMD_ARK_TURIN: &[u8] = include_bytes!("roots/amd_ark_turin.der");
 /// Longest certificate that is taken for a root, in bytes.
 const MAX_ROOT_BYTES: usize = 8 << 10;
 
@@ -90,7 +94,9 @@ impl TrustRoots {
         let is_authority = der.len() <= MAX_ROOT_BYTES
             && x509_parser::parse_x509_certificate(&der)
                 .is_ok_and(|(rest, certificate)| rest.is_empty() && certificate.is_ca());
-        if !is_authority || self.named(&der).is_some() {
+        let vendors =
+            [INTEL_SGX_ROOT_CA, AWS_NITRO_ENCLAVES_ROOT_G1, AMD_ARK_MILAN, AMD_ARK_GENOA, AMD_ARK_TURIN];
+        if !is_authority || vendors.contains(&der.as_slice()) {
             return Err(RootsError::NotARoot);
         }
         Ok(Self { development: Some(der), ..self })
@@ -110,14 +116,16 @@ impl TrustRoots {
         self.production
     }
 
-    /// The certificate (DER) of a root, unless it is not accepted or (AMD) kept elsewhere.
+    /// The certificate (DER) of a root; `None` for a development root that is not configured.
     #[must_use]
     pub fn certificate(&self, root: TrustRoot) -> Option<&[u8]> {
         match root {
             TrustRoot::IntelSgxRootCa => Some(INTEL_SGX_ROOT_CA),
             TrustRoot::AwsNitroEnclavesRootG1 => Some(AWS_NITRO_ENCLAVES_ROOT_G1),
             TrustRoot::Development => self.development.as_deref(),
-            TrustRoot::AmdArkMilan | TrustRoot::AmdArkGenoa | TrustRoot::AmdArkTurin => None,
+            TrustRoot::AmdArkMilan => Some(AMD_ARK_MILAN),
+            TrustRoot::AmdArkGenoa => Some(AMD_ARK_GENOA),
+            TrustRoot::AmdArkTurin => Some(AMD_ARK_TURIN),
         }
     }
 

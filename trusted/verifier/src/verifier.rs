@@ -53,7 +53,8 @@ impl Verifier {
         clock: Clock,
         workers: Option<NonZero<usize>>,
     ) -> Self {
-        Self(Arc::new(Inner { roots, collateral, clock, pool: Pool::new(workers), arks: Arks::pinned() }))
+        let arks = Arks::of(&roots);
+        Self(Arc::new(Inner { roots, collateral, clock, pool: Pool::new(workers), arks }))
     }
 
     /// The accepted roots.
@@ -77,8 +78,7 @@ impl Verifier {
     /// tokio runtime.
     pub async fn quote(&self, quote: &[u8]) -> Result<VerifiedQuote, VerifyError> {
         let envelope = Envelope::parse(quote)?;
-        let key = envelope.collateral_key(&self.0.roots)?;
-        let cache = self.cache(&key)?;
+        let (cache, key) = self.wanted(&envelope)?;
         let collateral = cache.get(&key).await?;
         let (this, quote) = (Arc::clone(&self.0), quote.to_vec());
         self.0
@@ -91,8 +91,8 @@ impl Verifier {
     /// handshake. Waits for the cache at most half a minute.
     pub fn quote_blocking(&self, quote: &[u8]) -> Result<VerifiedQuote, VerifyError> {
         let envelope = Envelope::parse(quote)?;
-        let key = envelope.collateral_key(&self.0.roots)?;
-        let collateral = self.cache(&key)?.get_blocking(&key)?;
+        let (cache, key) = self.wanted(&envelope)?;
+        let collateral = cache.get_blocking(&key)?;
         quote::verify(quote, &envelope, &self.0.roots, collateral, self.0.clock.now())
     }
 
@@ -123,7 +123,14 @@ impl Verifier {
         snp::verify(report, chain, &self.0.arks, now)
     }
 
-    fn cache(&self, key: &CollateralKey) -> Result<&CollateralCache, CollateralError> {
-        self.0.collateral.as_deref().ok_or(CollateralError::NoSource(key.root))
+    /// Which collateral a quote needs, of which cache. Nobody is asked for collateral in the name of a
+    /// platform that the root does not vouch for: invented ones would fill cache and network.
+    fn wanted(&self, envelope: &Envelope) -> Result<(&CollateralCache, CollateralKey), VerifyError> {
+        let key = envelope.collateral_key(&self.0.roots)?;
+        let cache = self.0.collateral.as_deref().ok_or(CollateralError::NoSource(key.root))?;
+        if !cache.has(&key) {
+            envelope.check_chain(&key, &self.0.roots, self.0.clock.now())?;
+        }
+        Ok((cache, key))
     }
 }

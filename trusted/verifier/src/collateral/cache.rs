@@ -182,6 +182,12 @@ impl CollateralCache {
             .map_err(|_| CollateralError::Ended)?
     }
 
+    /// Whether collateral is kept that can be used now.
+    pub(crate) fn has(&self, key: &CollateralKey) -> bool {
+        let now = self.clock.now();
+        self.entries.read().get(key).is_some_and(|entry| entry.usable(now).is_some())
+    }
+
     /// What is kept and can be used; asks for a refresh when that is due.
     fn kept(&self, key: &CollateralKey) -> Option<Arc<Collateral>> {
         let now = self.clock.now();
@@ -213,6 +219,6 @@ fn too_slow() -> CollateralError {
 
 impl fmt::Debug for CollateralCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CollateralCache").field("entries", &self.entries.read().len()).finish()
+        f.debug_struct("CollateralCache").field("entries", &self.entries.read().len()).finish_non_exhaustive()
     }
 }

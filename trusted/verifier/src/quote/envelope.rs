@@ -1,11 +1,17 @@
 //! A quote's outer form: what must be read before anything can be verified, and the strictness that makes
 //! every byte count.
 
+use std::fmt;
+use std::time::Duration;
+
 use dcap_qvl::intel;
 use dcap_qvl::quote::{AuthData, Quote};
 
 use super::Tee;
 use crate::{CollateralKey, PckCa, TrustRoots, VerifyError};
+use jiff::Timestamp;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 /// Longest quote, in bytes; real ones have about 5,000.
 pub const MAX_QUOTE_BYTES: usize = 32 << 10;
@@ -25,8 +31,8 @@ pub(crate) struct Envelope {
     pub(crate) chain: Vec<Vec<u8>>,
 }
 
-fn malformed(reason: impl ToString) -> VerifyError {
-    VerifyError::Malformed { kind: "quote", reason: reason.to_string() }
+fn malformed(reason: impl fmt::Display) -> VerifyError {
+    VerifyError::Malformed { kind: "quote", reason: format!("{reason}") }
 }
 
 impl Envelope {
@@ -82,6 +88,37 @@ impl Envelope {
             Err(_) => return Err(malformed("its platform's certificate is broken")),
         };
         Ok(CollateralKey { root, fmspc: extension.fmspc, ca, tee: self.tee })
+    }
+
+    /// Whether the root issued the platform's certificate. Revocations are not looked at yet.
+    pub(crate) fn check_chain(
+        &self,
+        key: &CollateralKey,
+        roots: &TrustRoots,
+        now: Timestamp,
+    ) -> Result<(), VerifyError> {
+        let [leaf, above @ ..] = self.chain.as_slice() else { return Err(VerifyError::UnknownRoot) };
+        let root = CertificateDer::from(roots.certificate(key.root).ok_or(VerifyError::UnknownRoot)?);
+        let rejected = |error: webpki::Error| {
+            VerifyError::rejected(key.root, format_args!("the platform's certificate does not hold: {error}"))
+        };
+        let anchor = anchor_from_trusted_cert(&root).map_err(rejected)?;
+        let above: Vec<_> = above.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+        let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+        EndEntityCert::try_from(&CertificateDer::from(leaf.as_slice()))
+            .and_then(|leaf| {
+                leaf.verify_for_usage(
+                    &[webpki::ring::ECDSA_P256_SHA256],
+                    &[anchor],
+                    &above,
+                    UnixTime::since_unix_epoch(Duration::from_secs(seconds)),
+                    KeyUsage::server_auth(),
+                    None,
+                    None,
+                )
+                .map(drop)
+            })
+            .map_err(rejected)
     }
 }
 

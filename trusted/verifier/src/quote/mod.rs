@@ -99,9 +99,9 @@ pub struct VerifiedQuote {
     pub report_data: [u8; 64],
     /// What the vendor said about the platform.
     pub collateral: Arc<Collateral>,
-    /// From when that holds, with all certificates.
-    pub valid_from: Timestamp,
-    /// Until when that holds, with all certificates.
+    /// When the newest part of that was issued, certificates and revocation lists included.
+    pub issued_at: Timestamp,
+    /// When the first part of that ends, certificates and revocation lists included.
     pub valid_until: Timestamp,
     /// The time that was taken for now.
     pub verified_at: Timestamp,

@@ -130,7 +130,7 @@ fn verified(
             .or_else(|| enclave.map(|enclave| enclave.report_data))
             .ok_or_else(|| wrong("the quote has no report data"))?,
         collateral,
-        valid_from: time(claims.latest_issue_date)?,
+        issued_at: time(claims.latest_issue_date)?,
         valid_until: time(claims.earliest_expiration_date)?,
         verified_at,
     })

@@ -2,10 +2,10 @@
 
 use cloister_evidence::SnpReport;
 use jiff::Timestamp;
-use sev::certs::snp::{Certificate, Verifiable, builtin, ca};
+use sev::certs::snp::{Certificate, Verifiable, ca};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::{TrustRoot, VerifyError};
+use crate::{TrustRoot, TrustRoots, VerifyError};
 
 /// Longest certificate, in bytes.
 const MAX_CERTIFICATE_BYTES: usize = 8 << 10;
@@ -36,20 +36,12 @@ pub struct SnpChain {
 pub(crate) struct Arks(Vec<(TrustRoot, Certificate)>);
 
 impl Arks {
-    /// The pinned ones.
-    pub(crate) fn pinned() -> Self {
-        let arks = [
-            (TrustRoot::AmdArkMilan, builtin::milan::ark()),
-            (TrustRoot::AmdArkGenoa, builtin::genoa::ark()),
-            (TrustRoot::AmdArkTurin, builtin::turin::ark()),
-        ];
-        Self(arks.into_iter().filter_map(|(root, ark)| Some((root, ark.ok()?))).collect())
-    }
-
-    /// One more, for chains of a test.
-    #[cfg(test)]
-    pub(crate) fn of(root: TrustRoot, der: &[u8]) -> Self {
-        Self(vec![(root, Certificate::from_der(der).unwrap())])
+    /// The accepted ones: AMD's, and the development root where it is one for reports.
+    pub(crate) fn of(roots: &TrustRoots) -> Self {
+        let names =
+            [TrustRoot::AmdArkMilan, TrustRoot::AmdArkGenoa, TrustRoot::AmdArkTurin, TrustRoot::Development];
+        let ark = |root| Some((root, Certificate::from_der(roots.certificate(root)?).ok()?));
+        Self(names.into_iter().filter_map(ark).collect())
     }
 }
 
@@ -78,6 +70,11 @@ impl SnpChain {
         let rejected = |reason: &str| VerifyError::rejected(*root, reason);
         (&ask, &vek).verify().map_err(|_| rejected("AMD's signing key does not vouch for the chip's key"))?;
 
+        // Signatures cover only one of the two places where a certificate names its algorithm.
+        let is_consistent = |of: &X509Certificate<'_>| of.signature_algorithm == of.tbs_certificate.signature;
+        if !is_consistent(&parsed_ask) || !is_consistent(&parsed_vek) {
+            return Err(rejected("a certificate names two signature algorithms"));
+        }
         let ark = ark.to_der().map_err(|_| rejected("the root is unusable"))?;
         let (_, parsed_ark) =
             X509Certificate::from_der(&ark).map_err(|_| rejected("the root is unusable"))?;

@@ -14,7 +14,7 @@ pub use chain::SnpChain;
 
 /// Guest policy: a migration agent may move the guest.
 const MIGRATION_AGENT: u64 = 1 << 18;
-/// Highest privilege level of a guest; the host asks as 0xFFFF_FFFF.
+/// Highest privilege level of a guest; the host asks as `0xFFFF_FFFF`.
 const LOWEST_PRIVILEGE: u32 = 3;
 /// Key information: the host masks the chip's id.
 const CHIP_ID_MASKED: u32 = 1 << 1;
@@ -71,8 +71,8 @@ impl SnpPolicy {
             violations.push(PolicyViolation::NotHardware);
         }
         if let Some(minimum) = self.minimum_tcb {
-            let actual = parts(&report.reported_tcb);
-            for ((name, minimum), (_, actual)) in parts(&minimum).into_iter().zip(actual) {
+            let actual = parts(report.reported_tcb);
+            for ((name, minimum), (_, actual)) in parts(minimum).into_iter().zip(actual) {
                 if actual < minimum {
                     let shown = actual.map_or_else(|| "none".to_owned(), |version| version.to_string());
                     let least = format!("at least {}", minimum.unwrap_or_default());
@@ -102,7 +102,7 @@ impl SnpPolicy {
     }
 }
 
-fn parts(tcb: &SnpTcb) -> [(&'static str, Option<u8>); 5] {
+fn parts(tcb: SnpTcb) -> [(&'static str, Option<u8>); 5] {
     [
         ("FMC security version", tcb.fmc),
         ("boot loader security version", Some(tcb.bootloader)),
