@@ -6,9 +6,12 @@
 //! passes a connection whose TLS ends here: an app that needs more uses the `s` form with a certificate
 //! of its own.
 //!
+//! An app that does not answer `/attestation` by itself has its guest agent's answer there.
+//!
 //! Everything is bounded: connections, requests per VM, the size of heads, the time for a head and the
 //! time without a byte.
 
+mod attestation;
 mod certificate;
 mod client_hello;
 mod headers;

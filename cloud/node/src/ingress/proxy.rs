@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use cloister_guest_channel::AGENT_PORT;
 use http::header::{HOST, HeaderValue};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -13,9 +14,10 @@ use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::attestation::{self, ForAgent, Question};
 use super::host::{Domain, HostError, Mode, Route};
 use super::refusal::Refusal;
-use super::upstream::{Admission, Upstreams};
+use super::upstream::{Admission, RequestBody, Upstreams};
 use super::{Body, headers};
 
 /// Routes requests; shared by every connection.
@@ -57,15 +59,33 @@ impl Proxy {
             .then(|| headers::wanted_upgrade(request.headers()))
             .flatten()
             .map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
+        let question = Question::of(&request, &route);
         self.readdress(&mut request, client, &route, host)?;
+        let forwarded = question.map(|question| question.for_agent(request.headers()));
         if let Some((protocol, _)) = &upgrade {
             headers::set_upgrade(request.headers_mut(), protocol.clone());
         }
-        let response = admission.request(route.mode, request).await.map_err(|error| {
-            tracing::debug!(id = route.id, port = route.port, %error, "the app did not answer");
-            Refusal::of(&error)
-        })?;
-        self.hand_back(response, upgrade.map(|(_, client_side)| client_side), admission)
+        let mut answer = send(&admission, &route, request.map(Either::Left)).await;
+        if let Some(for_agent) = forwarded.filter(|_| attestation::is_left_to_agent(&answer)) {
+            answer = self.by_agent(&admission, &route, for_agent, answer).await;
+        }
+        self.hand_back(answer?, upgrade.map(|(_, client_side)| client_side), admission)
+    }
+
+    /// The guest agent's answer instead of an app's, if it has one.
+    async fn by_agent(
+        &self,
+        admission: &Admission,
+        route: &Route,
+        request: ForAgent,
+        of_app: Result<Response<Incoming>, Refusal>,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let agent = Route { port: AGENT_PORT, mode: Mode::Http1, ..route.clone() };
+        let Some(request) = request.to(&self.domain.name_of(&agent)) else { return of_app };
+        match send(admission, &agent, request.map(Either::Right)).await {
+            Ok(answer) if answer.status() != StatusCode::NOT_FOUND => Ok(answer),
+            _ => of_app,
+        }
     }
 
     /// Finds the route of a host name.
@@ -145,6 +165,18 @@ impl Proxy {
         };
         self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(copy));
     }
+}
+
+/// Sends a request to a guest.
+async fn send(
+    admission: &Admission,
+    route: &Route,
+    request: Request<RequestBody>,
+) -> Result<Response<Incoming>, Refusal> {
+    admission.request(route.mode, request).await.map_err(|error| {
+        tracing::debug!(id = route.id, port = route.port, %error, "the guest did not answer");
+        Refusal::of(&error)
+    })
 }
 
 /// The one host that a request names. The request line counts before the header (RFC 9112, section 3.2.2).

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::Uri;
+use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -32,6 +34,9 @@ const MAX_HEAD_BYTES: usize = 128 * 1024;
 /// VMs that are remembered before those without traffic are forgotten.
 const MAX_QUIET_LANES: usize = 256;
 
+/// What a guest is sent: a client's body, or none.
+pub(super) type RequestBody = Either<Incoming, Empty<Bytes>>;
+
 /// Every way into the VMs of this node.
 pub(super) struct Upstreams {
     backends: Arc<dyn Backends>,
@@ -44,8 +49,8 @@ pub(super) struct Upstreams {
 struct Lane {
     connector: Connector,
     permits: Arc<Semaphore>,
-    http1: Client<Connector, Incoming>,
-    http2: Client<Connector, Incoming>,
+    http1: Client<Connector, RequestBody>,
+    http2: Client<Connector, RequestBody>,
 }
 
 /// The right to one request or connection of a VM; given back when dropped.
@@ -104,7 +109,7 @@ impl Admission {
     pub(super) async fn request(
         &self,
         mode: Mode,
-        request: http::Request<Incoming>,
+        request: http::Request<RequestBody>,
     ) -> Result<http::Response<Incoming>, Error> {
         let client = if mode == Mode::Http2 { &self.lane.http2 } else { &self.lane.http1 };
         client.request(request).await

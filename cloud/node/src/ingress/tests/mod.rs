@@ -1,5 +1,6 @@
 //! The ingress over real sockets, with apps on loopback in place of guests.
 
+mod attestation;
 mod http;
 mod support;
 mod tls;
