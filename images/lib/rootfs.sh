@@ -81,7 +81,7 @@ append_hash_tree() {
     [ $((bytes % block_bytes)) = 0 ] || die "the root file system has $bytes bytes, not whole blocks"
     root_blocks=$((bytes / block_bytes))
     root_hash=$(OPENSSL_CONF=/dev/null tool usr/sbin/veritysetup format "$1" "$1" --no-superblock --format=1 \
-        --hash=sha256 --salt=- --data-block-size=$block_bytes --hash-block-size=$block_bytes \
+        --hash=blake2b-512 --salt=- --data-block-size=$block_bytes --hash-block-size=$block_bytes \
         --data-blocks="$root_blocks" --hash-offset="$bytes" | sed -n 's/^Root hash:[[:space:]]*\([0-9a-f]*\)$/\1/p')
-    [ ${#root_hash} = 64 ] || die "the hash tree of the root file system could not be made"
+    [ ${#root_hash} = 128 ] || die "the hash tree of the root file system could not be made"
 }

@@ -2,15 +2,15 @@
 
 const HASH: &str = "cloister.rootfs_verity=";
 const BLOCKS: &str = "cloister.rootfs_blocks=";
-/// Hexadecimal digits of a SHA-256.
-const HASH_DIGITS: usize = 64;
+/// Hexadecimal digits of a BLAKE2b-512.
+const HASH_DIGITS: usize = 128;
 /// Most blocks of a root file system: 16 TiB, so that no size in bytes overflows.
 const MAX_BLOCKS: u64 = 1 << 32;
 
 /// The root file system that this image was made with.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RootPromise {
-    /// Root of the hash tree: SHA-256, 64 lower-case hexadecimal digits.
+    /// Root of the hash tree: BLAKE2b-512, 128 lower-case hexadecimal digits.
     pub(super) root_hash: String,
     /// Blocks of the file system, each of [`super::root_disk::BLOCK_BYTES`]; the hash tree follows them.
     pub(super) blocks: u64,
@@ -54,9 +54,9 @@ mod tests {
 
     #[test]
     fn needs_both_parameters_exactly_once() {
-        let hash = format!("{HASH}{}", "ab".repeat(32));
+        let hash = format!("{HASH}{}", "ab".repeat(64));
         let blocks = format!("{BLOCKS}51401");
-        let promise = RootPromise { root_hash: "ab".repeat(32), blocks: 51_401 };
+        let promise = RootPromise { root_hash: "ab".repeat(64), blocks: 51_401 };
         assert_eq!(RootPromise::parse(&format!("quiet {hash} {blocks}\n")), Ok(promise));
         assert_eq!(RootPromise::parse(&hash), Err(CommandLineError::Blocks));
         assert_eq!(RootPromise::parse(&blocks), Err(CommandLineError::Hash));
@@ -77,10 +77,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_taken_is_words_for_the_kernel(
-            hash in "[0-9a-f]{63,65}|[0-9a-fA-F -]{64}", blocks in "[0-9+]{0,20}|-?[0-9 ]{1,8}",
+            hash in "[0-9a-f]{127,129}|[0-9a-fA-F -]{128}", blocks in "[0-9+]{0,20}|-?[0-9 ]{1,8}",
         ) {
             if let Ok(promise) = RootPromise::parse(&format!("quiet {HASH}{hash} {BLOCKS}{blocks}")) {
-                prop_assert_eq!(promise.root_hash.len(), 64);
+                prop_assert_eq!(promise.root_hash.len(), 128);
                 prop_assert!(promise.root_hash.bytes().all(|b| b.is_ascii_hexdigit()));
                 prop_assert!(promise.blocks.checked_mul(4096).is_some());
             }

@@ -26,12 +26,14 @@ pub(super) const KERNEL: [Mount; 3] = [
     Mount { kind: "devtmpfs", target: "/dev", flags: MountFlags::NOSUID, options: Some(c"mode=0755") },
 ];
 
-/// On the read-only root: everything that must be writable, for one boot only.
-pub(super) const ROOT: [Mount; 8] = [
+/// On the read-only root: everything that must be writable, for one boot only. Evidence of TDX and SEV-SNP
+/// is asked for on the configuration file system.
+pub(super) const ROOT: [Mount; 9] = [
     Mount { kind: "tmpfs", target: "/run", flags: NO_DEVICES, options: Some(c"mode=0755") },
     Mount { kind: "tmpfs", target: "/tmp", flags: NO_DEVICES, options: Some(c"mode=1777") },
     Mount { kind: "tmpfs", target: "/root", flags: NO_DEVICES, options: Some(c"mode=0700") },
     Mount { kind: "tmpfs", target: "/var", flags: NO_DEVICES, options: Some(c"mode=0755") },
+    Mount { kind: "configfs", target: "/sys/kernel/config", flags: NO_PROGRAMS, options: None },
     Mount { kind: "cgroup2", target: "/sys/fs/cgroup", flags: NO_PROGRAMS, options: None },
     Mount { kind: "devpts", target: "/dev/pts", flags: MountFlags::NOSUID, options: Some(c"gid=5,mode=620") },
     Mount { kind: "tmpfs", target: "/dev/shm", flags: NO_DEVICES, options: Some(c"mode=1777") },
