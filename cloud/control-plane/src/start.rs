@@ -23,7 +23,7 @@ use url::Url;
 use crate::api;
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::evidence;
-use crate::fleet::{Fleet, JoinTokenError, NodeListener, VmChanges, make_join_token};
+use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
@@ -57,7 +57,8 @@ pub struct Config {
     /// Only hardware is trusted: no development root is minted, no development platform is certified, and
     /// nodes without TEE hardware are turned away.
     pub production: bool,
-    /// Caching service for the collateral of Intel's platforms; `None` asks Intel's own.
+    /// Base address of a caching service (PCCS, `…/sgx/certification/v4` appended or not) for the collateral
+    /// of Intel's platforms: https, or http on this machine. `None` asks Intel's own service.
     pub pccs_url: Option<Url>,
 }
 
@@ -243,16 +244,15 @@ impl ControlPlane {
         )
         .await?;
         let stop = CancellationToken::new();
-        let nodes = NodeListener::start(
-            node_listener,
-            store.clone(),
-            Arc::clone(&fleet),
-            Arc::clone(&authority),
-            trust.development_vendor.clone(),
-            clock.clone(),
+        let for_nodes = ForNodes {
+            store: store.clone(),
+            fleet: Arc::clone(&fleet),
+            authority: Arc::clone(&authority),
+            vendor: trust.development_vendor.clone(),
+            clock: clock.clone(),
             changes,
-            stop.clone(),
-        );
+        };
+        let nodes = NodeListener::start(node_listener, for_nodes, stop.clone());
         let public_url = match config.public_url {
             Some(url) => url,
             None => Url::parse(&format!("http://{api_address}"))?,

@@ -48,30 +48,20 @@ pub(crate) struct NodeListener {
     pub(crate) task: tokio::task::JoinHandle<()>,
 }
 
-struct Shared {
-    store: Store,
-    fleet: Arc<Fleet>,
-    authority: Arc<Authority>,
+/// What calls of nodes reach.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) authority: Arc<Authority>,
     /// `None` in production.
-    vendor: Option<Arc<Vendor>>,
-    clock: Clock,
-    changes: VmChanges,
+    pub(crate) vendor: Option<Arc<Vendor>>,
+    pub(crate) clock: Clock,
+    pub(crate) changes: VmChanges,
 }
 
 impl NodeListener {
-    #[expect(clippy::too_many_arguments, reason = "everything that nodes can reach, named once")]
-    pub(crate) fn start(
-        listener: TlsListener,
-        store: Store,
-        fleet: Arc<Fleet>,
-        authority: Arc<Authority>,
-        vendor: Option<Arc<Vendor>>,
-        clock: Clock,
-        changes: VmChanges,
-        stop: CancellationToken,
-    ) -> Self {
+    pub(crate) fn start(listener: TlsListener, shared: Shared, stop: CancellationToken) -> Self {
         let address = listener.address();
-        let shared = Arc::new(Shared { store, fleet, authority, vendor, clock, changes });
         let router = Router::new()
             .route(paths::REPORT, post(report).layer(DefaultBodyLimit::max(MAX_REPORT_BYTES)))
             .route(
@@ -80,7 +70,7 @@ impl NodeListener {
             )
             .route(paths::ENROL, post(enrol).layer(DefaultBodyLimit::max(MAX_ENROLMENT_BYTES)))
             .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, CALL_TIMEOUT))
-            .with_state(shared);
+            .with_state(Arc::new(shared));
         let service = router.into_make_service_with_connect_info::<Peer>();
         let task = tokio::spawn(async move {
             let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;

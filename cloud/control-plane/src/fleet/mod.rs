@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 pub use client::{Fleet, NodeStream};
 pub use listener::JoinTokenError;
-pub(crate) use listener::{NodeListener, make_join_token};
+pub(crate) use listener::{NodeListener, Shared as ForNodes, make_join_token};
 pub use placement::{NodeStanding, NodeStatus, PlacementError, Requirements};
 
 use crate::store::ObservedVm;
