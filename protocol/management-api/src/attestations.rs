@@ -124,6 +124,7 @@ pub struct NodeProvider {
 
 /// Result of verifying a quote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[expect(clippy::struct_excessive_bools, reason = "the interface's format")]
 pub struct QuoteVerification {
     /// The checksum.
     pub id: String,

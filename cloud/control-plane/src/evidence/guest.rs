@@ -83,8 +83,8 @@ fn differences(quote: &VerifiedQuote, evidence: &GuestEvidence, cvm: &CvmRow, no
         }
     };
     let expected = ComposeHash::of(cvm.app_compose.as_bytes());
-    reasons.extend(difference("compose hash", info.compose_hash, expected));
-    reasons.extend(difference("app id", info.app_id, cvm.app_id));
+    reasons.extend(difference("compose hash", info.compose_hash, &expected));
+    reasons.extend(difference("app id", info.app_id, &cvm.app_id));
     reasons
 }
 
@@ -106,10 +106,10 @@ fn misbuilt(log: &EventLog, registers: &Registers) -> Vec<String> {
 fn difference<T: PartialEq + std::fmt::Display>(
     what: &str,
     measured: Option<T>,
-    expected: T,
+    expected: &T,
 ) -> Option<String> {
     match measured {
-        Some(measured) if measured == expected => None,
+        Some(measured) if measured == *expected => None,
         Some(measured) => Some(format!("the {what} is {measured} in the event log, and {expected} here")),
         None => Some(format!("the event log does not say the {what}")),
     }

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream};
 
 use super::{AT_A_TIME, visible_cvms};
 use crate::api::Api;
-use crate::api::attestations::presented;
+use crate::api::attestations::{Presented, presented};
 use crate::api::error::ApiResult;
 use crate::api::view::Shown;
 use crate::store::CvmRow;
@@ -66,13 +66,13 @@ async fn instance(api: &Api, cvm: CvmRow) -> InstanceAttestation {
         device_id: device_id.clone().unwrap_or_default(),
         ppid_sha256: device_id,
         fmspc: verified.map(|quote| hex::encode(quote.fmspc)),
-        tee_tcb_svn: presented.and_then(|presented| presented.tee_tcb_svn()),
+        tee_tcb_svn: presented.and_then(Presented::tee_tcb_svn),
         mr_config_id: verified.map(|quote| quote.mr_config_id.to_string()),
         tcb_info,
-        app_certificates: presented.and_then(|presented| presented.certificates()),
+        app_certificates: presented.and_then(Presented::certificates),
         compose_file: Shown::of(&cvm.app_compose).docker_compose_file.map(Cow::into_owned),
-        eventlog: presented.map(|presented| presented.events()).unwrap_or_default(),
+        eventlog: presented.map(Presented::events).unwrap_or_default(),
         error,
-        verification: presented.map(|presented| presented.verdict()),
+        verification: presented.map(Presented::verdict),
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod verify;
 pub(crate) mod view;
 mod wire;
 
-pub(crate) use guest::{MAX_READS, presented};
+pub(crate) use guest::{MAX_READS, Presented, presented};
 pub(crate) use intake::Intake;
 pub(crate) use upload::MAX_UPLOAD_BYTES;
 
@@ -23,9 +23,9 @@ use crate::store::QuoteRow;
 /// The stored quote that a path names.
 async fn stored(api: &Api, checksum: &str) -> ApiResult<QuoteRow> {
     let is_checksum = checksum.len() == 64 && checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let row = match is_checksum {
-        true => api.store.quote(&checksum.to_ascii_lowercase()).await?,
-        false => None,
-    };
-    row.ok_or_else(|| ApiError::not_found("Quote"))
+    let missing = || ApiError::not_found("Quote");
+    if !is_checksum {
+        return Err(missing());
+    }
+    api.store.quote(&checksum.to_ascii_lowercase()).await?.ok_or_else(missing)
 }

@@ -8,7 +8,7 @@ use axum::extract::State;
 use cloister_management_api::CvmAttestation;
 
 use crate::api::Api;
-use crate::api::attestations::presented;
+use crate::api::attestations::{Presented, presented};
 use crate::api::error::ApiResult;
 use crate::api::responses::OnCvm;
 use crate::api::target::Target;
@@ -38,7 +38,7 @@ pub(crate) async fn attestation(
         is_online: presented.is_some(),
         is_public: shown.public_tcbinfo,
         error,
-        app_certificates: presented.as_ref().and_then(|presented| presented.certificates()),
+        app_certificates: presented.as_ref().and_then(Presented::certificates),
         tcb_info: presented.as_ref().and_then(|presented| presented.tcb_info(&cvm)),
         compose_file: shown.docker_compose_file.map(Cow::into_owned),
         verification: presented.map(|presented| presented.verdict()),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{Answer, Installation};
+use crate::clock::Clock;
 
 const BOUNDARY: &str = "b0undary";
 
@@ -239,4 +240,87 @@ async fn stored_quotes_are_listed_shown_and_downloaded() {
     for path in ["view/ab", "raw/ab", "collateral/ab", &format!("view/{}", "0".repeat(64))] {
         assert_eq!(installation.look("GET", path).await.summary(), "404 plain", "{path}");
     }
+}
+
+#[tokio::test]
+async fn the_state_of_the_list_of_platforms_is_for_administrators() {
+    let installation = Installation::with_clock(Clock::manual("2025-07-04T10:00:00Z".parse().unwrap())).await;
+    let headers = [("x-api-key", installation.admin.as_str())];
+    let state = async || {
+        installation.call_with(&headers, "GET", "/admin/platform-list", Value::Null).await.expect(200).json()
+    };
+    let before = state().await;
+    assert_eq!(
+        (&before["configured"], &before["usable"], &before["serial"]),
+        (&json!(true), &json!(false), &Value::Null)
+    );
+    installation.app.proof_of_cloud.refresh().await;
+    let after = state().await;
+    assert_eq!(
+        (&after["usable"], &after["serial"], &after["platforms"]),
+        (&json!(true), &json!(7), &json!(3))
+    );
+}
+
+/// Public evidence of real hardware, which is not part of the repository.
+fn public_evidence(name: &str) -> Option<Vec<u8>> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/testdata");
+    let root = std::env::var("CLOISTER_TESTDATA").unwrap_or_else(|_| beside.to_owned());
+    std::fs::read(std::path::Path::new(&root).join("tdx/dcap").join(name)).ok()
+}
+
+#[tokio::test]
+async fn a_quote_of_registered_hardware_is_proof_of_cloud_while_it_verifies() {
+    let (Some(quote), Some(collateral)) =
+        (public_evidence("tdx_v4_td10.bin"), public_evidence("tdx_v4_td10.collateral.json"))
+    else {
+        eprintln!("SKIPPED: set CLOISTER_TESTDATA to the directory of public evidence");
+        return;
+    };
+    let time = jiff::Timestamp::from_second(1_751_624_191).unwrap();
+    let installation = Installation::with_clock(Clock::manual(time)).await;
+    installation.tee.says.lock().intel = Some(serde_json::from_slice(&collateral).unwrap());
+    let unregistered = installation.verify(&quote).await.expect(200).json();
+    assert_eq!((&unregistered["success"], &unregistered["proof_of_cloud"]), (&json!(true), &json!(false)));
+
+    installation.app.proof_of_cloud.refresh().await;
+    let answer = installation.verify(&quote).await.expect(200).json();
+    assert_eq!(answer["checksum"], "c42f9164325024bca2757bc8819b11879a0a369132ea4e2b7c85df4805ea72db");
+    assert_eq!((&answer["success"], &answer["proof_of_cloud"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        answer["node_provider"],
+        json!({"proof_of_cloud": true, "ppid": "811dca2a26b952e85bb6448b097ba4fd", "provider": "example"})
+    );
+    assert_eq!((&answer["trust_root"], &answer["is_hardware"]), (&json!("Intel SGX Root CA"), &json!(true)));
+    assert_eq!((&answer["tcb_status"], &answer["advisory_ids"]), (&json!("UpToDate"), &json!([])));
+
+    // The platform's identity still stands in it, and proves nothing any more.
+    let mut forged = quote;
+    forged[600] ^= 1;
+    let answer = installation.verify(&forged).await.expect(200).json();
+    assert_eq!((&answer["success"], &answer["proof_of_cloud"]), (&json!(false), &json!(false)));
+    assert_eq!(answer["node_provider"], json!({"proof_of_cloud": false, "ppid": "", "provider": ""}));
+}
+
+#[tokio::test]
+async fn a_quote_of_an_enclave_has_no_measurements_of_a_machine() {
+    let (Some(quote), Some(collateral)) =
+        (public_evidence("sgx_v3.bin"), public_evidence("sgx_v3.collateral.json"))
+    else {
+        eprintln!("SKIPPED: set CLOISTER_TESTDATA to the directory of public evidence");
+        return;
+    };
+    let time = jiff::Timestamp::from_second(1_751_624_924).unwrap();
+    let installation = Installation::with_clock(Clock::manual(time)).await;
+    installation.tee.says.lock().intel = Some(serde_json::from_slice(&collateral).unwrap());
+    let answer = installation.verify(&quote).await.expect(200).json();
+    assert_eq!(answer["success"], true, "{}", answer["reasons"]);
+    assert_eq!(
+        (&answer["quote"]["header"]["version"], &answer["quote"]["header"]["tee_type"]),
+        (&json!(3), &json!(0))
+    );
+    assert_eq!(answer["tcb_status"], "ConfigurationAndSWHardeningNeeded");
+    let body = answer["quote"]["body"].as_object().unwrap();
+    assert!(body.values().all(Value::is_string) && body.len() == 15);
+    assert_eq!((&body["mrtd"], body["reportdata"].as_str().unwrap().len()), (&json!(""), 130));
 }

@@ -37,7 +37,7 @@ use crate::App;
 use crate::clock::{Clock, Random};
 use crate::fleet::{Fleet, VmChanges};
 use crate::operations::{CvmStatus, Lifecycle};
-use crate::proof_of_cloud::ProofOfCloud;
+use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{CvmRow, NewApiKey, Store};
 
 const START: &str = "2026-01-21T10:00:00Z";
@@ -175,7 +175,7 @@ impl Installation {
             verifier: tee.verifier(&collateral),
             development_vendor: None,
             collateral,
-            proof_of_cloud: Arc::new(ProofOfCloud::new(None, store.clone(), clock.clone())),
+            proof_of_cloud: Arc::new(ProofOfCloud::new(Some(platform_list()), store.clone(), clock.clone())),
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, Arc::new(Notify::new())),
             store,
             fleet: Arc::new(fleet),
@@ -249,6 +249,16 @@ impl Installation {
         change.release_cvm(cvm.id, operation).await.unwrap();
         change.set_cvm_status(cvm.id, status, self.app.clock.now_ms()).await.unwrap();
         change.commit().await.unwrap();
+    }
+}
+
+/// A list of registered platforms, which nobody has read yet.
+fn platform_list() -> ProofOfCloudConfig {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/src/proof_of_cloud/fixtures");
+    let signer = include_str!("../../proof_of_cloud/fixtures/signer.txt");
+    ProofOfCloudConfig {
+        source: format!("{fixtures}/serial-7.json").parse().unwrap(),
+        signer: signer.trim().parse().unwrap(),
     }
 }
 

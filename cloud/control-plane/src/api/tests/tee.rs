@@ -6,7 +6,8 @@ use cloister_app_compose::{AppId, ComposeHash};
 use cloister_development_tee::{CollateralOptions, Platform, PlatformKey, TdReport, Vendor, VendorOptions};
 use cloister_evidence::{AttestationDocument, EventLog, Measurement, Registers, RuntimeEvent};
 use cloister_verifier::{
-    CollateralCache, CollateralError, CollateralSources, InProcess, TrustRoot, TrustRoots, Verifier,
+    Collateral, CollateralCache, CollateralError, CollateralSources, InProcess, TrustRoot, TrustRoots,
+    Verifier,
 };
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ pub(super) struct Says {
     pub(super) status: &'static str,
     pub(super) advisories: Vec<String>,
     pub(super) is_down: bool,
+    /// What Intel says about its platforms, if it is asked.
+    pub(super) intel: Option<Collateral>,
 }
 
 pub(super) struct Tee {
@@ -36,7 +39,7 @@ impl Tee {
         let key = PlatformKey::generate().unwrap();
         let chain = vendor.issue_platform_certificate(key.ppid(), key.public_key(), then).unwrap();
         let platform = Platform::new(key, &chain).unwrap();
-        let says = Says { status: "UpToDate", advisories: Vec::new(), is_down: false };
+        let says = Says { status: "UpToDate", advisories: Vec::new(), is_down: false, intel: None };
         Self { vendor: Arc::new(vendor), platform, clock: clock.clone(), says: Arc::new(Mutex::new(says)) }
     }
 
@@ -54,7 +57,13 @@ impl Tee {
             }
             Ok(collateral(&vendor, &says, clock.now()))
         });
-        let sources = CollateralSources::new().with(TrustRoot::Development, source);
+        let says = Arc::clone(&self.says);
+        let intel = InProcess::new(move |_| {
+            says.lock().intel.clone().ok_or(CollateralError::Unreachable("nobody asks Intel here".into()))
+        });
+        let sources = CollateralSources::new()
+            .with(TrustRoot::Development, source)
+            .with(TrustRoot::IntelSgxRootCa, intel);
         CollateralCache::start(sources, self.time()).unwrap()
     }
 
@@ -115,7 +124,7 @@ impl Tee {
     }
 }
 
-fn collateral(vendor: &Vendor, says: &Says, now: Timestamp) -> cloister_verifier::Collateral {
+fn collateral(vendor: &Vendor, says: &Says, now: Timestamp) -> Collateral {
     let options = CollateralOptions {
         status: says.status.to_owned(),
         advisory_ids: says.advisories.clone(),
