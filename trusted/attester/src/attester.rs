@@ -219,3 +219,97 @@ fn boot_entries(log: &[u8]) -> Result<Vec<EventLogEntry>, HardwareError> {
     let log = BootLog::parse(log).map_err(|_| HardwareError::Malformed("the boot log cannot be read"))?;
     Ok(log.events().iter().map(BootEvent::entry).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use cloister_guest_channel::tee::{Call, Outcome, Request, Response};
+
+    use super::*;
+    use crate::development::Patience;
+
+    /// A node that is silent until it is told to wake up, and then keeps what it was asked for.
+    fn node(stream: UnixStream, awake: mpsc::Receiver<()>) -> thread::JoinHandle<Vec<Call>> {
+        thread::spawn(move || {
+            let mut out = stream.try_clone().unwrap();
+            let mut calls = Vec::new();
+            let mut sleeps = true;
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                sleeps = sleeps && awake.try_recv().is_err();
+                let Request { id, call } = serde_json::from_str(&line).unwrap();
+                let outcome = match &call {
+                    Call::BootLog => Outcome::BootLog { log: String::new() },
+                    _ if sleeps => continue,
+                    Call::Extend { .. } => Outcome::Extended,
+                    Call::Quote { .. } => Outcome::Quote { quote: "00".into() },
+                };
+                calls.push(call);
+                let mut line = serde_json::to_vec(&Response { id, outcome }).unwrap();
+                line.push(b'\n');
+                if out.write_all(&line).is_err() {
+                    break;
+                }
+            }
+            calls
+        })
+    }
+
+    #[tokio::test]
+    async fn an_event_without_an_answer_is_confirmed_before_anything_else() {
+        let (guest, stream) = UnixStream::pair().unwrap();
+        let (wake, awake) = mpsc::channel();
+        let node = node(stream, awake);
+        let patience =
+            Patience { resend_after: Duration::from_millis(20), in_all: Duration::from_millis(200) };
+        let development =
+            Development::with_patience(guest.try_clone().unwrap(), guest.try_clone().unwrap(), patience);
+        let attester = Attester::start(Box::new(development.unwrap())).unwrap();
+        let event = RuntimeEvent::new("first", [1]);
+        let silent = attester.measure(vec![event.clone()]).await.unwrap_err();
+        assert!(matches!(silent, AttestError::Hardware(HardwareError::Silent(_))), "{silent}");
+        assert!(attester.event_log().is_empty());
+
+        wake.send(()).unwrap();
+        attester.measure(vec![RuntimeEvent::new("second", [2])]).await.unwrap();
+        let evidence = attester.quote(&[0; 64]).await.unwrap();
+        let names: Vec<_> = evidence.event_log.iter().map(|entry| entry.event.as_str()).collect();
+        assert_eq!(names, ["first", "second"]);
+        guest.shutdown(std::net::Shutdown::Both).unwrap();
+        let extensions: Vec<_> = node
+            .join()
+            .unwrap()
+            .into_iter()
+            .filter_map(|call| match call {
+                Call::Extend { index, digest, .. } => Some((index, digest)),
+                _ => None,
+            })
+            .collect();
+        // The first may be confirmed more than once, always by its own number.
+        assert!(
+            extensions.iter().any(|(index, digest)| *index == 0 && *digest == event.digest().to_string())
+        );
+        assert!(
+            extensions.iter().all(|(index, digest)| (*index == 0) == (*digest == event.digest().to_string()))
+        );
+    }
+
+    #[tokio::test]
+    async fn more_than_can_wait_are_told_so_at_once() {
+        let (guest, _node) = UnixStream::pair().unwrap();
+        let attester = Attester::over_development_channel(guest.try_clone().unwrap(), guest).unwrap();
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..MAX_PENDING + 5 {
+            let attester = attester.clone();
+            calls.spawn(async move { attester.quote(&[0; 64]).await });
+        }
+        // One is under way at most, and nobody answers it.
+        for _ in 0..4 {
+            let refused = calls.join_next().await.unwrap().unwrap().unwrap_err();
+            assert!(matches!(refused, AttestError::Busy), "{refused}");
+        }
+    }
+}

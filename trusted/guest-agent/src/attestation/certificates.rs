@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cloister_attester::AttestError;
 use cloister_evidence::{EventLogEntry, InvalidAttestation, RUNTIME_EVENT_TYPE};
 use cloister_ra_tls::{
-    AttestedKey, CertificateIssuer, Clients, Evidence, MAX_EVENT_LOG_BYTES, RaTlsError, Subject, oid,
+    AttestedCertificate, AttestedKey, CertificateIssuer, Evidence, MAX_EVENT_LOG_BYTES, RaTlsError, Subject,
+    oid,
 };
 use jiff::{Timestamp, ToSpan as _};
 use rcgen::{
@@ -14,6 +15,8 @@ use rcgen::{
     IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use super::Attestation;
 use super::document::event_log_json;
@@ -36,6 +39,10 @@ pub(crate) enum CertificateError {
     RaTls(#[from] RaTlsError),
     #[error("the certificate cannot be made")]
     Certificate(#[from] rcgen::Error),
+    #[error("the TLS configuration cannot be made")]
+    Tls(#[from] rustls::Error),
+    #[error("the private key cannot be read")]
+    Key,
     #[error("not_before must be earlier than not_after, both in seconds since 1970")]
     Dates,
 }
@@ -87,7 +94,7 @@ impl Certificates {
         subject.client = false;
         let certificate =
             key.certificate(&evidence_for(attestation, &key).await?, &subject, Some(&issuer))?;
-        let mut server = cloister_ra_tls::server_config(&key, &certificate, &Clients::Anonymous)?;
+        let mut server = server_config(&key, &certificate)?;
         server.alpn_protocols = vec![b"http/1.1".to_vec()];
         let agent_pem = certificate.chain_pem().concat();
         Ok(Self { authority_pem, authority_key, agent_pem, server: Arc::new(server) })
@@ -145,6 +152,25 @@ impl Certificates {
         let leaf = params.signed_by(&pair, &issuer)?.pem();
         Ok((key.private_key_pem(), vec![leaf, self.authority_pem.clone()]))
     }
+}
+
+/// TLS 1.3 without sessions for clients that are not asked who they are. The library's own configuration
+/// can ask them, and would bring everything that verifies evidence into the initial RAM disk: 1 MB more to
+/// load at every boot.
+fn server_config(
+    key: &AttestedKey,
+    certificate: &AttestedCertificate,
+) -> Result<ServerConfig, CertificateError> {
+    let private_key =
+        PrivateKeyDer::from_pem_slice(key.private_key_pem().as_bytes()).map_err(|_| CertificateError::Key)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(certificate.chain().to_vec(), private_key)?;
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
 }
 
 /// Certificate and key of the authority, PEM.

@@ -113,20 +113,24 @@ impl Facts {
 impl Measuring {
     /// Measures which application this is, and checks that the platform was launched for it, if it says.
     pub(crate) async fn begin(attester: Attester, facts: &Facts) -> Result<Self, AttestationError> {
-        info!("the platform is {}", attester.platform());
+        let started_ms = clock::uptime_ms();
         attester.measure(events::of_application(&facts.app_id, &facts.compose_hash)).await?;
         let launch = if attester.platform().makes_tdx_quotes() {
             Some(Launch::of(&attester.quote(&[0; 64]).await?, facts)?)
         } else {
             None
         };
+        let took_ms = clock::uptime_ms().saturating_sub(started_ms);
+        info!("the application is measured by {} ({took_ms} ms)", attester.platform());
         Ok(Self { attester, launch })
     }
 
     /// Measures the rest. The certificates are made behind the caller's back, since they take two quotes.
     pub(crate) async fn finish(self, facts: Facts) -> Result<Arc<Attestation>, AttestationError> {
         let Self { attester, launch } = self;
+        let started_ms = clock::uptime_ms();
         attester.measure(events::of_instance(facts.instance.as_ref())).await?;
+        info!("the instance is measured ({} ms)", clock::uptime_ms().saturating_sub(started_ms));
         let (made, certificates) = watch::channel(None);
         let attestation = Arc::new(Attestation {
             attester,
