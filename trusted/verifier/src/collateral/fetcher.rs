@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
 use super::cache::{Answer, Entries, Entry, MAX_ENTRIES, Reply, Request};
-use super::validity::Validity;
+use super::check::check;
 use crate::{Clock, Collateral, CollateralError, CollateralKey, CollateralSources, Update};
 
 /// Most fetches at the same time.
@@ -154,16 +154,21 @@ impl Fetcher {
 
     fn fetched(&mut self, wanted: Wanted, result: Result<Collateral, CollateralError>) {
         let waiting = self.waiting.remove(&wanted).unwrap_or_default();
-        let answer = result.and_then(|collateral| {
-            let validity = Validity::of(&collateral)?;
-            Ok((Arc::new(collateral), validity))
-        });
         let now = self.clock.now();
-        let answer: Answer = match answer {
-            Ok((collateral, validity)) => {
+        let entry = result.and_then(|collateral| {
+            let validity = check(&wanted.0, &collateral)?;
+            let collateral = Arc::new(collateral);
+            let entry = Entry::new(Arc::clone(&collateral), validity, now);
+            entry.usable(now).map(|_| (collateral, entry)).ok_or_else(|| {
+                let (from, until) = (validity.from, validity.until);
+                CollateralError::Malformed(format!("collateral for {from} to {until}; now it is {now}"))
+            })
+        });
+        let answer: Answer = match entry {
+            Ok((collateral, entry)) => {
                 self.failures.remove(&wanted);
                 if wanted.1 == Update::Standard {
-                    self.keep(wanted.0, Entry::new(Arc::clone(&collateral), validity, now));
+                    self.keep(wanted.0, entry);
                 }
                 Ok(collateral)
             }
@@ -192,7 +197,9 @@ impl Fetcher {
     fn failed(&mut self, wanted: Wanted, error: &CollateralError, now: Timestamp) {
         warn!(platforms = %wanted.0, %error, "collateral cannot be fetched");
         let later = |pause: SignedDuration| now.saturating_add(pause).unwrap_or(Timestamp::MAX);
-        if let Some(entry) = self.entries.write().get_mut(&wanted.0) {
+        if wanted.1 == Update::Standard
+            && let Some(entry) = self.entries.write().get_mut(&wanted.0)
+        {
             entry.put_off(later(REFRESH_AGAIN));
         }
         if self.failures.len() < MAX_ENTRIES {

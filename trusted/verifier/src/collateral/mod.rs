@@ -1,6 +1,7 @@
 //! What a vendor says about its platforms, needed to judge a quote: fetched, kept fresh, handed out.
 
 mod cache;
+mod check;
 mod fetcher;
 mod pccs;
 mod source;

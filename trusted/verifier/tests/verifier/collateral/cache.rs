@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use cloister_development_tee::CollateralOptions;
 use cloister_verifier::{
-    CollateralCache, CollateralError, CollateralKey, CollateralSources, InProcess, TrustRoot, TrustRoots,
-    Verifier, VerifyError,
+    Collateral, CollateralCache, CollateralError, CollateralKey, CollateralSources, InProcess, TrustRoot,
+    TrustRoots, Verifier, VerifyError,
 };
 use jiff::SignedDuration;
 
@@ -28,12 +29,14 @@ impl Counted {
         let source = {
             let (asked, fails) = (Arc::clone(&asked), Arc::clone(&fails));
             let (minted, clock) = (Arc::clone(&minted), clock.clone());
-            InProcess::new(move |_: &CollateralKey| {
+            InProcess::new(move |key: &CollateralKey| {
                 asked.fetch_add(1, Ordering::SeqCst);
                 if fails.load(Ordering::SeqCst) {
                     return Err(CollateralError::Unreachable("down".into()));
                 }
-                Ok(collateral(&minted.vendor.collateral(clock.now()).unwrap()))
+                let options =
+                    CollateralOptions { fmspc: Some(key.fmspc), ..CollateralOptions::at(clock.now()) };
+                Ok(collateral(&minted.vendor.collateral_with(&options).unwrap()))
             })
         };
         let sources = CollateralSources::new().with(TrustRoot::Development, source);
@@ -159,6 +162,48 @@ fn the_number_of_entries_is_bounded() {
     assert_eq!(counted.asked(), 301);
     counted.cache.get_blocking(&key).unwrap();
     assert_eq!(counted.asked(), 302);
+}
+
+#[test]
+fn what_does_not_fit_is_not_kept() {
+    type Change = fn(&mut Collateral);
+    const CASES: &[(&str, Change)] = &[
+        ("other platforms", |of| of.tcb_info = of.tcb_info.replace("C0DE", "C0DF")),
+        ("TCB info is not signed", |of| of.tcb_info.push(' ')),
+        ("identity of the quoting enclave is not signed", |of| of.qe_identity_signature[9] ^= 1),
+        ("not a revocation list", |of| of.pck_crl.truncate(9)),
+        ("followed by something", |of| of.root_ca_crl.push(0)),
+        ("no dates", |of| of.qe_identity = "{}".into()),
+    ];
+    let minted = Arc::new(Minted::new());
+    for (reason, change) in CASES {
+        let (vendor, clock) = (Arc::clone(&minted), TestClock::standing_at(now()));
+        let source = InProcess::new(move |_: &CollateralKey| {
+            let mut collateral = vendor.collateral();
+            change(&mut collateral);
+            Ok(collateral)
+        });
+        let sources = CollateralSources::new().with(TrustRoot::Development, source);
+        let cache = CollateralCache::start(sources, clock.clock()).unwrap();
+        let key = minted.verifier().collateral_key(&minted.quote()).unwrap();
+        let error = cache.get_blocking(&key).unwrap_err();
+        assert!(error.to_string().contains(reason), "{reason}: {error}");
+        assert!(format!("{cache:?}").contains("entries: 0"));
+    }
+}
+
+#[test]
+fn what_has_ended_or_not_begun_is_not_kept() {
+    let counted = Counted::new();
+    let key = counted.key();
+    for days in [60, -60] {
+        let minted = Arc::clone(&counted.minted);
+        let clock = TestClock::standing_at(now() + SignedDuration::from_hours(24 * days));
+        let source = InProcess::new(move |_: &CollateralKey| Ok(minted.collateral()));
+        let sources = CollateralSources::new().with(TrustRoot::Development, source);
+        let cache = CollateralCache::start(sources, clock.clock()).unwrap();
+        assert!(matches!(cache.get_blocking(&key), Err(CollateralError::Malformed(_))), "{days}");
+    }
 }
 
 #[tokio::test]
