@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    completion, cvms, deploy, env, image, login, nodes, operations, relay, serve, topics, up, version,
+    completion, cvms, deploy, env, image, login, nodes, operations, relay, serve, topics, up, verify, version,
 };
 
 /// Confidential VMs from compose files, on your own machines.
@@ -47,7 +47,7 @@ pub(crate) enum Command {
     Up(up::Args),
     /// Run one part of a cloud
     #[command(subcommand)]
-    Serve(serve::Part),
+    Serve(Box<serve::Part>),
     /// Print variables under which clients find the cloud, for `eval "$(cloister env)"`
     Env(env::Args),
     /// Keep the API key of a server, read from stdin
@@ -57,6 +57,8 @@ pub(crate) enum Command {
     /// Look at CVMs and change their state
     #[command(subcommand)]
     Cvms(cvms::Command),
+    /// Judge from outside whether a CVM is what it should be
+    Verify(Box<verify::Args>),
     /// Look at what happened to a CVM, or cancel what is happening
     #[command(subcommand)]
     Operations(operations::Command),

@@ -24,11 +24,13 @@ pub enum Exit {
     TimedOut = 6,
     /// No answer from the server.
     Unreachable = 7,
+    /// Evidence was judged and refused.
+    Unverified = 8,
 }
 
 impl Exit {
     /// Every code with its meaning, in order; the text of `cloister help exit-codes`.
-    pub const TABLE: [(Self, &'static str); 8] = [
+    pub const TABLE: [(Self, &'static str); 9] = [
         (Self::Success, "done"),
         (Self::Failed, "failed; the text on stderr says why and what to do"),
         (Self::Usage, "the command line or an input file is wrong"),
@@ -37,6 +39,7 @@ impl Exit {
         (Self::Conflict, "conflict with what exists, or the CVM or server is busy: try again later"),
         (Self::TimedOut, "gave up waiting; the operation goes on and may still finish"),
         (Self::Unreachable, "no answer from the server, or no cloud is running"),
+        (Self::Unverified, "the evidence does not prove what is expected: do not trust the CVM"),
     ];
 }
 

@@ -70,6 +70,19 @@ impl Session {
         Ok((server, key))
     }
 
+    /// The server that commands use, whether or not there is a key for it.
+    pub(crate) fn server(&self) -> Result<Option<BaseUrl>, Failure> {
+        if let Some(server) = self.named_server()? {
+            return Ok(Some(server));
+        }
+        for path in [places::login_credentials()?, self.data_dir()?.join(FILE_NAME)] {
+            if let Some(server) = Credentials::load(&path)?.current() {
+                return Ok(Some(server.clone()));
+            }
+        }
+        Ok(None)
+    }
+
     /// A client for [`Session::endpoint`].
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let (server, key) = self.endpoint()?;

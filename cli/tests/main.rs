@@ -8,3 +8,4 @@ mod failures;
 mod help;
 mod serve;
 mod support;
+mod verify;

@@ -13,6 +13,7 @@ pub(crate) mod relay;
 pub(crate) mod serve;
 pub(crate) mod topics;
 pub(crate) mod up;
+pub(crate) mod verify;
 pub(crate) mod version;
 
 use std::future::Future;
@@ -31,11 +32,12 @@ type Outcome = Result<(), Failure>;
 pub(crate) fn run(command: Command, session: &Session) -> Exit {
     let outcome = match command {
         Command::Up(args) => up::run(args, session),
-        Command::Serve(part) => serve::run(part, session),
+        Command::Serve(part) => serve::run(*part, session),
         Command::Env(args) => block_on(env::run(args, session)),
         Command::Login(args) => block_on(login::run(args, session)),
         Command::Deploy(args) => block_on(deploy::run(args, session)),
         Command::Cvms(command) => block_on(cvms::run(command, session)),
+        Command::Verify(args) => block_on(verify::run(*args, session)),
         Command::Operations(command) => block_on(operations::run(command, session)),
         Command::Nodes(command) => block_on(nodes::run(command, session)),
         Command::Image(command) => block_on(image::run(command, session)),

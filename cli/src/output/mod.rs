@@ -121,6 +121,11 @@ impl Output {
         self.data(&text);
     }
 
+    /// Text in a colour where data may have colours.
+    pub(crate) fn painted(&self, text: &str, tone: Tone) -> String {
+        self.stdout.paint(text, tone)
+    }
+
     fn toned(&self, value: &str) -> String {
         Tone::of_status(value).map_or_else(|| value.to_owned(), |tone| self.stdout.paint(value, tone))
     }
