@@ -23,6 +23,9 @@ use crate::evidence::{Unjudged, Verdict, judge};
 use crate::proof_of_cloud::Registration;
 use crate::store::{QuoteRow, StoreError};
 
+/// How long a verdict is not written anew while it stays the same, in milliseconds.
+const FRESH_MS: i64 = 60_000;
+
 /// Verify a quote
 ///
 /// Public. A quote that is not genuine is an answer too: `success` is false, and `reasons` says why. Which
@@ -50,14 +53,36 @@ pub(crate) async fn verify(
 ) -> ApiResult<Json<QuoteVerification>> {
     let _place = api.intake.place()?;
     let judged = judge(&api.verifier, &upload.bytes).await.map_err(|error| refusal(&error, &upload))?;
-    let checksum = hex::encode(Sha256::digest(&upload.bytes));
-    if api.store.quote(&checksum).await?.is_none() {
-        api.intake.count_new(api.clock.now_ms())?;
-    }
+    let now_ms = api.clock.now_ms();
     let collateral = judged.quote.as_ref().map(|quote| serde_json::to_string(&*quote.collateral));
     let collateral = collateral.transpose().map_err(|error| ApiError::internal(&error))?;
-    let row = keep(&api, &upload.bytes, checksum, &judged.verdict, collateral).await?;
+    let found = QuoteRow {
+        checksum: hex::encode(Sha256::digest(&upload.bytes)),
+        quote: BASE64_STANDARD.encode(&upload.bytes),
+        uploaded_at_ms: now_ms,
+        verified_at_ms: now_ms,
+        verified: i64::from(judged.verdict.verified),
+        verdict: serde_json::to_string(&judged.verdict).map_err(|error| ApiError::internal(&error))?,
+        collateral_digest: collateral.as_ref().map(|document| hex::encode(Sha256::digest(document))),
+    };
+    let row = match api.store.quote(&found.checksum).await? {
+        Some(known) if says_the_same(&known, &found) => known,
+        Some(_) => keep(&api, &found, collateral).await?,
+        None => {
+            api.intake.count_new(now_ms)?;
+            keep(&api, &found, collateral).await?
+        }
+    };
     answer(&api, &upload, &row, &judged.verdict).await.map(Json)
+}
+
+/// Whether a verdict of a moment ago still stands: the same quote sent again and again does not make the
+/// database write again and again.
+fn says_the_same(known: &QuoteRow, found: &QuoteRow) -> bool {
+    let age_ms = found.verified_at_ms.saturating_sub(known.verified_at_ms);
+    (0..FRESH_MS).contains(&age_ms)
+        && known.verdict == found.verdict
+        && known.collateral_digest == found.collateral_digest
 }
 
 fn refusal(error: &Unjudged, upload: &Upload) -> ApiError {
@@ -77,30 +102,13 @@ fn refusal(error: &Unjudged, upload: &Upload) -> ApiError {
     }
 }
 
-/// Stores the quote with its verdict.
-async fn keep(
-    api: &Api,
-    quote: &[u8],
-    checksum: String,
-    verdict: &Verdict,
-    collateral: Option<String>,
-) -> Result<QuoteRow, StoreError> {
-    let now_ms = api.clock.now_ms();
-    let digest = collateral.as_ref().map(|document| hex::encode(Sha256::digest(document)));
-    let row = QuoteRow {
-        checksum,
-        quote: BASE64_STANDARD.encode(quote),
-        uploaded_at_ms: now_ms,
-        verified_at_ms: now_ms,
-        verified: i64::from(verdict.verified),
-        verdict: serde_json::to_string(verdict).unwrap_or_default(),
-        collateral_digest: digest.clone(),
-    };
+/// Stores the quote with its verdict and what it was verified with.
+async fn keep(api: &Api, found: &QuoteRow, collateral: Option<String>) -> Result<QuoteRow, StoreError> {
     let mut change = api.store.change().await?;
-    if let Some((digest, document)) = digest.zip(collateral) {
-        change.put_collateral(&digest, &document).await?;
+    if let Some((digest, document)) = found.collateral_digest.as_ref().zip(collateral) {
+        change.put_collateral(digest, &document).await?;
     }
-    let row = change.put_quote(&row).await?;
+    let row = change.put_quote(found).await?;
     change.commit().await?;
     Ok(row)
 }
