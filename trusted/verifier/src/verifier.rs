@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::nitro::{self, VerifiedNitro};
 use crate::pool::Pool;
-use crate::quote::{self, Envelope};
+use crate::quote::{self, Envelope, KnownPlatforms};
 use crate::snp::{self, Arks, SnpChain, VerifiedSnp};
 use crate::{
     Clock, Collateral, CollateralCache, CollateralError, CollateralKey, TrustRoots, VerifiedQuote,
@@ -25,6 +25,7 @@ struct Inner {
     clock: Clock,
     pool: Pool,
     arks: Arks,
+    platforms: KnownPlatforms,
 }
 
 impl Verifier {
@@ -54,7 +55,14 @@ impl Verifier {
         workers: Option<NonZero<usize>>,
     ) -> Self {
         let arks = Arks::of(&roots);
-        Self(Arc::new(Inner { roots, collateral, clock, pool: Pool::new(workers), arks }))
+        Self(Arc::new(Inner {
+            roots,
+            collateral,
+            clock,
+            pool: Pool::new(workers),
+            arks,
+            platforms: KnownPlatforms::default(),
+        }))
     }
 
     /// The accepted roots.
@@ -77,23 +85,20 @@ impl Verifier {
     /// Verifies a quote now, with collateral of the cache, on the bounded pool. Must be called within a
     /// tokio runtime.
     pub async fn quote(&self, quote: &[u8]) -> Result<VerifiedQuote, VerifyError> {
-        let envelope = Envelope::parse(quote)?;
+        let envelope = Envelope::parse_knowing(quote, &self.0.platforms)?;
         let (cache, key) = self.wanted(&envelope)?;
         let collateral = cache.get(&key).await?;
         let (this, quote) = (Arc::clone(&self.0), quote.to_vec());
-        self.0
-            .pool
-            .run(move || quote::verify(&quote, &envelope, &this.roots, collateral, this.clock.now()))
-            .await
+        self.0.pool.run(move || this.verify(&quote, &envelope, key, collateral)).await
     }
 
     /// Verifies a quote now, with collateral of the cache, on this thread: for the inside of a TLS
     /// handshake. Waits for the cache at most half a minute.
     pub fn quote_blocking(&self, quote: &[u8]) -> Result<VerifiedQuote, VerifyError> {
-        let envelope = Envelope::parse(quote)?;
+        let envelope = Envelope::parse_knowing(quote, &self.0.platforms)?;
         let (cache, key) = self.wanted(&envelope)?;
         let collateral = cache.get_blocking(&key)?;
-        quote::verify(quote, &envelope, &self.0.roots, collateral, self.0.clock.now())
+        self.0.verify(quote, &envelope, key, collateral)
     }
 
     /// Verifies a quote with this collateral at this time, on this thread, without network.
@@ -132,5 +137,24 @@ impl Verifier {
             envelope.check_chain(&key, &self.0.roots, self.0.clock.now())?;
         }
         Ok((cache, key))
+    }
+}
+
+impl Inner {
+    /// Verifies a quote now with collateral of the cache, and remembers its platform.
+    fn verify(
+        &self,
+        quote: &[u8],
+        envelope: &Envelope,
+        key: CollateralKey,
+        collateral: Arc<Collateral>,
+    ) -> Result<VerifiedQuote, VerifyError> {
+        // With a chain of the collateral's own, the quote's is not looked at.
+        let own_chain = collateral.pck_certificate_chain.is_none();
+        let verified = quote::verify(quote, envelope, &self.roots, collateral, self.clock.now())?;
+        if own_chain {
+            envelope.remember(key, &self.platforms);
+        }
+        Ok(verified)
     }
 }

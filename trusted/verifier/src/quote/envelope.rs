@@ -7,8 +7,8 @@ use std::time::Duration;
 use dcap_qvl::intel;
 use dcap_qvl::quote::{AuthData, Quote};
 
-use super::Tee;
-use crate::{CollateralKey, PckCa, TrustRoots, VerifyError};
+use super::{KnownPlatforms, Tee};
+use crate::{CollateralKey, PckCa, TrustRoot, TrustRoots, VerifyError};
 use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
@@ -27,8 +27,10 @@ const PEM_LINE: usize = 64;
 pub(crate) struct Envelope {
     pub(crate) quote: Quote,
     pub(crate) tee: Tee,
-    /// Platform's certificate first, root last; empty if the quote carries none.
+    /// Platform's certificate first, root last; empty if the quote carries none, or one that is known.
     pub(crate) chain: Vec<Vec<u8>>,
+    /// What the chain says, if it is known.
+    known: Option<CollateralKey>,
 }
 
 fn malformed(reason: impl fmt::Display) -> VerifyError {
@@ -38,6 +40,11 @@ fn malformed(reason: impl fmt::Display) -> VerifyError {
 impl Envelope {
     /// Takes a quote apart. After it there may be zeros (some drivers pad), and nothing else.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, VerifyError> {
+        Self::parse_knowing(bytes, &KnownPlatforms::default())
+    }
+
+    /// The same, without taking apart the chain of a known platform.
+    pub(crate) fn parse_knowing(bytes: &[u8], platforms: &KnownPlatforms) -> Result<Self, VerifyError> {
         if bytes.len() > MAX_QUOTE_BYTES {
             return Err(malformed(format_args!("it is longer than {MAX_QUOTE_BYTES} bytes")));
         }
@@ -54,8 +61,12 @@ impl Envelope {
             return Err(malformed("something follows it"));
         }
         let tee = if quote.report.is_sgx() { Tee::Sgx } else { Tee::Tdx };
+        let known = match quote.inner_cert_type() {
+            PCK_CERTIFICATE_CHAIN => platforms.get(quote.inner_cert_data()).filter(|key| key.tee == tee),
+            _ => None,
+        };
         let chain = match quote.inner_cert_type() {
-            PCK_CERTIFICATE_CHAIN => {
+            PCK_CERTIFICATE_CHAIN if known.is_none() => {
                 let chain = intel::extract_cert_chain(&quote)
                     .map_err(|_| malformed("its certificate chain is broken"))?;
                 if chain.is_empty() || chain.len() > MAX_CERTIFICATES {
@@ -71,11 +82,29 @@ impl Envelope {
         if !auth_is_exact(&quote, bytes.get(auth_at.saturating_add(4)..length).unwrap_or_default()) {
             return Err(malformed("its authentication data has odd lengths"));
         }
-        Ok(Self { quote, tee, chain })
+        Ok(Self { quote, tee, chain, known })
+    }
+
+    /// Remembers the platform: the quote was verified.
+    pub(crate) fn remember(&self, key: CollateralKey, platforms: &KnownPlatforms) {
+        if self.known.is_none() && !self.chain.is_empty() {
+            platforms.insert(self.quote.inner_cert_data(), key);
+        }
+    }
+
+    /// The accepted root at the end of the quote's own chain.
+    pub(super) fn root(&self, roots: &TrustRoots) -> Option<TrustRoot> {
+        match self.known {
+            Some(known) => Some(known.root),
+            None => roots.named(self.chain.last()?),
+        }
     }
 
     /// Which collateral it needs, by its own claims.
     pub(crate) fn collateral_key(&self, roots: &TrustRoots) -> Result<CollateralKey, VerifyError> {
+        if let Some(known) = self.known {
+            return Ok(known);
+        }
         let (Some(leaf), Some(root)) = (self.chain.first(), self.chain.last()) else {
             return Err(VerifyError::Rule("the quote does not carry its platform's certificates"));
         };
@@ -97,6 +126,9 @@ impl Envelope {
         roots: &TrustRoots,
         now: Timestamp,
     ) -> Result<(), VerifyError> {
+        if self.known.is_some() {
+            return Ok(());
+        }
         let [leaf, above @ ..] = self.chain.as_slice() else { return Err(VerifyError::UnknownRoot) };
         let root = CertificateDer::from(roots.certificate(key.root).ok_or(VerifyError::UnknownRoot)?);
         let rejected = |error: webpki::Error| {

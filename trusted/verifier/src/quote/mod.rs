@@ -1,6 +1,7 @@
 //! SGX and TDX quotes.
 
 mod envelope;
+mod known;
 mod verify;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use crate::{Collateral, TcbStatus, TrustRoot};
 
 pub(crate) use envelope::Envelope;
 pub use envelope::MAX_QUOTE_BYTES;
+pub(crate) use known::KnownPlatforms;
 pub(crate) use verify::verify;
 
 /// Kind of protected machine that a quote speaks of.

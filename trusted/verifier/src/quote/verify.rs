@@ -43,11 +43,11 @@ fn root_of<'a>(
     roots: &'a TrustRoots,
     collateral: &Collateral,
 ) -> Result<(TrustRoot, &'a [u8]), VerifyError> {
-    let given = match &collateral.pck_certificate_chain {
-        Some(chain) => last_certificate(chain),
-        None => envelope.chain.last().cloned(),
+    let root = match &collateral.pck_certificate_chain {
+        Some(chain) => last_certificate(chain).and_then(|der| roots.named(&der)),
+        None => envelope.root(roots),
     };
-    let root = given.and_then(|der| roots.named(&der)).ok_or(VerifyError::UnknownRoot)?;
+    let root = root.ok_or(VerifyError::UnknownRoot)?;
     roots.certificate(root).map(|der| (root, der)).ok_or(VerifyError::UnknownRoot)
 }
 

@@ -1,6 +1,9 @@
 //! Evidence with something changed, cut off or added never passes.
 
-use cloister_verifier::{Collateral, MAX_QUOTE_BYTES, Verifier};
+use cloister_verifier::{
+    Clock, Collateral, CollateralCache, CollateralKey, CollateralSources, InProcess, MAX_QUOTE_BYTES,
+    TrustRoot, Verifier,
+};
 use jiff::Timestamp;
 use proptest::prelude::*;
 
@@ -28,6 +31,32 @@ fn no_changed_byte_of_a_quote_passes() {
     let minted = Minted::new();
     let passed = passing(&minted.verifier(), &minted.quote(), &minted.collateral(), now(), 1);
     assert_eq!(passed, [0_usize; 0]);
+}
+
+/// The same while the platform is known and its collateral kept.
+#[test]
+fn no_changed_byte_of_a_known_platforms_quote_passes() {
+    let minted = Minted::new();
+    let collateral = minted.collateral();
+    let source = InProcess::new(move |_: &CollateralKey| Ok(collateral.clone()));
+    let sources = CollateralSources::new().with(TrustRoot::Development, source);
+    let cache = CollateralCache::start(sources, Clock::fixed(now())).unwrap();
+    let roots = minted.verifier().roots().clone();
+    let warm = Verifier::new(roots, cache, Clock::fixed(now()));
+    let quote = minted.quote();
+    let first = warm.quote_blocking(&quote).unwrap();
+    assert_eq!(warm.quote_blocking(&quote).unwrap(), first);
+    for place in 0..quote.len() {
+        let mut damaged = quote.clone();
+        damaged[place] ^= 1 << (place % 8);
+        assert!(warm.quote_blocking(&damaged).is_err(), "byte {place}");
+    }
+    assert_eq!(warm.quote_blocking(&quote).unwrap(), first);
+    // A good chain under a quote that another platform signed.
+    let other = minted.another_platform().quote(&Minted::report()).unwrap();
+    let chain_at = quote.windows(27).position(|part| part == b"-----BEGIN CERTIFICATE-----").unwrap();
+    assert!(warm.quote_blocking(&other).is_ok());
+    assert!(warm.quote_blocking(&[&other[..chain_at], &quote[chain_at..]].concat()).is_err());
 }
 
 #[test]

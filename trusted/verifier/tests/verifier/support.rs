@@ -61,10 +61,12 @@ pub(crate) struct Minted {
 impl Minted {
     pub(crate) fn new() -> Self {
         let vendor = Vendor::in_memory(VendorOptions::default(), now()).unwrap();
-        let key = PlatformKey::generate().unwrap();
-        let chain = vendor.issue_platform_certificate(key.ppid(), key.public_key(), now()).unwrap();
-        let platform = Platform::new(key, &chain).unwrap();
+        let platform = platform_of(&vendor);
         Self { vendor, platform }
+    }
+
+    pub(crate) fn another_platform(&self) -> Platform {
+        platform_of(&self.vendor)
     }
 
     pub(crate) fn report() -> TdReport {
@@ -95,6 +97,12 @@ impl Minted {
     pub(crate) fn verifier(&self) -> Verifier {
         offline(Some(self.vendor.root_der()))
     }
+}
+
+fn platform_of(vendor: &Vendor) -> Platform {
+    let key = PlatformKey::generate().unwrap();
+    let chain = vendor.issue_platform_certificate(key.ppid(), key.public_key(), now()).unwrap();
+    Platform::new(key, &chain).unwrap()
 }
 
 pub(crate) fn collateral(of_vendor: &VendorCollateral) -> Collateral {
