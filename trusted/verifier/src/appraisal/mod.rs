@@ -15,6 +15,7 @@ mod boot;
 mod bundle;
 mod certificate;
 mod claim;
+mod enclave;
 mod events;
 mod forms;
 mod input;
@@ -48,6 +49,9 @@ pub struct Appraised {
 
 /// Judges evidence now, with collateral of the verifier's cache.
 pub async fn appraise(verifier: &Verifier, evidence: &Evidence, expectations: &Expectations) -> Appraised {
+    if let Some(appraised) = enclave(verifier, evidence, expectations, verifier.clock().now()) {
+        return appraised;
+    }
     let (material, document) = match Material::of(&evidence.document) {
         Ok(material) => {
             let verdict = verifier.quote(&material.quote).await;
@@ -72,6 +76,9 @@ pub fn appraise_with(
     collateral: &Collateral,
     at: Timestamp,
 ) -> Appraised {
+    if let Some(appraised) = enclave(verifier, evidence, expectations, at) {
+        return appraised;
+    }
     let (material, document) = match Material::of(&evidence.document) {
         Ok(material) => {
             let verdict = verifier.quote_with(&material.quote, collateral, at);
@@ -83,6 +90,20 @@ pub fn appraise_with(
     let certificate = certificate.map(|of| verifier.quote_with(&of.quote, collateral, at));
     let verdicts = Verdicts { document, certificate };
     walk(evidence, expectations, material.as_ref(), &verdicts, at)
+}
+
+/// The appraisal of a Nitro document, when that is all there is.
+fn enclave(
+    verifier: &Verifier,
+    evidence: &Evidence,
+    expectations: &Expectations,
+    at: Timestamp,
+) -> Option<Appraised> {
+    let document = &evidence.document;
+    let alone = document.quote.is_none() && document.attestation.is_none();
+    let text = document.document.as_deref().filter(|_| alone)?;
+    let appraisal = enclave::appraise(verifier, text, evidence, expectations, at);
+    Some(Appraised { appraisal, collateral: None })
 }
 
 const fn certificate_of(evidence: &Evidence) -> Option<&AttestedCertificate> {

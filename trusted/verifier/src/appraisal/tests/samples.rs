@@ -82,3 +82,36 @@ fn evidence_without_its_collateral_is_refused() {
     assert!(!appraisal.verified);
     assert_eq!(appraisal.claim(ClaimId::Signature).unwrap().outcome, Outcome::Fails);
 }
+
+#[test]
+fn a_nitro_enclave_is_judged_by_its_image() {
+    use base64::Engine as _;
+    let Some(testdata) = testdata() else { return };
+    let at = Timestamp::from_millisecond(1_766_668_537_578).unwrap();
+    let verifier = Verifier::offline(TrustRoots::vendors().in_production().unwrap(), Clock::fixed(at));
+    let judge = |name: &str, expectations: &Expectations| {
+        let bytes = std::fs::read(testdata.join("nitro").join(name)).unwrap();
+        let document = AttestationDocument {
+            document: Some(base64::prelude::BASE64_STANDARD.encode(bytes)),
+            ..AttestationDocument::default()
+        };
+        let evidence = Evidence { document, connection: Connection::Terminated };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(crate::appraisal::appraise(&verifier, &evidence, expectations)).appraisal
+    };
+    let image = "e0e742bd62280472ea840647754203d599cb39a7966cfed11237c1e86de9c857".parse().unwrap();
+    let expected = Expectations { os_image_hash: Some(image), production: true, ..Expectations::default() };
+    let appraisal = judge("doc_a.cose", &expected);
+    assert!(appraisal.verified && appraisal.hardware, "{}", lines(&appraisal));
+    assert!(appraisal.claims.iter().map(|claim| claim.id).eq(ClaimId::ALL));
+    insta::assert_snapshot!(lines(&appraisal));
+
+    assert!(!judge("doc_a.cose", &Expectations::default()).verified, "an unknown image proves nothing");
+    let app = Expectations { app_id: Some(APP.parse().unwrap()), ..expected.clone() };
+    assert!(!judge("doc_a.cose", &app).verified, "an expectation that cannot be compared is not met");
+    let other = Expectations { os_image_hash: Some("00".repeat(32).parse().unwrap()), ..expected.clone() };
+    assert_eq!(judge("doc_a.cose", &other).claim(ClaimId::Boot).unwrap().outcome, Outcome::Fails);
+    let fresh = Expectations { nonce: Some(crate::appraisal::Nonce::Own([7; 64])), ..expected.clone() };
+    assert_eq!(judge("doc_a.cose", &fresh).claim(ClaimId::Freshness).unwrap().outcome, Outcome::Fails);
+    assert_eq!(judge("doc_debug.cose", &expected).claim(ClaimId::Signature).unwrap().outcome, Outcome::Fails);
+}

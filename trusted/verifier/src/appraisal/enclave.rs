@@ -1,0 +1,147 @@
+//! The walk over a Nitro document: such a machine has no log, its image is its application.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use cloister_app_compose::OsImageHash;
+use cloister_evidence::MAX_NITRO_DOCUMENT_BYTES;
+use cloister_evidence::report_data::padded;
+use jiff::Timestamp;
+
+use super::claim::{Appraisal, Claim, ClaimId, Subject};
+use super::input::{Connection, Evidence, Expectations};
+use super::{certificate, quote};
+use crate::{VerifiedNitro, Verifier, VerifyError};
+
+/// Judges a document, base64, at a time.
+pub(super) fn appraise(
+    verifier: &Verifier,
+    text: &str,
+    evidence: &Evidence,
+    expectations: &Expectations,
+    at: Timestamp,
+) -> Appraisal {
+    let verdict = decode(text).and_then(|document| verifier.nitro(&document, at));
+    let verified = verdict.as_ref().ok();
+    let user_data = verified.and_then(|of| padded(of.user_data.as_deref().unwrap_or_default()));
+    let image = verified.and_then(|of| of.image_hash).map(OsImageHash::from_bytes);
+    let mut claims = vec![
+        connection(&evidence.connection, at),
+        quote::freshness(user_data.as_ref(), &evidence.document.report_data, expectations.nonce.as_ref()),
+        signature(&verdict),
+        Claim::not_checked(ClaimId::Tcb, "This platform does not say how well patched it is."),
+        debug(&verdict),
+    ];
+    claims.extend(booted(image, verified, expectations));
+    claims.extend(absent(expectations));
+    let subject = verified.map(|of| Subject {
+        app_id: None,
+        compose_hash: None,
+        instance_id: None,
+        os_image_hash: image,
+        device_id: Some(hex::encode(of.device_id)),
+    });
+    let hardware = verified.is_some_and(|of| of.trust_root.is_hardware());
+    Appraisal::new(claims, hardware, at, subject)
+}
+
+fn decode(text: &str) -> Result<Vec<u8>, VerifyError> {
+    let malformed =
+        |reason: &str| VerifyError::Malformed { kind: "Nitro document", reason: reason.to_owned() };
+    if text.len() > MAX_NITRO_DOCUMENT_BYTES.saturating_mul(2) {
+        return Err(malformed("it is too long"));
+    }
+    BASE64_STANDARD.decode(text).map_err(|_| malformed("it is not base64"))
+}
+
+/// Certificates with evidence are those of other platforms: none is bound to this document.
+fn connection(connection: &Connection, at: Timestamp) -> Claim {
+    match connection {
+        Connection::Attested(_) | Connection::Recorded(_) => Claim::fails(
+            ClaimId::Certificate,
+            "The certificate carries evidence of another platform than the document.",
+        ),
+        other => certificate::judge(other, None, None, None, at),
+    }
+}
+
+fn signature(verdict: &Result<VerifiedNitro, VerifyError>) -> Claim {
+    let id = ClaimId::Signature;
+    let claim = match verdict {
+        Ok(verified) => Claim::holds(
+            id,
+            format!(
+                "A Nitro security module signed the document: its certificates lead to the {}.",
+                verified.trust_root
+            ),
+        )
+        .fact("trust root", verified.trust_root)
+        .fact("module", &verified.module_id)
+        .fact("made at", verified.timestamp),
+        Err(error) => Claim::fails(id, format!("The document is refused: {}.", quote::chain(error))),
+    };
+    claim.required()
+}
+
+fn debug(verdict: &Result<VerifiedNitro, VerifyError>) -> Claim {
+    let id = ClaimId::Debug;
+    let claim = match verdict {
+        Ok(_) => Claim::holds(id, "The enclave does not run in debug mode: its registers are measured."),
+        Err(VerifyError::Debug) => {
+            Claim::fails(id, "The enclave runs in debug mode: its host can read its memory.")
+        }
+        Err(_) => Claim::not_checked(
+            id,
+            "Whether the enclave runs in debug mode is unknown without a valid document.",
+        ),
+    };
+    claim.required()
+}
+
+/// Boot and image are one thing here.
+fn booted(
+    image: Option<OsImageHash>,
+    verified: Option<&VerifiedNitro>,
+    expectations: &Expectations,
+) -> [Claim; 2] {
+    let judge = |id, name: &str| {
+        let claim = match (image, expectations.os_image_hash) {
+            (Some(image), Some(expected)) if image == expected => {
+                Claim::holds(id, format!("The {name} is the expected one."))
+            }
+            (Some(_), Some(expected)) => {
+                Claim::fails(id, format!("The {name} is not the expected one.")).fact("expected", expected)
+            }
+            (Some(_), None) => Claim::not_checked(id, format!("The {name} is reported, not compared.")),
+            (None, _) => Claim::not_checked(id, format!("The {name} is unknown.")),
+        };
+        claim.maybe("SHA-256 of PCR0 to PCR2", image).required()
+    };
+    let pcrs = verified.map(|of| &of.pcrs);
+    let boot = judge(ClaimId::Boot, "enclave that was started");
+    let boot = pcrs
+        .into_iter()
+        .flatten()
+        .filter(|(index, _)| **index < 3)
+        .fold(boot, |claim, (index, value)| claim.fact(format!("PCR{index}"), value));
+    [boot, judge(ClaimId::OsImage, "image")]
+}
+
+/// Claims about what such a machine does not have; an expectation of it cannot be met.
+fn absent(expectations: &Expectations) -> impl Iterator<Item = Claim> {
+    let expected = [
+        (ClaimId::EventLog, false),
+        (ClaimId::EventNames, false),
+        (ClaimId::Compose, expectations.compose.is_some()),
+        (ClaimId::AppId, expectations.app_id.is_some()),
+        (ClaimId::InstanceId, expectations.instance_id.is_some()),
+        (ClaimId::KeyProvider, false),
+        (ClaimId::ApplicationEvents, false),
+    ];
+    expected.into_iter().map(|(id, expected)| {
+        let claim = Claim::not_checked(
+            id,
+            "The evidence of this platform says nothing of it: its image is all there is.",
+        );
+        if expected { claim.required() } else { claim }
+    })
+}
