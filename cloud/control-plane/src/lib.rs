@@ -6,6 +6,7 @@
 pub mod api;
 pub mod clock;
 mod evidence;
+mod first_account;
 pub mod fleet;
 mod housekeeping;
 pub mod operations;
@@ -14,5 +15,6 @@ mod start;
 pub mod store;
 mod trust;
 
-pub use start::{AccountError, App, Config, ControlPlane, FirstKey, StartError};
+pub use first_account::{AccountError, FirstKey};
+pub use start::{App, Config, ControlPlane, StartError};
 pub use trust::{DEVELOPMENT_ROOT_FILE, TrustError};

@@ -12,7 +12,6 @@ use cloister_fleet_tls::{
     Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config, shared_secret,
 };
 use cloister_verifier::{CollateralCache, Verifier};
-use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -23,11 +22,12 @@ use url::Url;
 use crate::api;
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::evidence;
+use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
 use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
-use crate::store::{Change, NewApiKey, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::trust::{Trust, TrustError};
 
 /// How long requests may go on after a stop was asked for; above the limit of every request but uploads.
@@ -126,20 +126,6 @@ pub enum StartError {
     PublicUrl(#[from] url::ParseError),
 }
 
-/// Why an administrator's key was not made.
-#[derive(Debug, thiserror::Error)]
-pub enum AccountError {
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// No randomness for the key.
-    #[error(transparent)]
-    Random(#[from] NoRandomness),
-    /// Every administrator is gone.
-    #[error("this installation has no administrator")]
-    NoAdministrator,
-}
-
 /// What the request handlers work with.
 pub struct App {
     /// The database, for reading.
@@ -173,18 +159,6 @@ impl App {
     /// Makes an invitation for a new node.
     pub async fn invite_node(&self) -> Result<JoinToken, JoinTokenError> {
         make_join_token(&self.store, &self.authority, &self.clock, self.random).await
-    }
-}
-
-/// The administrator's key of a new installation; exists only in this value.
-#[derive(Clone)]
-pub struct FirstKey(String);
-
-impl FirstKey {
-    /// The key itself, to be shown once.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
     }
 }
 
@@ -345,51 +319,10 @@ async fn serve_api(listener: TcpListener, app: Arc<App>, stop: CancellationToken
     }
 }
 
-/// On an empty store: an administrator, a workspace and a key for both.
-async fn make_first_account(
-    store: &Store,
-    clock: &Clock,
-    random: Random,
-) -> Result<Option<FirstKey>, AccountError> {
-    if store.user_count().await? > 0 {
-        return Ok(None);
-    }
-    let now_ms = clock.now_ms();
-    let mut change = store.change().await?;
-    let user = match change.insert_user("admin", "admin@localhost", "admin", now_ms).await {
-        // Another replica starts on the same empty store and was first.
-        Err(error) if error.is_duplicate() => return Ok(None),
-        user => user?,
-    };
-    let workspace = change.insert_workspace("main", "Main", random.bytes()?, user, now_ms).await?;
-    let key = insert_key(&mut change, (user, workspace), "first key", now_ms, random).await?;
-    change.commit().await?;
-    Ok(Some(key))
-}
-
-async fn insert_key(
-    change: &mut Change,
-    (user_id, workspace_id): (i64, i64),
-    name: &str,
-    now_ms: i64,
-    random: Random,
-) -> Result<FirstKey, AccountError> {
-    let key = format!("phak_{}", hex::encode(random.bytes::<32>()?));
-    let new_key = NewApiKey {
-        user_id,
-        workspace_id,
-        name: name.to_owned(),
-        key_hash: hex::encode(Sha256::digest(&key)),
-        key_prefix: key.chars().take(12).collect(),
-        default_version: "2026-01-21".to_owned(),
-        expires_at_ms: None,
-    };
-    change.insert_api_key(&new_key, now_ms).await?;
-    Ok(FirstKey(key))
-}
-
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest, Sha256};
+
     use super::*;
 
     async fn stands_for_an_administrator(control_plane: &ControlPlane, key: &FirstKey) -> bool {
