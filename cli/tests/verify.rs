@@ -104,23 +104,19 @@ impl Guest {
     /// A TLS configuration with a certificate over `events` events; none for a certificate without evidence.
     fn tls(&self, events: Option<usize>) -> rustls::ServerConfig {
         let key = AttestedKey::generate().unwrap();
-        let (chain, key) = match events {
-            Some(events) => {
-                let evidence = Evidence {
-                    quote: Some(self.quote(events, key.report_data())),
-                    event_log: serde_json::to_string(&self.log(events).0).unwrap(),
-                    attestation: None,
-                };
-                let hour = SignedDuration::from_hours(1);
-                let subject =
-                    Subject::new("guest", vec!["guest".to_owned()], self.now - hour, self.now + hour);
-                let certificate = key.certificate(&evidence, &subject, None).unwrap();
-                (certificate.chain().to_vec(), key.private_key_pem().to_string())
-            }
-            None => {
-                let made = rcgen::generate_simple_self_signed(vec!["ingress".to_owned()]).unwrap();
-                (vec![made.cert.der().clone()], made.signing_key.serialize_pem())
-            }
+        let (chain, key) = if let Some(events) = events {
+            let evidence = Evidence {
+                quote: Some(self.quote(events, key.report_data())),
+                event_log: serde_json::to_string(&self.log(events).0).unwrap(),
+                attestation: None,
+            };
+            let hour = SignedDuration::from_hours(1);
+            let subject = Subject::new("guest", vec!["guest".to_owned()], self.now - hour, self.now + hour);
+            let certificate = key.certificate(&evidence, &subject, None).unwrap();
+            (certificate.chain().to_vec(), key.private_key_pem().to_string())
+        } else {
+            let made = rcgen::generate_simple_self_signed(vec!["ingress".to_owned()]).unwrap();
+            (vec![made.cert.der().clone()], made.signing_key.serialize_pem())
         };
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -76,7 +76,8 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         return Err(Failure::usage("--at needs evidence with its collateral: --bundle, or --collateral"));
     }
     // Before anything is asked of the network: a wrong root is a wrong command line.
-    let (verifier, notes) = args.trust.verifier(session, &clock, offline)?;
+    let (verifier, notes) =
+        args.trust.verifier(session, &args.bundle.at.map_or_else(|| clock.clone(), Clock::fixed), offline)?;
     let mut expectations = args.expectations.read()?;
     let case = match (&args.target, &args.bundle.bundle) {
         (Some(target), _) => {

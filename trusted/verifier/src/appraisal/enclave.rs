@@ -21,9 +21,9 @@ pub(super) fn appraise(
     at: Timestamp,
 ) -> Appraisal {
     let verdict = decode(text).and_then(|document| verifier.nitro(&document, at));
-    let verified = verdict.as_ref().ok();
-    let user_data = verified.and_then(|of| padded(of.user_data.as_deref().unwrap_or_default()));
-    let image = verified.and_then(|of| of.image_hash).map(OsImageHash::from_bytes);
+    let proven = verdict.as_ref().ok();
+    let user_data = proven.and_then(|of| padded(of.user_data.as_deref().unwrap_or_default()));
+    let image = proven.and_then(|of| of.image_hash).map(OsImageHash::from_bytes);
     let mut claims = vec![
         connection(&evidence.connection, at),
         quote::freshness(user_data.as_ref(), &evidence.document.report_data, expectations.nonce.as_ref()),
@@ -31,16 +31,16 @@ pub(super) fn appraise(
         Claim::not_checked(ClaimId::Tcb, "This platform does not say how well patched it is."),
         debug(&verdict),
     ];
-    claims.extend(booted(image, verified, expectations));
+    claims.extend(booted(image, proven, expectations));
     claims.extend(absent(expectations));
-    let subject = verified.map(|of| Subject {
+    let subject = proven.map(|of| Subject {
         app_id: None,
         compose_hash: None,
         instance_id: None,
         os_image_hash: image,
         device_id: Some(hex::encode(of.device_id)),
     });
-    let hardware = verified.is_some_and(|of| of.trust_root.is_hardware());
+    let hardware = proven.is_some_and(|of| of.trust_root.is_hardware());
     Appraisal::new(claims, hardware, at, subject)
 }
 
@@ -100,7 +100,7 @@ fn debug(verdict: &Result<VerifiedNitro, VerifyError>) -> Claim {
 /// Boot and image are one thing here.
 fn booted(
     image: Option<OsImageHash>,
-    verified: Option<&VerifiedNitro>,
+    proven: Option<&VerifiedNitro>,
     expectations: &Expectations,
 ) -> [Claim; 2] {
     let judge = |id, name: &str| {
@@ -116,7 +116,7 @@ fn booted(
         };
         claim.maybe("SHA-256 of PCR0 to PCR2", image).required()
     };
-    let pcrs = verified.map(|of| &of.pcrs);
+    let pcrs = proven.map(|of| &of.pcrs);
     let boot = judge(ClaimId::Boot, "enclave that was started");
     let boot = pcrs
         .into_iter()
