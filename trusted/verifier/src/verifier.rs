@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::nitro::{self, VerifiedNitro};
 use crate::pool::Pool;
 use crate::quote::{self, Envelope, KnownPlatforms};
-use crate::snp::{self, Arks, SnpChain, VerifiedSnp};
+use crate::snp::{self, SnpChain, VerifiedSnp};
 use crate::{
     Clock, Collateral, CollateralCache, CollateralError, CollateralKey, TrustRoots, VerifiedQuote,
     VerifyError,
@@ -24,7 +24,6 @@ struct Inner {
     collateral: Option<Arc<CollateralCache>>,
     clock: Clock,
     pool: Pool,
-    arks: Arks,
     platforms: KnownPlatforms,
 }
 
@@ -54,13 +53,11 @@ impl Verifier {
         clock: Clock,
         workers: Option<NonZero<usize>>,
     ) -> Self {
-        let arks = Arks::of(&roots);
         Self(Arc::new(Inner {
             roots,
             collateral,
             clock,
             pool: Pool::new(workers),
-            arks,
             platforms: KnownPlatforms::default(),
         }))
     }
@@ -125,7 +122,7 @@ impl Verifier {
 
     /// Verifies an SEV-SNP report with the certificates above it.
     pub fn snp(&self, report: &[u8], chain: &SnpChain, now: Timestamp) -> Result<VerifiedSnp, VerifyError> {
-        snp::verify(report, chain, &self.0.arks, now)
+        snp::verify(report, chain, &self.0.roots, now)
     }
 
     /// Which collateral a quote needs, of which cache. Nobody is asked for collateral in the name of a

@@ -2,7 +2,7 @@
 
 use cloister_evidence::SnpReport;
 use jiff::Timestamp;
-use sev::certs::snp::{Certificate, Verifiable, ca};
+use ring::signature::{RSA_PSS_2048_8192_SHA384, UnparsedPublicKey};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::{TrustRoot, TrustRoots, VerifyError};
@@ -19,6 +19,11 @@ const HARDWARE_ID: &str = "1.3.6.1.4.1.3704.1.4";
 /// Key information: bits 2 to 4 name the signing key.
 const SIGNING_KEY_SHIFT: u32 = 2;
 const SIGNING_KEY_MASK: u32 = 0b111;
+/// The only signature algorithm of AMD's certificates.
+const RSA_PSS: &str = "1.2.840.113549.1.1.10";
+/// Roots that can vouch for reports.
+const ARKS: [TrustRoot; 4] =
+    [TrustRoot::AmdArkMilan, TrustRoot::AmdArkGenoa, TrustRoot::AmdArkTurin, TrustRoot::Development];
 const VCEK: u32 = 0;
 const VLEK: u32 = 1;
 
@@ -31,66 +36,60 @@ pub struct SnpChain {
     pub vek: Vec<u8>,
 }
 
-/// AMD's root keys by processor family.
-#[derive(Debug)]
-pub(crate) struct Arks(Vec<(TrustRoot, Certificate)>);
-
-impl Arks {
-    /// The accepted ones: AMD's, and the development root where it is one for reports.
-    pub(crate) fn of(roots: &TrustRoots) -> Self {
-        let names =
-            [TrustRoot::AmdArkMilan, TrustRoot::AmdArkGenoa, TrustRoot::AmdArkTurin, TrustRoot::Development];
-        let ark = |root| Some((root, Certificate::from_der(roots.certificate(root)?).ok()?));
-        Self(names.into_iter().filter_map(ark).collect())
-    }
-}
-
 impl SnpChain {
     /// The root that vouches for the report's signing key, and that key (SEC1 point).
     pub(super) fn verify(
         &self,
         report: &SnpReport<'_>,
-        arks: &Arks,
+        roots: &TrustRoots,
         now: Timestamp,
     ) -> Result<(TrustRoot, Vec<u8>), VerifyError> {
-        let [ask, vek] = [("signing key", &self.ask), ("chip's key", &self.vek)].map(|(name, der)| {
-            let reason = || VerifyError::Malformed { kind: "SNP certificate chain", reason: name.into() };
-            let sound = der.len() <= MAX_CERTIFICATE_BYTES;
-            let certificate = Certificate::from_der(der).ok().filter(|_| sound).ok_or_else(reason)?;
-            let parsed = X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty());
-            Ok::<_, VerifyError>((certificate, parsed.ok_or_else(reason)?.1))
-        });
-        let ((ask, parsed_ask), (vek, parsed_vek)) = (ask?, vek?);
+        let ask = parse(&self.ask, "AMD's signing key")?;
+        let vek = parse(&self.vek, "the chip's key")?;
         // Roots differ in nothing but their keys: the one that vouches is the one whose signature holds.
-        let (root, ark) = arks
-            .0
-            .iter()
-            .find(|(_, ark)| ca::Chain { ark: ark.clone(), ask: ask.clone() }.verify().is_ok())
-            .ok_or(VerifyError::UnknownRoot)?;
-        let rejected = |reason: &str| VerifyError::rejected(*root, reason);
-        (&ask, &vek).verify().map_err(|_| rejected("AMD's signing key does not vouch for the chip's key"))?;
-
-        // Signatures cover only one of the two places where a certificate names its algorithm.
-        let is_consistent = |of: &X509Certificate<'_>| of.signature_algorithm == of.tbs_certificate.signature;
-        if !is_consistent(&parsed_ask) || !is_consistent(&parsed_vek) {
-            return Err(rejected("a certificate names two signature algorithms"));
+        let vouches = |root: &TrustRoot| {
+            let der = roots.certificate(*root).unwrap_or_default();
+            X509Certificate::from_der(der).is_ok_and(|(_, ark)| is_signed(&ask, &ark))
+        };
+        let root = ARKS.into_iter().find(vouches).ok_or(VerifyError::UnknownRoot)?;
+        let rejected = |reason: &str| VerifyError::rejected(root, reason);
+        if !is_signed(&vek, &ask) {
+            return Err(rejected("AMD's signing key does not vouch for the chip's key"));
         }
-        let ark = ark.to_der().map_err(|_| rejected("the root is unusable"))?;
-        let (_, parsed_ark) =
-            X509Certificate::from_der(&ark).map_err(|_| rejected("the root is unusable"))?;
-        for (name, certificate) in
-            [("root", &parsed_ark), ("signing key", &parsed_ask), ("chip's key", &parsed_vek)]
-        {
+        for (name, certificate) in [("AMD's signing key", &ask), ("the chip's key", &vek)] {
             if !is_valid(certificate, now) {
-                return Err(rejected(&format!("the certificate of AMD's {name} is not valid at this time")));
+                return Err(rejected(&format!("the certificate of {name} is not valid at this time")));
             }
         }
-        if !parsed_ask.is_ca() || parsed_vek.is_ca() {
+        if !ask.is_ca() || vek.is_ca() {
             return Err(rejected("a certificate is used for what it was not issued for"));
         }
-        check_chip(&parsed_vek, report).map_err(rejected)?;
-        Ok((*root, vek.public_key_sec1().to_vec()))
+        check_chip(&vek, report).map_err(rejected)?;
+        Ok((root, vek.public_key().subject_public_key.data.to_vec()))
     }
+}
+
+fn parse<'a>(der: &'a [u8], name: &str) -> Result<X509Certificate<'a>, VerifyError> {
+    let parsed = X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty());
+    parsed.filter(|_| der.len() <= MAX_CERTIFICATE_BYTES).map(|(_, certificate)| certificate).ok_or_else(
+        || {
+            let reason = format!("the certificate of {name} is broken");
+            VerifyError::Malformed { kind: "SNP certificate chain", reason }
+        },
+    )
+}
+
+/// Whether `issuer` signed `certificate`, with RSA-PSS and SHA-384: AMD uses nothing else.
+fn is_signed(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
+    // Signatures cover only one of the two places where a certificate names its algorithm.
+    let algorithm = &certificate.signature_algorithm;
+    let key = issuer.public_key().subject_public_key.data.as_ref();
+    *algorithm == certificate.tbs_certificate.signature
+        && algorithm.algorithm.to_id_string() == RSA_PSS
+        && certificate.issuer() == issuer.subject()
+        && UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA384, key)
+            .verify(certificate.tbs_certificate.as_ref(), &certificate.signature_value.data)
+            .is_ok()
 }
 
 fn is_valid(certificate: &X509Certificate<'_>, now: Timestamp) -> bool {

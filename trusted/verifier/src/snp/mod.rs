@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use ring::signature::{ECDSA_P384_SHA384_FIXED, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 
-use crate::{PolicyViolation, PolicyViolations, TrustRoot, VerifyError};
+use crate::{PolicyViolation, PolicyViolations, TrustRoot, TrustRoots, VerifyError};
 
-pub(crate) use chain::Arks;
 pub use chain::SnpChain;
 
 /// Guest policy: a migration agent may move the guest.
@@ -115,14 +114,14 @@ fn parts(tcb: SnpTcb) -> [(&'static str, Option<u8>); 5] {
 pub(crate) fn verify(
     bytes: &[u8],
     chain: &SnpChain,
-    arks: &Arks,
+    roots: &TrustRoots,
     now: Timestamp,
 ) -> Result<VerifiedSnp, VerifyError> {
     let report = SnpReport::parse(bytes).map_err(|error| VerifyError::Malformed {
         kind: "SNP attestation report",
         reason: error.to_string(),
     })?;
-    let (trust_root, key) = chain.verify(&report, arks, now)?;
+    let (trust_root, key) = chain.verify(&report, roots, now)?;
     UnparsedPublicKey::new(&ECDSA_P384_SHA384_FIXED, key)
         .verify(report.signed(), &signature(&report))
         .map_err(|_| VerifyError::rejected(trust_root, "the report's signature does not hold"))?;
