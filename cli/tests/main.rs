@@ -5,6 +5,7 @@ mod commands;
 mod deploy;
 mod endpoint;
 mod failures;
+mod guest;
 mod help;
 mod serve;
 mod support;

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod bundles;
+mod certificates;
 mod machine;
 mod samples;
 mod walk;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use cloister_evidence::report_data::of_tls_key;
 use cloister_evidence::{EventLogEntry, Measurement, RuntimeEvent};
 use jiff::SignedDuration;
 
-use super::machine::{COMPOSE, KEY, Machine, NOW, platform, vm_config};
+use super::machine::{COMPOSE, Machine, NOW, vm_config};
 use crate::appraisal::{
-    Appraisal, ClaimId, Connection, Evidence, Expectations, ExpectedCompose, Nonce, Outcome, appraise_with,
+    Appraisal, ClaimId, Evidence, Expectations, ExpectedCompose, Nonce, Outcome, appraise_with,
 };
 use crate::{Clock, TcbStatus, TrustRoots, Verifier};
 
@@ -22,7 +21,7 @@ fn failing(appraisal: &Appraisal) -> Vec<ClaimId> {
 
 /// Asserts that the evidence is refused, and by which claims.
 #[track_caller]
-fn refused(what: &str, appraisal: &Appraisal, by: &[ClaimId]) {
+pub(super) fn refused(what: &str, appraisal: &Appraisal, by: &[ClaimId]) {
     assert_eq!(failing(appraisal), by, "{what}: {:#?}", appraisal.claims);
     assert!(!appraisal.verified, "{what}");
     assert!(appraisal.subject.is_none(), "{what}");
@@ -30,7 +29,7 @@ fn refused(what: &str, appraisal: &Appraisal, by: &[ClaimId]) {
 
 /// Evidence of an honest machine, changed on its way.
 #[track_caller]
-fn on_the_way(what: &str, by: &[ClaimId], change: impl FnOnce(&mut Evidence)) {
+pub(super) fn on_the_way(what: &str, by: &[ClaimId], change: impl FnOnce(&mut Evidence)) {
     let machine = Machine::new();
     let mut evidence = machine.evidence();
     // The second form of the evidence has a test of its own.
@@ -270,68 +269,6 @@ fn evidence_of_another_occasion_is_refused() {
     on_the_way("report data beside the quote", &[ClaimId::Freshness], |evidence| {
         evidence.document.report_data.replace_range(0..1, "0");
     });
-}
-
-#[test]
-fn a_certificate_of_somebody_else_is_refused() {
-    let by = [ClaimId::Certificate];
-    let certificate = |what: &str, change: &dyn Fn(&Machine, &mut crate::appraisal::AttestedCertificate)| {
-        let machine = Machine::new();
-        let mut evidence = machine.evidence();
-        let mut certificate = machine.certificate();
-        change(&machine, &mut certificate);
-        evidence.connection = Connection::Attested(certificate);
-        refused(what, &machine.appraise(&evidence, &machine.expectations()), &by);
-    };
-    certificate("another key", &|_, certificate| certificate.public_key_info = b"another key".to_vec());
-    certificate("the document's own quote", &|machine, certificate| {
-        certificate.quote = hex::decode(machine.evidence().document.quote.unwrap()).unwrap();
-    });
-    certificate("tampered quote", &|_, certificate| certificate.quote[600] ^= 1);
-    certificate("no quote", &|_, certificate| certificate.quote.clear());
-    certificate("expired", &|_, certificate| certificate.not_after = *NOW - SignedDuration::from_secs(1));
-    certificate("early", &|_, certificate| certificate.not_before = *NOW + SignedDuration::from_secs(1));
-    certificate("another platform", &|machine, certificate| {
-        let mut other = Machine::new();
-        other.platform = platform(&machine.vendor);
-        certificate.quote = other.quote(other.certified_events, of_tls_key(KEY));
-    });
-    certificate("another boot", &|machine, certificate| {
-        // The same platform, where the operator runs something else too.
-        let report = |kernel: &str| {
-            let mut image = machine.image.clone();
-            image.kernel = Measurement::of(kernel);
-            image.launch(2, 2 << 30)
-        };
-        let launch = report("another kernel");
-        let mut registers = registers(machine);
-        registers.rtmr1 = launch.rtmr[1];
-        let report =
-            cloister_development_tee::TdReport::new(registers, machine.mr_config_id, of_tls_key(KEY));
-        certificate.quote = machine.platform.quote(&report).unwrap();
-    });
-    certificate("another CVM of the same image", &|machine, certificate| {
-        let mut events = machine.events[..5].to_vec();
-        events[3] = RuntimeEvent::new("instance-id", [0x77; 20]);
-        let mut registers = registers(machine);
-        registers.rtmr3 =
-            events.iter().fold(Measurement::ZERO, |register, event| register.extended_by(&event.digest()));
-        let report =
-            cloister_development_tee::TdReport::new(registers, machine.mr_config_id, of_tls_key(KEY));
-        certificate.quote = machine.platform.quote(&report).unwrap();
-        let mut entries = machine.image.launch(2, 2 << 30).events;
-        entries.extend(events.iter().map(RuntimeEvent::entry));
-        certificate.event_log = serde_json::to_string(&entries).unwrap();
-    });
-    on_the_way("none where one must be", &by, |evidence| {
-        evidence.connection = Connection::Unattested("the certificate carries no evidence".to_owned());
-    });
-}
-
-fn registers(machine: &Machine) -> cloister_evidence::Registers {
-    let launch = machine.image.launch(machine.cpu_count, machine.memory_size);
-    let [rtmr0, rtmr1, rtmr2] = launch.rtmr;
-    cloister_evidence::Registers { mrtd: launch.mrtd, rtmr0, rtmr1, rtmr2, rtmr3: Measurement::ZERO }
 }
 
 #[test]
