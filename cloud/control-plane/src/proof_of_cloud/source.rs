@@ -150,4 +150,11 @@ mod tests {
             assert_eq!(text.parse::<ListSource>(), Err(InvalidSource), "{text}");
         }
     }
+
+    #[tokio::test]
+    async fn a_service_that_is_away_is_a_failure_and_nothing_else() {
+        let source: ListSource = "https://127.0.0.1:1/list.json?token=secret".parse().unwrap();
+        let failure = source.read().await.unwrap_err();
+        assert!(matches!(failure, SourceError::Fetch { .. }), "{failure}");
+    }
 }

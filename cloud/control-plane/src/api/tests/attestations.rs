@@ -99,6 +99,19 @@ async fn a_genuine_quote_in_every_form() {
 }
 
 #[tokio::test]
+async fn many_who_send_the_same_quote_at_once_get_the_same_record() {
+    for installation in [Installation::new().await, Installation::on_postgres().await] {
+        let quote = installation.tee.quote([7; 64]);
+        let answers = futures_util::future::join_all((0..16).map(|_| installation.verify(&quote))).await;
+        for answer in answers {
+            let answer = answer.expect(200).json();
+            assert_eq!((&answer["success"], &answer["uploaded_at"]), (&json!(true), &json!(super::START)));
+        }
+        assert_eq!(installation.look("GET", "recent").await.json().as_array().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn what_is_refused() {
     let installation = Installation::new().await;
     let quote = installation.tee.quote([7; 64]);
