@@ -4,30 +4,18 @@
 use std::time::Duration;
 
 use cloister_tests::command::Up;
+use cloister_tests::http::get_text;
 use cloister_tests::vms::processes_of;
 use cloister_tests::{eventually, paths};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Gets a page of the app; its host name needs no resolver here.
-async fn page(app_url: &str) -> Option<String> {
-    let url = reqwest::Url::parse(app_url).unwrap();
-    let address = format!("127.0.0.1:{}", url.port_or_known_default().unwrap()).parse().unwrap();
-    let http = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(Duration::from_secs(5))
-        .resolve(url.host_str().unwrap(), address)
-        .build()
-        .unwrap();
-    http.get(url).send().await.ok()?.error_for_status().ok()?.text().await.ok()
-}
-
 /// The page once the service behind it answers too.
 async fn whole_page(up: &Up) -> String {
     let url = up.document["app_url"].as_str().unwrap().to_owned();
     eventually("both services answer", PATIENCE, async || {
-        page(&url).await.filter(|page| page.contains("two services, one compose file"))
+        get_text(&url).await.filter(|page| page.contains("two services, one compose file"))
     })
     .await
 }

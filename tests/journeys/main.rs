@@ -4,5 +4,6 @@
 //! say what is missing: a journey that is skipped shows nothing.
 
 mod crashes;
+mod evidence;
 mod faults;
 mod hello;

@@ -46,7 +46,13 @@ impl Up {
     /// Starts `cloister up --json` on free ports and waits until it is up. Words go to this process'
     /// stderr.
     pub async fn start(data_dir: &Path, deploy: Option<&Path>) -> Self {
+        Self::start_with_images(data_dir, &paths::guest_images(), deploy).await
+    }
+
+    /// Like [`Up::start`] with another directory of guest images.
+    pub async fn start_with_images(data_dir: &Path, images: &Path, deploy: Option<&Path>) -> Self {
         let mut command = cloister(data_dir);
+        command.env("CLOISTER_GUEST_IMAGES", images);
         command.args(["--json", "up"]);
         for listener in ["api", "fleet", "node", "http", "https"] {
             command.arg(format!("--{listener}-listen")).arg("127.0.0.1:0");
@@ -59,6 +65,12 @@ impl Up {
         let document = tokio::time::timeout(UP_PATIENCE, read_document(&mut stdout)).await;
         let document = document.expect("the cloud is up in time");
         Self { child, stdout, data_dir: data_dir.to_owned(), document }
+    }
+
+    /// Where the cloud keeps its data.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
     }
 
     /// Runs another command against this cloud.

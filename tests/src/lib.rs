@@ -4,6 +4,7 @@
 pub mod api;
 pub mod cloud;
 pub mod command;
+pub mod http;
 pub mod paths;
 pub mod vms;
 

@@ -21,6 +21,12 @@ pub fn hello() -> PathBuf {
     workspace().join("examples/hello")
 }
 
+/// The container image with the published guest SDK, made by `make test`.
+#[must_use]
+pub fn guest_sdk() -> PathBuf {
+    workspace().join("target/guest-sdk.tar")
+}
+
 /// A program of this workspace, built beside the running test.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;

@@ -52,6 +52,11 @@ impl Cloud {
         control_plane::access(&self.control_plane, home).await
     }
 
+    /// Port of the ingress for TLS.
+    pub(super) const fn https_port(&self) -> u16 {
+        self.https.port()
+    }
+
     /// Where this machine reaches the ingress for a URL.
     pub(super) fn ingress_address(&self, url: &Url) -> SocketAddr {
         local(if url.scheme() == "https" { self.https } else { self.http })

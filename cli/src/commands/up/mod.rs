@@ -7,6 +7,7 @@ mod ports;
 mod ready;
 
 pub(super) use guest_images::find as find_guest_images;
+pub(super) use ports::DEFAULT_HTTPS;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -109,16 +110,16 @@ async fn bring_up(
     progress.done("The cloud is up");
     if output.json {
         output.document(&json!({
-            "api_url": access.server, "credentials": home.credentials(),
+            "api_url": access.server, "credentials": home.credentials(), "https_port": cloud.https_port(),
             "app_url": app.as_ref().map(example::Running::url), "cvm": app.as_ref().map(|app| &app.cvm),
         }));
     } else {
-        present(home, &access, app.as_ref(), output);
+        present(home, &access, app.as_ref(), cloud.https_port(), output);
     }
     Ok(())
 }
 
-fn present(home: &Home, access: &Access, app: Option<&example::Running>, output: &Output) {
+fn present(home: &Home, access: &Access, app: Option<&example::Running>, https_port: u16, output: &Output) {
     let mut program = std::env::args().next().unwrap_or_else(|| "cloister".to_owned());
     if !data_dir().is_ok_and(|usual| usual == home.path()) {
         program.push_str(&format!(" --data-dir {}", home.path().display()));
@@ -139,6 +140,17 @@ fn present(home: &Home, access: &Access, app: Option<&example::Running>, output:
     output.say(&format!("  {program} cvms list"));
     output.say(&format!("  {program} deploy -c compose.yaml -n my-app"));
     output.say(&format!("  eval \"$({program} env)\"    # then any client of the public API"));
+    if let Some(app) = app {
+        let port = if https_port == DEFAULT_HTTPS.port() {
+            String::new()
+        } else {
+            format!(" --https-port {https_port}")
+        };
+        output.say(&format!(
+            "  {program} verify {}{port}    # after the line above: what this CVM proves",
+            app.cvm
+        ));
+    }
     if let Some(elsewhere) = logged_in_elsewhere(access) {
         output.say(&format!(
             "\nCommands go to {elsewhere} by `cloister login`; add --api-url {}",

@@ -1,9 +1,13 @@
 //! The addresses that the parts of a cloud listen on.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 use crate::failure::{Exit, Failure};
+
+/// Where the ingress of a cloud on this machine listens for TLS unless somebody changed it.
+pub(in crate::commands) const DEFAULT_HTTPS: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8743);
 
 /// Options for every listener; port 0 takes any free one.
 #[derive(Debug, Clone, clap::Args)]
@@ -22,7 +26,7 @@ pub(crate) struct Ports {
     #[arg(long = "http-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8780")]
     pub(super) http: SocketAddr,
     /// Ingress to the applications, HTTPS
-    #[arg(long = "https-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8743")]
+    #[arg(long = "https-listen", value_name = "ADDRESS", default_value_t = DEFAULT_HTTPS)]
     pub(super) https: SocketAddr,
 }
 

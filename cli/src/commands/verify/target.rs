@@ -13,13 +13,13 @@ use super::{Case, certificate};
 use crate::api::is_loopback;
 use crate::commands::cvms::app_url;
 use crate::commands::follow;
+use crate::commands::up::DEFAULT_HTTPS;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
 /// Port of the guest agent.
 const AGENT_PORT: u16 = 8090;
-/// Where the ingress of `cloister up` takes TLS.
-const LOCAL_HTTPS_PORT: u16 = 8743;
+/// Where ingresses elsewhere take TLS.
 const HTTPS_PORT: u16 = 443;
 
 /// Gets evidence over a nonce from a target, which says what is expected where nothing else does.
@@ -98,7 +98,7 @@ async fn from_cvm(
     let domain = base.host_str().and_then(|host| host.split_once('.')).ok_or_else(|| no_address(&cvm))?.1;
 
     let tls_port = https_port.or_else(|| base.port_or_known_default().filter(|_| base.scheme() == "https"));
-    let tls_port = tls_port.unwrap_or(if is_loopback(&base) { LOCAL_HTTPS_PORT } else { HTTPS_PORT });
+    let tls_port = tls_port.unwrap_or(if is_loopback(&base) { DEFAULT_HTTPS.port() } else { HTTPS_PORT });
     let direct = address(&format!("https://{app_id}-{AGENT_PORT}s.{domain}:{tls_port}"))?;
     match fetch(&direct, nonce).await {
         Ok(answer) => Ok((direct, answer)),

@@ -1,0 +1,233 @@
+//! What a CVM proves, as a relying party and as the application in it see it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use cloister_tests::command::{Ran, Up};
+use cloister_tests::http::get_text;
+use cloister_tests::{eventually, paths};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_mins(3);
+/// `cloister verify` found a claim that fails.
+const REFUTED: i32 = 8;
+
+fn data_dir() -> TempDir {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tempfile::Builder::new().prefix("cl-").tempdir().unwrap()
+}
+
+/// The image that new CVMs boot.
+fn newest_image(images: &Path) -> PathBuf {
+    let mut found: Vec<_> = fs::read_dir(images)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("digest.txt").is_file())
+        .collect();
+    let number = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.split(['-', '.']).filter_map(|part| part.parse::<u32>().ok()).collect::<Vec<_>>()
+    };
+    found.sort_by_key(number);
+    found.pop().expect("a guest image; `make image` makes it")
+}
+
+/// Runs `cloister --json verify` with the root of this installation.
+async fn verify(up: &Up, arguments: &[&str]) -> Ran {
+    let root = up.data_dir().join("control-plane/development-root.pem");
+    let https_port = up.document["https_port"].to_string();
+    let mut line = vec!["--json", "verify"];
+    line.extend(arguments);
+    if !arguments.contains(&"--bundle") {
+        line.extend(["--https-port", &https_port]);
+    }
+    line.extend(["--development-root", root.to_str().unwrap()]);
+    up.run(&line).await
+}
+
+/// The outcome of one claim.
+fn outcome<'a>(document: &'a Value, id: &str) -> &'a str {
+    let claims = document["claims"].as_array().unwrap_or_else(|| panic!("no claims: {document}"));
+    let claim = claims.iter().find(|claim| claim["id"] == id);
+    claim.and_then(|claim| claim["outcome"].as_str()).unwrap_or_else(|| panic!("no claim {id}: {document}"))
+}
+
+/// What `cloister verify` said of evidence in which this claim must fail.
+fn refuted(ran: &Ran, id: &str) {
+    assert_eq!(ran.code, REFUTED, "{ran:?}");
+    assert_eq!(outcome(&ran.json(), id), "fails", "{ran:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_can_tell_what_runs_and_notices_every_change() {
+    let dir = data_dir();
+    let up = Up::start(dir.path(), Some(&paths::hello())).await;
+    let image = newest_image(&paths::guest_images());
+    let image = image.to_str().unwrap();
+
+    let composition = up.run(&["--json", "cvms", "get", "hello"]).await.json();
+    let app_id = composition["app_id"].as_str().unwrap();
+    let bundle = dir.path().join("bundle.json");
+    let bundle = bundle.to_str().unwrap();
+    let ran = verify(&up, &["hello", "--image", image, "--app-id", app_id, "--save-bundle", bundle]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let verdict = ran.json();
+    for claim in [
+        "certificate",
+        "freshness",
+        "signature",
+        "tcb",
+        "debug",
+        "boot",
+        "event-log",
+        "event-names",
+        "compose",
+        "app-id",
+        "os-image",
+    ] {
+        assert_eq!(outcome(&verdict, claim), "holds", "{claim}: {verdict}");
+    }
+    assert_eq!(verdict["hardware"], false, "nobody may take this for hardware: {verdict}");
+
+    // Without the root, and in production, the same evidence proves nothing.
+    assert_eq!(up.run(&["--json", "verify", "hello"]).await.code, REFUTED);
+    assert_ne!(verify(&up, &["hello", "--production"]).await.code, 0);
+
+    // The tenant's own document, and the same with one byte changed.
+    let text = read_bundle(bundle)["document"]["app_compose"].as_str().unwrap().to_owned();
+    let compose = dir.path().join("app-compose.json");
+    fs::write(&compose, &text).unwrap();
+    let compose = compose.to_str().unwrap();
+    assert_eq!(verify(&up, &["hello", "--compose", compose]).await.code, 0);
+    fs::write(compose, text.replacen("hello", "hellO", 1)).unwrap();
+    refuted(&verify(&up, &["hello", "--compose", compose]).await, "compose");
+
+    // Offline: as it was recorded, and with one digit of the event log changed.
+    let offline = ["--bundle", bundle, "--image", image];
+    assert_eq!(verify(&up, &offline).await.code, 0);
+    let mut changed = read_bundle(bundle);
+    let log = changed["document"]["event_log"].as_str().unwrap();
+    let at = log.find("compose-hash").unwrap();
+    let digit = log[at..].find("\"event_payload\":\"").unwrap() + at + "\"event_payload\":\"".len();
+    let other = if &log[digit..=digit] == "0" { "1" } else { "0" };
+    let log = format!("{}{other}{}", &log[..digit], &log[digit + 1..]);
+    changed["document"]["event_log"] = Value::from(log);
+    fs::write(bundle, changed.to_string()).unwrap();
+    assert_eq!(
+        verify(&up, &offline).await.code,
+        REFUTED,
+        "the two forms of the evidence contradict each other"
+    );
+    changed["document"]["attestation"] = Value::Null;
+    fs::write(bundle, changed.to_string()).unwrap();
+    refuted(&verify(&up, &offline).await, "event-log");
+
+    assert_eq!(up.interrupt().await, 0);
+}
+
+fn read_bundle(path: &str) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Copies an image and appends one byte to its kernel, with all its lists made anew: an image as good as
+/// the first, but another one.
+fn image_with_another_kernel(images: &Path, into: &Path) -> PathBuf {
+    let original = newest_image(images);
+    let name = original.file_name().unwrap();
+    let copy = into.join(name);
+    let script = r#"
+        set -euo pipefail
+        cp -r "$1" "$2"
+        cd "$2"
+        printf '\0' >>vmlinuz
+        old=$(sed -n 's/.*"kernel": *"\([0-9a-f]*\)".*/\1/p' measurement.json)
+        sed -i "s/$old/$(sha384sum vmlinuz | cut -d' ' -f1)/" measurement.json
+        sha256sum $(awk '{ print $2 }' sha256sum.txt) >sums
+        mv sums sha256sum.txt
+        sha256sum sha256sum.txt | cut -d' ' -f1 >digest.txt
+    "#;
+    let status =
+        Command::new("bash").args(["-c", script, "bash"]).arg(&original).arg(&copy).status().unwrap();
+    assert!(status.success(), "the image is copied");
+    original
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_kernel_is_another_image() {
+    let dir = data_dir();
+    let images = dir.path().join("images");
+    fs::create_dir(&images).unwrap();
+    let original = image_with_another_kernel(&paths::guest_images(), &images);
+    let up = Up::start_with_images(dir.path(), &images, Some(&paths::hello())).await;
+    let changed = newest_image(&images);
+    assert_eq!(verify(&up, &["hello", "--image", changed.to_str().unwrap()]).await.code, 0);
+    refuted(&verify(&up, &["hello", "--image", original.to_str().unwrap()]).await, "os-image");
+    assert_eq!(up.interrupt().await, 0);
+}
+
+/// What the program in the guest got for a call of the SDK.
+fn answer<'a>(answers: &'a Value, call: &str) -> &'a Value {
+    let answer = &answers[call]["answer"];
+    assert!(!answer.is_null(), "{call}: {}", answers[call]);
+    answer
+}
+
+fn error<'a>(answers: &'a Value, call: &str) -> &'a str {
+    answers[call]["error"].as_str().unwrap_or_else(|| panic!("{call} was not refused: {}", answers[call]))
+}
+
+/// RTMR 0 to 3 of a TDX quote of version 4, hex.
+fn rtmrs(quote: &str) -> Vec<&str> {
+    (0..4).map(|index| &quote[(376 + 48 * index) * 2..(424 + 48 * index) * 2]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_published_sdk_reads_quote_and_info_inside_the_cvm() {
+    let dir = data_dir();
+    let up = Up::start(dir.path(), None).await;
+    let pushed = up.run(&["image", "push", paths::guest_sdk().to_str().unwrap()]).await;
+    assert_eq!(pushed.code, 0, "{pushed:?}");
+    let compose = paths::workspace().join("tests/guest-sdk/compose.yaml");
+    let deployed = up.run(&["--json", "deploy", "-c", compose.to_str().unwrap(), "-n", "guest-sdk"]).await;
+    assert_eq!(deployed.code, 0, "{deployed:?}");
+    let cvm = up.run(&["--json", "cvms", "get", "guest-sdk"]).await.json();
+    let url = cvm["endpoints"][0]["app"].as_str().unwrap().to_owned();
+    let answers =
+        eventually("the program in the guest answers", PATIENCE, async || get_text(&url).await).await;
+    let answers: Value = serde_json::from_str(&answers).unwrap();
+
+    assert_eq!(answer(&answers, "reachable"), true);
+    let info = answer(&answers, "info");
+    assert_eq!(info["app_id"], cvm["app_id"]);
+    assert_eq!(info["instance_id"], cvm["instance_id"]);
+    assert_eq!(info, answer(&answers, "own_info"), "the same under every name of the socket");
+    assert_eq!(info["tcb_info"]["compose_hash"], info["compose_hash"]);
+
+    let quote = answer(&answers, "quote");
+    let replayed: Vec<_> =
+        (0..4).map(|index| quote["replayed"][index.to_string()].as_str().unwrap()).collect();
+    assert_eq!(replayed, rtmrs(quote["quote"].as_str().unwrap()), "the SDK's replay builds the registers");
+    assert!(error(&answers, "long_quote").contains("64") || error(&answers, "long_quote").contains("400"));
+
+    let after = answer(&answers, "event");
+    let rtmrs_after = rtmrs(after["quote"].as_str().unwrap());
+    assert_ne!(rtmrs_after[3], replayed[3], "the event was measured");
+    assert_eq!(after["replayed"]["3"], rtmrs_after[3]);
+    error(&answers, "platform_event");
+    assert!(
+        answer(&answers, "tls_key")["certificate_chain"][0].as_str().unwrap().contains("BEGIN CERTIFICATE")
+    );
+    error(&answers, "key");
+    assert_eq!(answer(&answers, "legacy_info")["app_id"], info["app_id"]);
+    assert!(answer(&answers, "legacy_quote")["quote"].is_string());
+
+    // What the application measured is its own word, and leaves every other claim as it was.
+    let verdict = verify(&up, &["guest-sdk"]).await;
+    assert_eq!(verdict.code, 0, "{verdict:?}");
+    let words = verdict.json().to_string();
+    assert!(words.contains("probe"), "{words}");
+    assert_eq!(up.interrupt().await, 0);
+}
