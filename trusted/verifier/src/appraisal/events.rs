@@ -133,6 +133,12 @@ pub(super) fn split(log: &ProvenLog, stage: Option<Stage>) -> Result<ProvenEvent
     let mut reached = 0;
     for entry in log.0.entries().iter().filter(|entry| entry.imr == RUNTIME_REGISTER) {
         let event = runtime_event(entry)?;
+        if !ready && event.name.contains(':') {
+            // The digest joins name and payload by a colon: this could be any event, cut elsewhere.
+            return Err(
+                "An event of the platform has a colon in its name, so its meaning is ambiguous.".to_owned()
+            );
+        }
         let place = PLATFORM_EVENTS.iter().position(|(name, _)| *name == event.name);
         if let Some((place, (name, repeatable))) = place.zip(place.and_then(|at| PLATFORM_EVENTS.get(at))) {
             if ready {
@@ -147,6 +153,11 @@ pub(super) fn split(log: &ProvenLog, stage: Option<Stage>) -> Result<ProvenEvent
             }
             reached = place;
             ready = *name == SYSTEM_READY;
+            if ready && !event.payload.is_empty() {
+                return Err(format!(
+                    "The event {SYSTEM_READY} says something, which the platform's does not."
+                ));
+            }
             events.platform.push(event);
         } else if ready {
             events.application.push(event);

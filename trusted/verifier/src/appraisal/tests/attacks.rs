@@ -112,6 +112,19 @@ fn names_that_nothing_proves_are_refused() {
             log[at].event_type = 6;
         });
     });
+    // The digest joins name and payload by a colon, so an event with one can be cut in another way.
+    on_the_way("hidden key provider", &[ClaimId::EventNames], |evidence| {
+        log(evidence, |log| {
+            let at = named(log, "key-provider");
+            let provider = RuntimeEvent::new(r#"key-provider:{"name""#, *br#""none","id":""}"#).entry();
+            assert_eq!(provider.digest, log[at].digest);
+            log[at] = provider;
+        });
+    });
+    machine("mark that says something", &[ClaimId::EventNames], |machine| {
+        let at = machine.at("system-ready");
+        machine.events[at].payload = b"nearly".to_vec();
+    });
     // An application may measure anything, but not by the platform's names.
     machine("platform name after the mark", &[ClaimId::EventNames], |machine| {
         machine.events.push(RuntimeEvent::new("compose-hash", [7; 32]));
