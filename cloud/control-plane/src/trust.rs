@@ -125,8 +125,8 @@ mod tests {
 
     fn quote(vendor: &Vendor, clock: &Clock) -> Vec<u8> {
         let key = PlatformKey::generate().unwrap();
-        let (ppid, point) = (hex::encode(key.ppid()), hex::encode(key.public_key()));
-        let issued = vendor.register_platform("node-1", &ppid, &point, clock.now()).unwrap();
+        let registration = key.registration().unwrap();
+        let issued = vendor.register_platform("node-1", &registration, clock.now()).unwrap();
         let zero = Measurement::ZERO;
         let registers = Registers { mrtd: zero, rtmr0: zero, rtmr1: zero, rtmr2: zero, rtmr3: zero };
         let platform = Platform::new(key, &issued.certificate_chain).unwrap();

@@ -22,6 +22,6 @@ mod vendor;
 pub use collateral::{CollateralOptions, PccsBody, VendorCollateral};
 pub use error::TeeError;
 pub use machine::{ExtendError, MachineRegisters};
-pub use platform::{Platform, PlatformKey, QuotingEnclave};
+pub use platform::{Platform, PlatformKey, QuotingEnclave, Registration};
 pub use report::{SEPT_VE_DISABLE, TdReport};
 pub use vendor::{IssuedPlatform, Ppid, RegisterError, SecurityVersions, Validity, Vendor, VendorOptions};

@@ -28,6 +28,8 @@ const PEM_CHAIN: u16 = 5;
 /// Data that the quoting enclave adds to its key's binding; 32 bytes, as every verifier takes them.
 const QE_AUTH_DATA: [u8; 32] = *b"Cloister development quoting----";
 const KEY_FILE: &str = "platform.json";
+/// Begins what a platform signs for its vendor; nothing else that its keys sign begins so.
+const REGISTRATION: &[u8] = b"cloister development platform registration\0";
 
 /// The identity of the enclave that signs quotes; there is none, so it is a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +159,34 @@ impl PlatformKey {
     pub const fn public_key(&self) -> &[u8; POINT_BYTES] {
         self.certified.point()
     }
+
+    /// Asks the vendor for a certificate, and proves that the key is here.
+    pub fn registration(&self) -> Result<Registration, TeeError> {
+        let proof = self.certified.sign(&registered(&self.ppid))?;
+        Ok(Registration {
+            ppid: hex::encode(self.ppid),
+            public_key: hex::encode(self.public_key()),
+            proof: hex::encode(proof),
+        })
+    }
+}
+
+/// A platform's request for a certificate; not checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// [`Ppid`], hex.
+    pub ppid: String,
+    /// The key to be certified: uncompressed P-256 point, hex.
+    pub public_key: String,
+    /// Signature of that key over the identity, r ‖ s, hex. Without it a node could have the key of another
+    /// node's platform certified, or one that it computed from a signature of that platform, and pass
+    /// quotes of that platform off as made on its own.
+    pub proof: String,
+}
+
+/// What the proof of a registration signs.
+pub(crate) fn registered(ppid: &Ppid) -> Vec<u8> {
+    [REGISTRATION, ppid.as_slice()].concat()
 }
 
 /// A platform with its certificate: signs quotes.

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rcgen::{KeyPair, SerialNumber};
+use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::certificates::{Holder, Role, certify, long_validity, subject};
-use crate::files::{read_or_create, write_private};
+use crate::files::{read_if_present, read_or_create, write_private};
 use crate::keys::{POINT_BYTES, RawSigner};
+use crate::platform::{Registration, registered};
 use crate::{TeeError, sgx_extension};
 
 /// Identity of a platform (`PPID`).
@@ -104,8 +106,11 @@ impl IssuedPlatform {
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     /// The request cannot be meant.
-    #[error("a platform is named by 16 bytes and certified with an uncompressed P-256 point, both in hex")]
+    #[error("a platform is named by 16 bytes, its key is a point of 65 and its proof 64, all in hex")]
     Malformed,
+    /// Whoever asks does not have the key.
+    #[error("the request is not signed with the platform's key")]
+    Unproven,
     /// The identity belongs to another node, or to another key.
     #[error(
         "this platform belongs to another node or key; remove the node's development platform to get a new one"
@@ -224,21 +229,27 @@ impl Vendor {
         Ok([leaf.as_str(), &self.platform_ca.pem, &self.root.pem].concat())
     }
 
-    /// Certifies the platform of a node, once: the same request is answered the same again, and an
-    /// identity that another node or key has is refused. `node` is the name from a verified certificate.
+    /// Certifies the platform of a node that has its key, once: the same request is answered the same
+    /// again, and an identity that another node or key has is refused. `node` is the name from a verified
+    /// certificate.
     pub fn register_platform(
         &self,
         node: &str,
-        ppid: &str,
-        public_key: &str,
+        request: &Registration,
         now: Timestamp,
     ) -> Result<IssuedPlatform, RegisterError> {
+        let malformed = |_| RegisterError::Malformed;
         let mut identity = Ppid::default();
-        hex::decode_to_slice(ppid, &mut identity).map_err(|_| RegisterError::Malformed)?;
+        hex::decode_to_slice(&request.ppid, &mut identity).map_err(malformed)?;
         let mut point = [0; POINT_BYTES];
-        hex::decode_to_slice(public_key, &mut point).map_err(|_| RegisterError::Malformed)?;
+        hex::decode_to_slice(&request.public_key, &mut point).map_err(malformed)?;
+        let mut proof = [0; 64];
+        hex::decode_to_slice(&request.proof, &mut proof).map_err(malformed)?;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
+            .verify(&registered(&identity), &proof)
+            .map_err(|_| RegisterError::Unproven)?;
         let dir = self.dir.as_ref().ok_or(TeeError::Malformed("a vendor in memory keeps no register"))?;
-        let path = dir.join(PLATFORMS).join(format!("{}.json", hex::encode(identity)));
+        let path = record(dir, &identity);
         if !path.exists() {
             let same_node = self.platforms()?.into_iter().filter(|platform| platform.node == node).count();
             if same_node >= MAX_PLATFORMS_PER_NODE {
@@ -259,6 +270,13 @@ impl Vendor {
             return Err(RegisterError::Taken);
         }
         Ok(issued)
+    }
+
+    /// Name of the node that registered a platform.
+    pub fn node_of(&self, ppid: &Ppid) -> Result<Option<String>, TeeError> {
+        let Some(dir) = &self.dir else { return Ok(None) };
+        let text = read_if_present(&record(dir, ppid))?;
+        Ok(text.map(|text| parse(&text)).transpose()?.map(|issued| issued.node))
     }
 
     /// Every platform that was registered, in the order of their identities.
@@ -313,6 +331,11 @@ impl Vendor {
 pub(crate) fn serial_number(ppid: &Ppid) -> SerialNumber {
     // The leading byte keeps the number positive and of one length.
     SerialNumber::from_slice(&[&[0x01], ppid.as_slice()].concat())
+}
+
+/// Where a platform is registered.
+fn record(dir: &Path, ppid: &Ppid) -> PathBuf {
+    dir.join(PLATFORMS).join(format!("{}.json", hex::encode(ppid)))
 }
 
 fn parse(text: &str) -> Result<IssuedPlatform, TeeError> {

@@ -237,6 +237,8 @@ pub struct PlatformRequest {
     pub ppid: String,
     /// The node's provisioning certification key: uncompressed P-256 point, 65 bytes, hex.
     pub public_key: String,
+    /// That the node has the key: its signature over the identity, r ‖ s, 64 bytes, hex.
+    pub proof: String,
 }
 
 /// The certificate of a development platform.

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use cloister_development_tee::{RegisterError, Vendor};
+use cloister_development_tee::{RegisterError, Registration, Vendor};
 use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, Peer, TlsListener};
 use cloister_node_api::{
     EnrolRequest, EnrolResponse, NodeError, NodeErrorCode, NodeReport, Platform, PlatformCertificate,
@@ -237,7 +237,8 @@ async fn certify_platform(
     ))?;
     let now = shared.clock.now();
     let registered = tokio::task::spawn_blocking(move || {
-        vendor.register_platform(&node.name, &request.ppid, &request.public_key, now)
+        let PlatformRequest { ppid, public_key, proof } = request;
+        vendor.register_platform(&node.name, &Registration { ppid, public_key, proof }, now)
     });
     match registered.await {
         Ok(Ok(issued)) => {
@@ -248,6 +249,9 @@ async fn certify_platform(
             NodeErrorCode::Invalid,
             "the platform's identity or key is not 16 bytes and a P-256 point in hex",
         )),
+        Ok(Err(RegisterError::Unproven)) => {
+            Err(ListenerError::Forbidden("the request is not signed with the platform's key"))
+        }
         Ok(Err(RegisterError::Taken)) => Err(ListenerError::Refused(
             NodeErrorCode::Conflict,
             "this platform belongs to another node, or has another key",

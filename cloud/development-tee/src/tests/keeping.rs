@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Barrier;
 
-use crate::{ExtendError, MachineRegisters, PlatformKey, RegisterError, Vendor};
+use crate::{ExtendError, MachineRegisters, PlatformKey, RegisterError, Registration, Vendor};
 use cloister_evidence::{ImageMeasurement, Measurement};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -83,37 +83,65 @@ fn vendors_that_start_together_are_one() {
 fn a_node_gets_its_own_platform_certified_and_nobody_elses() {
     let dir = tempfile::tempdir().unwrap();
     let vendor = Vendor::load_or_create(dir.path(), now()).unwrap();
-    let key = PlatformKey::generate().unwrap();
-    let (ppid, point) = (hex::encode(key.ppid()), hex::encode(key.public_key()));
-    let first = vendor.register_platform("one", &ppid, &point, now()).unwrap();
-    assert_eq!(vendor.register_platform("one", &ppid.to_uppercase(), &point, now()).unwrap(), first);
+    let mine = PlatformKey::generate().unwrap().registration().unwrap();
+    let first = vendor.register_platform("one", &mine, now()).unwrap();
+    let again = Registration { ppid: mine.ppid.to_uppercase(), ..mine.clone() };
+    assert_eq!(vendor.register_platform("one", &again, now()).unwrap(), first);
     assert_eq!(vendor.platforms().unwrap(), std::slice::from_ref(&first));
     assert_eq!(first.certificate_chain.matches("BEGIN CERTIFICATE").count(), 3);
 
-    let other = hex::encode(PlatformKey::generate().unwrap().public_key());
-    for (node, point) in [("two", &point), ("one", &other), ("two", &other)] {
-        let refused = vendor.register_platform(node, &ppid, point, now()).unwrap_err();
-        assert!(matches!(refused, RegisterError::Taken));
-    }
-    for (ppid, point) in
-        [("../../etc", point.as_str()), (ppid.as_str(), "04"), (ppid.as_str(), "zz"), ("", "")]
-    {
-        let refused = vendor.register_platform("one", ppid, point, now()).unwrap_err();
+    let refused = vendor.register_platform("two", &mine, now()).unwrap_err();
+    assert!(matches!(refused, RegisterError::Taken));
+    let text = |text: &str| text.to_owned();
+    for malformed in [
+        Registration { ppid: text("../../etc"), ..mine.clone() },
+        Registration { public_key: text("04"), ..mine.clone() },
+        Registration { public_key: text("zz"), ..mine.clone() },
+        Registration { proof: text("00"), ..mine.clone() },
+        Registration { ppid: text(""), public_key: text(""), proof: text("") },
+    ] {
+        let refused = vendor.register_platform("one", &malformed, now()).unwrap_err();
         assert!(matches!(refused, RegisterError::Malformed));
     }
-    let compressed = format!("02{}", &other[2..]);
-    vendor.register_platform("one", &"00".repeat(16), &compressed, now()).unwrap_err();
     assert_eq!(vendor.platforms().unwrap().len(), 1);
+}
+
+/// Whoever has a certificate with his identity for the key of another's platform can put it into that
+/// platform's quotes, which do not sign it.
+#[test]
+fn a_key_is_certified_for_those_who_have_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let vendor = Vendor::load_or_create(dir.path(), now()).unwrap();
+    let [theirs, mine] = [(); 2].map(|()| PlatformKey::generate().unwrap().registration().unwrap());
+    vendor.register_platform("one", &theirs, now()).unwrap();
+    for unproven in [
+        Registration { ppid: mine.ppid.clone(), ..theirs.clone() },
+        Registration { public_key: theirs.public_key.clone(), ..mine.clone() },
+        Registration { public_key: format!("02{}", &mine.public_key[2..]), ..mine.clone() },
+        Registration { public_key: format!("04{}", "01".repeat(64)), ..mine.clone() },
+        Registration { proof: "00".repeat(64), ..mine.clone() },
+    ] {
+        let refused = vendor.register_platform("two", &unproven, now()).unwrap_err();
+        assert!(matches!(refused, RegisterError::Unproven), "{unproven:?}");
+    }
+    assert_eq!(vendor.platforms().unwrap().len(), 1);
+    vendor.register_platform("two", &mine, now()).unwrap();
+    let node_of = |request: &Registration| {
+        let ppid = hex::decode(&request.ppid).unwrap().try_into().unwrap();
+        vendor.node_of(&ppid).unwrap()
+    };
+    assert_eq!((node_of(&theirs).as_deref(), node_of(&mine).as_deref()), (Some("one"), Some("two")));
+    let unknown = PlatformKey::generate().unwrap().registration().unwrap();
+    assert_eq!(node_of(&unknown), None);
 }
 
 #[test]
 fn one_node_cannot_fill_the_register() {
     let dir = tempfile::tempdir().unwrap();
     let vendor = Vendor::load_or_create(dir.path(), now()).unwrap();
-    let point = hex::encode(PlatformKey::generate().unwrap().public_key());
-    let register = |node: &str, number: u8| {
-        vendor.register_platform(node, &format!("{number:02x}").repeat(16), &point, now())
-    };
+    let platforms: Vec<_> =
+        (0..=64).map(|_| PlatformKey::generate().unwrap().registration().unwrap()).collect();
+    let register = |node: &str, number: usize| vendor.register_platform(node, &platforms[number], now());
     for number in 0..64 {
         register("one", number).unwrap();
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cloister_development_tee::Registration;
 use cloister_node_api::{PlatformCertificate, PlatformRequest, paths};
 
 use super::{CertifyError, DevelopmentPlatform};
@@ -44,9 +45,9 @@ impl DevelopmentPlatform {
     }
 
     async fn ask(&self, client: &ControlPlaneClient) -> Result<(), ProvisionError> {
-        let key = self.key().map_err(CertifyError::from)?;
-        let request =
-            PlatformRequest { ppid: hex::encode(key.ppid()), public_key: hex::encode(key.public_key()) };
+        let registration = self.key().and_then(|key| key.registration()).map_err(CertifyError::from)?;
+        let Registration { ppid, public_key, proof } = registration;
+        let request = PlatformRequest { ppid, public_key, proof };
         let answer: PlatformCertificate = client.post(paths::DEVELOPMENT_PLATFORM, &request).await?;
         self.certify(&answer.certificate_chain)?;
         tracing::info!("guests can get quotes of the development TEE, which proves no hardware protection");

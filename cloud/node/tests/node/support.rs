@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use cloister_app_compose::{AppId, OsImageHash};
-use cloister_development_tee::Vendor;
+use cloister_development_tee::{Registration, Vendor};
 use cloister_evidence::{ImageMeasurement, Measurement};
 use cloister_fleet_tls::{Authority, Credentials, Identity, Peer, TlsListener, client_config, server_config};
 use cloister_node::{Config, Node, OnExit};
@@ -264,7 +264,9 @@ async fn fake_control_plane(
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
         let now = Timestamp::UNIX_EPOCH + now_since_epoch();
-        let issued = vendor.register_platform("node-1", &request.ppid, &request.public_key, now).unwrap();
+        let PlatformRequest { ppid, public_key, proof } = request;
+        let registration = Registration { ppid, public_key, proof };
+        let issued = vendor.register_platform("node-1", &registration, now).unwrap();
         Ok(Json(PlatformCertificate { certificate_chain: issued.certificate_chain }))
     });
     let service = Router::new()

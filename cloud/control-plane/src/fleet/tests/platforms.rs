@@ -1,12 +1,13 @@
 //! Certificates for platforms without TEE hardware, and production, where there are none.
 
-use cloister_development_tee::PlatformKey;
+use cloister_development_tee::{PlatformKey, Registration};
 use cloister_node_api::{PlatformCertificate, PlatformRequest};
 
 use super::*;
 
 fn request(key: &PlatformKey) -> PlatformRequest {
-    PlatformRequest { ppid: hex::encode(key.ppid()), public_key: hex::encode(key.public_key()) }
+    let Registration { ppid, public_key, proof } = key.registration().unwrap();
+    PlatformRequest { ppid, public_key, proof }
 }
 
 impl Installation {
@@ -34,11 +35,13 @@ async fn a_node_gets_its_platform_certified_and_cannot_take_anothers() {
     let vendor = installation.control_plane.app.development_vendor.as_ref().unwrap();
     assert!(first.certificate_chain.ends_with(vendor.root_pem()));
 
-    let borrowed = PlatformRequest { public_key: request(&other).public_key, ..request(&mine) };
-    for (node, request) in [(&beta, request(&mine)), (&beta, borrowed.clone()), (&alpha, borrowed)] {
-        assert_eq!(installation.certify(node, &request).await.status(), StatusCode::CONFLICT);
+    assert_eq!(installation.certify(&beta, &request(&mine)).await.status(), StatusCode::CONFLICT);
+    // The key of another platform is in each of its quotes.
+    let borrowed = PlatformRequest { public_key: request(&mine).public_key, ..request(&other) };
+    for node in [&alpha, &beta] {
+        assert_eq!(installation.certify(node, &borrowed).await.status(), StatusCode::FORBIDDEN);
     }
-    let malformed = PlatformRequest { ppid: "../x".to_owned(), public_key: "04".to_owned() };
+    let malformed = PlatformRequest { ppid: "../x".to_owned(), ..request(&mine) };
     assert_eq!(installation.certify(&alpha, &malformed).await.status(), StatusCode::BAD_REQUEST);
     assert_eq!(vendor.platforms().unwrap().len(), 1);
     installation.control_plane.stop().await;
