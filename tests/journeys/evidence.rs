@@ -8,7 +8,7 @@ use std::time::Duration;
 use cloister_tests::command::{Ran, Up};
 use cloister_tests::http::get_text;
 use cloister_tests::{eventually, paths};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -91,6 +91,8 @@ async fn a_stranger_can_tell_what_runs_and_notices_every_change() {
         assert_eq!(outcome(&verdict, claim), "holds", "{claim}: {verdict}");
     }
     assert_eq!(verdict["hardware"], false, "nobody may take this for hardware: {verdict}");
+    let device = verdict["subject"]["device_id"].as_str().unwrap().to_owned();
+    the_management_api_says_the_same(&up, app_id, &device).await;
 
     // Without the root, and in production, the same evidence proves nothing.
     assert_eq!(up.run(&["--json", "verify", "hello"]).await.code, REFUTED);
@@ -126,6 +128,28 @@ async fn a_stranger_can_tell_what_runs_and_notices_every_change() {
     refuted(&verify(&up, &offline).await, "event-log");
 
     assert_eq!(up.interrupt().await, 0);
+}
+
+/// The app's own address, `/attestations` and the CVM's attestation, over the really running CVM.
+async fn the_management_api_says_the_same(up: &Up, app_id: &str, device: &str) {
+    let app_url = up.document["app_url"].as_str().unwrap();
+    let shown = get_text(&format!("{app_url}/attestation")).await.expect("the guest agent's answer");
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+
+    let api = up.api();
+    let quote = json!({ "hex": shown["quote"] });
+    let judged = api.post("/attestations/verify", quote).await;
+    assert_eq!(judged["success"], true, "{judged}");
+    let checksum = judged["checksum"].as_str().unwrap();
+    let recent = api.get("/attestations/recent").await;
+    assert_eq!(recent[0]["checksum"], checksum, "{recent}");
+
+    let cvm = api.get(&format!("/cvms/app_{app_id}/attestation")).await;
+    assert_eq!((&cvm["is_online"], &cvm["verification"]["verified"]), (&json!(true), &json!(true)), "{cvm}");
+    eventually("the node's device is known from a verified quote", PATIENCE, async || {
+        (api.get("/attestations/nodes").await[0]["device_id"] == device).then_some(())
+    })
+    .await;
 }
 
 fn read_bundle(path: &str) -> Value {

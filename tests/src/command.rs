@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::api::Api;
 use crate::paths;
 
 const UP_PATIENCE: Duration = Duration::from_mins(5);
@@ -71,6 +72,17 @@ impl Up {
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
+    }
+
+    /// A client of its management API, with the administrator's key.
+    #[must_use]
+    pub fn api(&self) -> Api {
+        let url = self.document["api_url"].as_str().expect("the API's URL");
+        let path = self.document["credentials"].as_str().expect("where the key is kept");
+        let kept = std::fs::read(path).expect("the key");
+        let kept: Value = serde_json::from_slice(&kept).expect("JSON");
+        let key = kept["servers"][url].as_str().expect("a key of this API");
+        Api::new(url.trim_end_matches("/api/v1"), key)
     }
 
     /// Runs another command against this cloud.
