@@ -9,8 +9,9 @@ use sha2::{Digest as _, Sha256};
 use super::PeerError;
 use crate::carried::CarriedEvidence;
 
-/// What verified evidence says about the holder of a key. Everything in it is measured or signed by the
-/// platform; nothing is a claim of the peer or of its certificate's issuer.
+/// What verified evidence says about the holder of a key; nothing is a claim of its certificate's issuer.
+/// The platform vouches for the registers, and for what was measured into them. What the events *mean* says
+/// the software that measured them: it is true of an image that is known by the other registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerIdentity {
     /// Who vouches for the platform in the end.

@@ -23,6 +23,10 @@ pub enum Issuers {
 type Demand = dyn Fn(&PeerIdentity) -> Result<(), String> + Send + Sync;
 
 /// What a peer must be.
+///
+/// Applications and compose documents are measured by the software of the peer's machine: they are worth
+/// what the image is worth that the registers of `platform` demand. Without such a demand any image may
+/// have measured any application.
 #[derive(Clone, Default)]
 pub struct PeerPolicy {
     /// Demands on the platform and its registers.
@@ -44,13 +48,14 @@ impl PeerPolicy {
         Self { platform, ..Self::default() }
     }
 
-    /// One application.
+    /// One application, on an image that `platform` must demand by its registers: see [`PeerPolicy`].
     #[must_use]
     pub fn app(platform: Policy, app_id: AppId) -> Self {
         Self { platform, apps: Some(BTreeSet::from([app_id])), ..Self::default() }
     }
 
-    /// Also demands what `demand` says, after everything else held.
+    /// Also demands what `demand` says, after everything else held. It is asked when a peer is verified, not
+    /// again for one that is remembered.
     #[must_use]
     pub fn and(
         mut self,

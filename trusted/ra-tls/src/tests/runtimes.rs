@@ -1,7 +1,9 @@
 //! A verification that waits for collateral holds up nobody else.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cloister_verifier::{Clock, Collateral, CollateralKey, CollateralSource, FetchFuture, Policy, Update};
 use tokio::net::{TcpListener, TcpStream};
@@ -9,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::handshakes::{acceptor, connector, name};
 use super::lab::{APP, Lab, now};
-use crate::{Clients, PeerPolicy, PeerVerifier};
+use crate::{Clients, PeerPolicy, PeerVerifier, client_config};
 
 /// A collateral service that answers when it is told to.
 struct Held {
@@ -94,4 +96,39 @@ async fn a_peer_that_leaves_is_noticed() {
     drop(far);
     let refused = acceptor(&holder, &Clients::Anonymous).accept(near).await;
     assert!(matches!(refused, Err(crate::HandshakeError::Io(_))));
+}
+
+#[tokio::test]
+async fn what_comes_behind_a_farewell_occupies_nobody() {
+    let lab = Lab::new();
+    let holder = lab.holder(APP);
+    let servers = PeerVerifier::new(lab.verifier(), PeerPolicy::any_app(Policy::default()));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = std::thread::spawn(move || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let config = Arc::new(client_config(&servers, None).unwrap());
+        let mut client = rustls::ClientConnection::new(config, name()).unwrap();
+        while client.is_handshaking() {
+            while client.wants_write() {
+                client.write_tls(&mut stream).unwrap();
+            }
+            client.read_tls(&mut stream).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        // The end of the handshake, the farewell and more than TLS reads at once, all in one piece.
+        client.send_close_notify();
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        bytes.resize(8000, 0);
+        stream.write_all(&bytes).unwrap();
+        stream
+    });
+    let (stream, _) = listener.accept().await.unwrap();
+    let acceptor = acceptor(&holder, &Clients::Anonymous);
+    let accepted = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await;
+    assert!(accepted.is_ok_and(|accepted| accepted.is_ok_and(|accepted| accepted.peer.is_none())));
+    drop(client.join().unwrap());
 }

@@ -62,8 +62,8 @@ pub(super) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 fn process(connection: &mut Connection, mut bytes: &[u8]) -> Result<(), HandshakeError> {
-    while !bytes.is_empty() {
-        connection.read_tls(&mut bytes)?;
+    // Nothing is read any more behind a peer's farewell: what comes there is left unread.
+    while !bytes.is_empty() && connection.read_tls(&mut bytes)? > 0 {
         connection
             .process_new_packets()
             .map_err(|error| reason(&error).map_or(HandshakeError::Tls(error), HandshakeError::Peer))?;
