@@ -129,9 +129,13 @@ impl NitroDocument {
         [0, 1, 2].iter().all(|index| self.pcrs.get(index).is_none_or(|pcr| *pcr == Measurement::ZERO))
     }
 
-    /// Identity of the image, SHA-256 over registers 0, 1 and 2; `None` unless all three are there.
+    /// Identity of an enclave's image, SHA-256 over registers 0, 1 and 2; `None` unless all three are there,
+    /// and for a machine with a TPM, whose registers of these numbers are those of its firmware.
     #[must_use]
     pub fn image_hash(&self) -> Option<[u8; 32]> {
+        if self.kind != NitroKind::Enclave {
+            return None;
+        }
         let mut hasher = Sha256::new();
         for index in [0, 1, 2] {
             hasher.update(self.pcrs.get(&index)?.as_bytes());

@@ -33,7 +33,7 @@ pub struct VerifiedNitro {
     pub timestamp: Timestamp,
     /// Registers by index.
     pub pcrs: BTreeMap<u8, Measurement>,
-    /// SHA-256 over registers 0, 1 and 2; `None` unless all three are there.
+    /// SHA-256 over registers 0, 1 and 2 of an enclave; `None` unless all three are there.
     pub image_hash: Option<[u8; 32]>,
     /// Data of the machine, up to 512 bytes.
     pub user_data: Option<Vec<u8>>,

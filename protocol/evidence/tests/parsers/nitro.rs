@@ -95,8 +95,13 @@ fn registers_are_distinct_and_of_the_one_size() {
     assert_eq!(with("nitrotpm_pcrs", Some(both.clone())), Err(InvalidNitroDocument::Member("pcrs")));
     let mut tpm = samples::nitro_members();
     tpm.retain(|(name, _)| *name != "pcrs");
-    tpm.push(("nitrotpm_pcrs", both));
-    assert_eq!(NitroDocument::parse(&samples::nitro(tpm)).unwrap().kind, NitroKind::NitroTpm);
+    let three = [0, 1, 2].map(|index| (Value::from(index), raw(48)));
+    tpm.push(("nitrotpm_pcrs", Value::Map(three.to_vec())));
+    let tpm = NitroDocument::parse(&samples::nitro(tpm)).unwrap();
+    assert_eq!(tpm.kind, NitroKind::NitroTpm);
+    // The same registers of a TPM are those of its firmware, and no image's.
+    assert!(with("pcrs", Some(Value::Map(three.to_vec()))).unwrap().image_hash().is_some());
+    assert!(tpm.image_hash().is_none());
     let zeros = [0, 1, 2].map(|index| (Value::from(index), Value::Bytes(vec![0; 48])));
     assert!(with("pcrs", Some(Value::Map(zeros.to_vec()))).unwrap().is_debug());
 }
