@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cloister_evidence::report_data::padded;
 use cloister_verifier::appraisal::{
-    Appraised, Bundle, Connection, Evidence, Expectations, MAX_BUNDLE_BYTES, Nonce,
+    Appraised, Bundle, Connection, Evidence, Expectations, MAX_BUNDLE_BYTES, Nonce, needs_collateral,
 };
 use jiff::Timestamp;
 
@@ -40,8 +40,7 @@ pub(super) fn open(path: &PathBuf, expectations: &mut Expectations) -> Result<Ca
         Some(pem) => certificate::recorded(pem),
         None => Connection::None,
     };
-    let needs_collateral = bundle.document.quote.is_some() || bundle.document.attestation.is_some();
-    if needs_collateral && bundle.collateral.is_none() {
+    if needs_collateral(&bundle.document) && bundle.collateral.is_none() {
         let message =
             format!("{} holds no collateral, so it cannot be judged without a network", path.display());
         return Err(Failure::usage(message).hint("the quote was not valid when the bundle was written"));

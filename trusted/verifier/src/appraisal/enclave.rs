@@ -1,9 +1,6 @@
 //! The walk over a Nitro document: such a machine has no log, its image is its application.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use cloister_app_compose::OsImageHash;
-use cloister_evidence::MAX_NITRO_DOCUMENT_BYTES;
 use cloister_evidence::report_data::padded;
 use jiff::Timestamp;
 
@@ -12,24 +9,24 @@ use super::input::{Connection, Evidence, Expectations};
 use super::{certificate, quote};
 use crate::{VerifiedNitro, Verifier, VerifyError};
 
-/// Judges a document, base64, at a time.
+/// Judges a document at a time.
 pub(super) fn appraise(
     verifier: &Verifier,
-    text: &str,
+    document: Result<Vec<u8>, VerifyError>,
     evidence: &Evidence,
     expectations: &Expectations,
     at: Timestamp,
 ) -> Appraisal {
-    let verdict = decode(text).and_then(|document| verifier.nitro(&document, at));
-    let proven = verdict.as_ref().ok();
+    let verdict = document.and_then(|document| verifier.nitro(&document, at));
+    let (signature, proven) = signature(&verdict, expectations);
     let user_data = proven.and_then(|of| padded(of.user_data.as_deref().unwrap_or_default()));
     let image = proven.and_then(|of| of.image_hash).map(OsImageHash::from_bytes);
     let mut claims = vec![
         connection(&evidence.connection, at),
         quote::freshness(user_data.as_ref(), &evidence.document.report_data, expectations.nonce.as_ref()),
-        signature(&verdict),
+        signature,
         Claim::not_checked(ClaimId::Tcb, "This platform does not say how well patched it is."),
-        debug(&verdict),
+        debug(&verdict, proven),
     ];
     claims.extend(booted(image, proven, expectations));
     claims.extend(absent(expectations));
@@ -44,15 +41,6 @@ pub(super) fn appraise(
     Appraisal::new(claims, hardware, at, subject)
 }
 
-fn decode(text: &str) -> Result<Vec<u8>, VerifyError> {
-    let malformed =
-        |reason: &str| VerifyError::Malformed { kind: "Nitro document", reason: reason.to_owned() };
-    if text.len() > MAX_NITRO_DOCUMENT_BYTES.saturating_mul(2) {
-        return Err(malformed("it is too long"));
-    }
-    BASE64_STANDARD.decode(text).map_err(|_| malformed("it is not base64"))
-}
-
 /// Certificates with evidence are those of other platforms: none is bound to this document.
 fn connection(connection: &Connection, at: Timestamp) -> Claim {
     match connection {
@@ -64,32 +52,52 @@ fn connection(connection: &Connection, at: Timestamp) -> Claim {
     }
 }
 
-fn signature(verdict: &Result<VerifiedNitro, VerifyError>) -> Claim {
+/// Judges who signed the document; what is said about the enclave takes what this proves.
+fn signature<'a>(
+    verdict: &'a Result<VerifiedNitro, VerifyError>,
+    expectations: &Expectations,
+) -> (Claim, Option<&'a VerifiedNitro>) {
     let id = ClaimId::Signature;
-    let claim = match verdict {
-        Ok(verified) => Claim::holds(
-            id,
-            format!(
-                "A Nitro security module signed the document: its certificates lead to the {}.",
-                verified.trust_root
-            ),
-        )
-        .fact("trust root", verified.trust_root)
-        .fact("module", &verified.module_id)
-        .fact("made at", verified.timestamp),
-        Err(error) => Claim::fails(id, format!("The document is refused: {}.", quote::chain(error))),
+    let verified = match verdict {
+        Ok(verified) => verified,
+        Err(error) => {
+            let sentence = format!("The document is refused: {}.", quote::chain(error));
+            return (Claim::fails(id, sentence).required(), None);
+        }
     };
-    claim.required()
+    let root = verified.trust_root;
+    let refused = !root.is_hardware() && expectations.production;
+    let claim = if root.is_hardware() {
+        let sentence =
+            format!("A Nitro security module signed the document: its certificates lead to the {root}.");
+        Claim::holds(id, sentence)
+    } else if refused {
+        let sentence = format!(
+            "The document is signed under the {root}, behind which no hardware stands, and hardware is demanded."
+        );
+        Claim::fails(id, sentence)
+    } else {
+        let sentence = "The document is signed under a development root: NO HARDWARE PROTECTION. Whoever holds \
+                        its key can forge all of this.";
+        Claim::holds(id, sentence)
+    };
+    let claim = claim
+        .fact("trust root", root)
+        .fact("module", &verified.module_id)
+        .fact("made at", verified.timestamp);
+    (claim.required(), (!refused).then_some(verified))
 }
 
-fn debug(verdict: &Result<VerifiedNitro, VerifyError>) -> Claim {
+fn debug(verdict: &Result<VerifiedNitro, VerifyError>, proven: Option<&VerifiedNitro>) -> Claim {
     let id = ClaimId::Debug;
-    let claim = match verdict {
-        Ok(_) => Claim::holds(id, "The enclave does not run in debug mode: its registers are measured."),
-        Err(VerifyError::Debug) => {
+    let claim = match (verdict, proven) {
+        (_, Some(_)) => {
+            Claim::holds(id, "The enclave does not run in debug mode: its registers are measured.")
+        }
+        (Err(VerifyError::Debug), _) => {
             Claim::fails(id, "The enclave runs in debug mode: its host can read its memory.")
         }
-        Err(_) => Claim::not_checked(
+        _ => Claim::not_checked(
             id,
             "Whether the enclave runs in debug mode is unknown without a valid document.",
         ),

@@ -1,8 +1,10 @@
 //! The forms in which a document may hold its evidence.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use cloister_evidence::{
-    AttestationDocument, EventLog, InvalidAttestation, MAX_ATTESTATION_BYTES, PlatformEvidence,
-    VersionedAttestation,
+    AttestationDocument, EventLog, InvalidAttestation, MAX_ATTESTATION_BYTES, MAX_NITRO_DOCUMENT_BYTES,
+    PlatformEvidence, VersionedAttestation,
 };
 
 use crate::VerifyError;
@@ -77,6 +79,36 @@ impl Material {
     }
 }
 
+/// The Nitro document in a document without a quote, in whichever form; `None` when it holds none. Two forms
+/// that contradict each other are refused.
+pub(super) fn nitro(document: &AttestationDocument) -> Option<Result<Vec<u8>, VerifyError>> {
+    if document.quote.is_some() {
+        return None;
+    }
+    let plain = document.document.as_deref().map(|text| {
+        if text.len() > MAX_NITRO_DOCUMENT_BYTES.saturating_mul(2) {
+            return Err(malformed_nitro("it is too long"));
+        }
+        BASE64_STANDARD.decode(text).map_err(|_| malformed_nitro("it is not base64"))
+    });
+    let attestation = document.attestation.as_deref().map(versioned).transpose().map(Option::flatten);
+    let other = attestation.map(|of| of.map(|of| of.evidence));
+    match (plain, other) {
+        (None, Ok(Some(PlatformEvidence::NitroEnclave { document }))) => Some(Ok(document)),
+        (None, _) => None,
+        (Some(plain), Ok(None)) => Some(plain),
+        (Some(plain), Ok(Some(PlatformEvidence::NitroEnclave { document }))) => {
+            let contradiction =
+                || malformed_nitro("the two forms of the evidence in the document contradict each other");
+            Some(plain.and_then(|plain| if plain == document { Ok(plain) } else { Err(contradiction()) }))
+        }
+        (Some(_), Ok(Some(_))) => {
+            Some(Err(malformed_nitro("the attestation beside it is of another platform")))
+        }
+        (Some(_), Err(error)) => Some(Err(error)),
+    }
+}
+
 /// The versioned form; `None` for the later encoding, which is not read.
 fn versioned(text: &str) -> Result<Option<VersionedAttestation>, VerifyError> {
     match VersionedAttestation::decode(&decode(text, MAX_ATTESTATION_BYTES)?) {
@@ -92,6 +124,10 @@ fn decode(text: &str, limit: usize) -> Result<Vec<u8>, VerifyError> {
         return Err(malformed("it is too long"));
     }
     hex::decode(digits).map_err(|_| malformed("it is not hex"))
+}
+
+fn malformed_nitro(reason: &str) -> VerifyError {
+    VerifyError::Malformed { kind: "Nitro document", reason: reason.to_owned() }
 }
 
 fn malformed(reason: &str) -> VerifyError {

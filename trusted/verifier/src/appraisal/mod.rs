@@ -32,6 +32,7 @@ pub use input::{
 use std::sync::Arc;
 
 use application::{Ground, groundless};
+use cloister_evidence::AttestationDocument;
 use forms::Material;
 use jiff::Timestamp;
 use quote::Verdict;
@@ -92,17 +93,22 @@ pub fn appraise_with(
     walk(evidence, expectations, material.as_ref(), &verdicts, at)
 }
 
-/// The appraisal of a Nitro document, when that is all there is.
+/// Whether the vendor's statements about the platform are needed to judge a document: Nitro documents carry
+/// all their proof.
+#[must_use]
+pub fn needs_collateral(document: &AttestationDocument) -> bool {
+    forms::nitro(document).is_none()
+}
+
+/// The appraisal of a Nitro document, when there is no quote.
 fn enclave(
     verifier: &Verifier,
     evidence: &Evidence,
     expectations: &Expectations,
     at: Timestamp,
 ) -> Option<Appraised> {
-    let document = &evidence.document;
-    let alone = document.quote.is_none() && document.attestation.is_none();
-    let text = document.document.as_deref().filter(|_| alone)?;
-    let appraisal = enclave::appraise(verifier, text, evidence, expectations, at);
+    let document = forms::nitro(&evidence.document)?;
+    let appraisal = enclave::appraise(verifier, document, evidence, expectations, at);
     Some(Appraised { appraisal, collateral: None })
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cloister_evidence::AttestationDocument;
+use cloister_evidence::{AttestationDocument, PlatformEvidence, VersionedAttestation};
 use jiff::Timestamp;
 
 use super::walk::lines;
@@ -114,4 +114,85 @@ fn a_nitro_enclave_is_judged_by_its_image() {
     let fresh = Expectations { nonce: Some(crate::appraisal::Nonce::Own([7; 64])), ..expected.clone() };
     assert_eq!(judge("doc_a.cose", &fresh).claim(ClaimId::Freshness).unwrap().outcome, Outcome::Fails);
     assert_eq!(judge("doc_debug.cose", &expected).claim(ClaimId::Signature).unwrap().outcome, Outcome::Fails);
+}
+
+/// The minted document with its root, judged as `change` has it.
+fn judge_minted(
+    expectations: &Expectations,
+    change: impl FnOnce(&mut AttestationDocument, Vec<u8>),
+) -> Option<Appraisal> {
+    let testdata = testdata()?.join("minted");
+    let at = Timestamp::from_millisecond(1_790_000_000_000).unwrap();
+    let root = std::fs::read(testdata.join("nitro_root_ca.der")).unwrap();
+    let verifier =
+        Verifier::offline(TrustRoots::vendors().with_development_root(root).unwrap(), Clock::fixed(at));
+    let mut document = AttestationDocument::default();
+    change(&mut document, std::fs::read(testdata.join("nitro_untagged.cose")).unwrap());
+    let evidence = Evidence { document, connection: Connection::Terminated };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    Some(runtime.block_on(crate::appraisal::appraise(&verifier, &evidence, expectations)).appraisal)
+}
+
+fn minted_image() -> Expectations {
+    let image = "2cc35be11a332cbdfe462725a65dd826f84d8bcf40dde2fc1dce8360a161df83".parse().unwrap();
+    Expectations { os_image_hash: Some(image), ..Expectations::default() }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    base64::Engine::encode(&base64::prelude::BASE64_STANDARD, bytes)
+}
+
+#[test]
+fn an_enclave_of_a_development_root_is_not_hardware() {
+    let plain = |document: &mut AttestationDocument, bytes: Vec<u8>| document.document = Some(base64(&bytes));
+    let Some(appraisal) = judge_minted(&minted_image(), plain) else { return };
+    assert!(appraisal.verified && !appraisal.hardware, "{}", lines(&appraisal));
+    let sentence = &appraisal.claim(ClaimId::Signature).unwrap().sentence;
+    assert!(sentence.contains("NO HARDWARE PROTECTION"), "{sentence}");
+
+    let production = Expectations { production: true, ..minted_image() };
+    let appraisal = judge_minted(&production, plain).unwrap();
+    assert!(!appraisal.verified, "{}", lines(&appraisal));
+    assert_eq!(appraisal.claim(ClaimId::Signature).unwrap().outcome, Outcome::Fails);
+    assert!(appraisal.claims.iter().all(|claim| claim.outcome != Outcome::Holds), "{}", lines(&appraisal));
+}
+
+/// Guests answer with both forms.
+#[test]
+fn an_enclave_is_judged_in_both_forms_of_its_evidence() {
+    let versioned = |evidence: PlatformEvidence| {
+        let attestation = VersionedAttestation {
+            evidence,
+            runtime_events: Vec::new(),
+            report_data: [0; 64],
+            config: String::new(),
+        };
+        Some(hex::encode(attestation.encode().unwrap()))
+    };
+    let judge = |change: &dyn Fn(&mut AttestationDocument, Vec<u8>)| {
+        judge_minted(&minted_image(), |document, bytes| change(document, bytes)).map(|of| of.verified)
+    };
+    let both = judge(&|document, bytes| {
+        document.document = Some(base64(&bytes));
+        document.attestation = versioned(PlatformEvidence::NitroEnclave { document: bytes });
+    });
+    let Some(both) = both else { return };
+    assert!(both);
+    assert_eq!(
+        judge(&|document, bytes| {
+            document.attestation = versioned(PlatformEvidence::NitroEnclave { document: bytes });
+        }),
+        Some(true)
+    );
+    let contradicting = [
+        PlatformEvidence::NitroEnclave { document: b"another".to_vec() },
+        PlatformEvidence::Tdx { quote: Vec::new(), event_log: Vec::new() },
+    ];
+    for evidence in contradicting {
+        let other = judge(&|document, bytes| {
+            document.document = Some(base64(&bytes));
+            document.attestation = versioned(evidence.clone());
+        });
+        assert_eq!(other, Some(false), "{evidence:?}");
+    }
 }
