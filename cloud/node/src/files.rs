@@ -5,8 +5,34 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// A lock on a file, given back when dropped or when the process ends.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Lock {
+    /// Takes the lock of a file that need not exist yet; `None` when somebody else has it.
+    pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
+        let file = File::create(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file would not do: a process that is just being started has it open, too, until it
+        // runs its program.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 /// Replaces a file atomically: after a crash there is the old one or the whole new one.
 pub(crate) fn write(path: &Path, contents: &[u8]) -> io::Result<()> {

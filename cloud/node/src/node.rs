@@ -1,6 +1,5 @@
 //! A running node.
 
-use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,6 @@ use std::time::Duration;
 use cloister_development_tee::TeeError;
 use cloister_fleet_tls::{FleetTlsError, TlsListener, client_config, server_config};
 use cloister_node_api::{NodeImage, NodeReport, Platform, REPORT_INTERVAL};
-use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +18,7 @@ use crate::backends::Backends;
 use crate::config::{Config, OnExit};
 use crate::control_plane::{CallError, ControlPlaneClient};
 use crate::development::{self, DevelopmentPlatform, is_development};
+use crate::files::Lock;
 use crate::guest_images::GuestImages;
 use crate::host::{Budget, capacity};
 use crate::images::{AppImages, ImageError};
@@ -95,7 +94,7 @@ pub struct Node {
     /// The node takes orders and reports.
     serving: CancellationToken,
     /// Held until the end: nobody else may use the data directory.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Node {
@@ -223,12 +222,12 @@ fn data_dir_error(path: &Path) -> impl FnOnce(io::Error) -> StartError + use<> {
 }
 
 /// Makes and locks the node's directories; their names are absolute from here on.
-fn open_directories(config: &Config) -> Result<(PathBuf, PathBuf, File), StartError> {
+fn open_directories(config: &Config) -> Result<(PathBuf, PathBuf, Lock), StartError> {
     let path = &config.data_dir;
     let open = || {
         files::make_dir(path)?;
         let data_dir = path.canonicalize()?;
-        let lock = File::create(data_dir.join("lock"))?;
+        let lock = Lock::take(&data_dir.join("lock"))?;
         let socket_dir = config.socket_dir.clone().unwrap_or_else(|| data_dir.join("run"));
         files::make_dir(&socket_dir)?;
         Ok((data_dir, socket_dir.canonicalize()?, lock))
@@ -237,10 +236,9 @@ fn open_directories(config: &Config) -> Result<(PathBuf, PathBuf, File), StartEr
     if socket_dir.as_os_str().len() > MAX_SOCKET_DIR_BYTES || data_dir.to_str().is_none() {
         return Err(StartError::SocketDir(socket_dir));
     }
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok((data_dir, socket_dir, lock)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::InUse(data_dir)),
-        Err(error) => Err(data_dir_error(path)(error.into())),
+    match lock {
+        Some(lock) => Ok((data_dir, socket_dir, lock)),
+        None => Err(StartError::InUse(data_dir)),
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cloister_node_api::ImportedImage;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 use tokio::task::spawn_blocking;
@@ -16,6 +15,7 @@ use super::archive::unpack;
 use super::assemble::{Assembled, assemble};
 use super::staging::{Staging, sync};
 use super::{Digest, ImageError, Limits, Reference, feed};
+use crate::files::Lock;
 
 impl Limits {
     /// Whether a workspace with the images `owned` may have another one, or a new one of the same name.
@@ -52,7 +52,7 @@ struct Store {
     images: RwLock<HashMap<i64, BTreeMap<Reference, Record>>>,
     importing: Mutex<HashMap<i64, usize>>,
     next_staging: AtomicU64,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// One image of a workspace, as kept on disk.
@@ -86,8 +86,7 @@ impl AppImages {
     /// [`ImageError::InUse`] when another process has it open.
     pub fn open(dir: &Path, limits: Limits) -> Result<Self, ImageError> {
         make_dir(dir)?;
-        let lock = File::create(dir.join("lock")).map_err(ImageError::disk)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| ImageError::InUse)?;
+        let lock = Lock::take(&dir.join("lock")).map_err(ImageError::disk)?.ok_or(ImageError::InUse)?;
         let staging = dir.join("staging");
         match fs::remove_dir_all(&staging) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(ImageError::disk(error)),

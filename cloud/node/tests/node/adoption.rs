@@ -90,6 +90,31 @@ async fn a_data_directory_serves_one_node() {
     world.end().await;
 }
 
+/// A process that is just being started has every open file of this one until it runs its program.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_node_holds_nothing_through_processes_that_are_being_started() {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+    let mut world = World::new().await;
+    let data_dir = world.dir.path().join("node").canonicalize().unwrap();
+    let this = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let inherited: Vec<_> = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .flatten()
+        .filter(|entry| {
+            std::fs::read_link(entry.path())
+                .is_ok_and(|file| file.starts_with(&data_dir) && file.ends_with("lock"))
+        })
+        .map(|entry| entry.file_name().to_str().unwrap().parse().unwrap())
+        .map(|fd| pidfd_getfd(&this, fd, PidfdGetfdFlags::empty()).unwrap())
+        .collect();
+    assert_eq!(inherited.len(), 2, "the node's and the image store's: {inherited:?}");
+    world.stop(OnExit::LeaveRunning).await;
+    world.start().await;
+    drop(inherited);
+    world.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_whose_order_is_damaged_keeps_its_data_until_it_is_removed() {
     let mut world = World::new().await;

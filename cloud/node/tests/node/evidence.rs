@@ -166,7 +166,8 @@ async fn what_hardware_would_refuse_is_refused_and_garbage_does_no_harm() {
         quiet.unwrap();
     }
     let mut flood = UnixStream::connect(&guest.socket).await.unwrap();
-    flood.write_all(&vec![b'x'; 2 * MAX_LINE_BYTES]).await.unwrap();
+    // Its end may not be written any more: the node hangs up when the line gets too long.
+    let _ = flood.write_all(&vec![b'x'; 2 * MAX_LINE_BYTES]).await;
     drop(flood);
     assert_eq!(guest.registers(&world).await, clean);
     world.end().await;
