@@ -1,5 +1,5 @@
-//! Collateral for everybody in this process: fetched once for any number of callers, refreshed before it
-//! expires, on a thread of its own, so that callers with and without a runtime use the same mechanism.
+//! Collateral for everybody in this process: fetched once for any number of callers, refreshed daily and before
+//! it expires, on a thread of its own, so that callers with and without a runtime use the same mechanism.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,8 +21,10 @@ pub(super) const MAX_ENTRIES: usize = 256;
 const MAX_REQUESTS: usize = 4096;
 /// Longest that a caller waits.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// An entry is refreshed when a tenth of its time, or this, is left.
+/// An entry is refreshed when a tenth of its time, or this, is left, ...
 const REFRESH_AHEAD: SignedDuration = SignedDuration::from_hours(24);
+/// ... and when it is this old: vendors revoke and find faults while older lists still hold for weeks.
+const REFRESH_EVERY: SignedDuration = SignedDuration::from_hours(24);
 /// Entries are not used in their last moments: what is verified now is often looked at a little later.
 const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(30);
 
@@ -110,11 +112,12 @@ impl Entry {
         let usable = validity.until.saturating_sub(LAST_MOMENTS).unwrap_or(Timestamp::MIN);
         let ahead = now.duration_until(usable).as_secs() / 10;
         let ahead = REFRESH_AHEAD.min(SignedDuration::from_secs(ahead.max(0)));
+        let before_end = usable.saturating_sub(ahead).unwrap_or(Timestamp::MIN);
         Self {
             collateral,
             from: validity.from,
             until: usable,
-            refresh_at: usable.saturating_sub(ahead).unwrap_or(Timestamp::MIN),
+            refresh_at: before_end.min(now.saturating_add(REFRESH_EVERY).unwrap_or(Timestamp::MAX)),
             last_used: AtomicI64::new(now.as_millisecond()),
         }
     }

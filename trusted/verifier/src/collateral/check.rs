@@ -6,11 +6,17 @@ use serde::Deserialize;
 use x509_parser::pem::Pem;
 
 use super::validity::Validity;
-use crate::{Collateral, CollateralError, CollateralKey};
+use crate::{Collateral, CollateralError, CollateralKey, Tee};
 
 #[derive(Deserialize)]
 struct TcbInfo {
+    id: String,
     fmspc: String,
+}
+
+#[derive(Deserialize)]
+struct QeIdentity {
+    id: String,
 }
 
 /// The window of `collateral`, if its parts fit `key` and each other.
@@ -20,6 +26,18 @@ pub(super) fn check(key: &CollateralKey, collateral: &Collateral) -> Result<Vali
         .map_err(|_| malformed("the TCB info names no platforms"))?;
     if !tcb_info.fmspc.eq_ignore_ascii_case(&hex::encode(key.fmspc)) {
         return Err(malformed("the TCB info is of other platforms"));
+    }
+    let qe_identity: QeIdentity = serde_json::from_str(&collateral.qe_identity)
+        .map_err(|_| malformed("the identity of the quoting enclave names none"))?;
+    let (tcb_id, qe_id) = match key.tee {
+        Tee::Sgx => ("SGX", "QE"),
+        Tee::Tdx => ("TDX", "TD_QE"),
+    };
+    if tcb_info.id != tcb_id {
+        return Err(malformed("the TCB info is of another kind of machine"));
+    }
+    if qe_identity.id != qe_id {
+        return Err(malformed("the identity is of another quoting enclave"));
     }
     let signed = [
         ("TCB info", &collateral.tcb_info, &collateral.tcb_info_signature, &collateral.tcb_info_issuer_chain),

@@ -87,11 +87,11 @@ fn it_is_refreshed_before_it_expires_and_callers_do_not_wait() {
     let counted = Counted::new();
     let key = counted.key();
     let first = counted.cache.get_blocking(&key).unwrap();
-    // Thirty days from the day before: a refresh is due in the last of them.
-    counted.clock.advance(SignedDuration::from_hours(24 * 26));
+    // Good for thirty days, but what is revoked meanwhile must be noticed within one.
+    counted.clock.advance(SignedDuration::from_hours(23));
     assert!(Arc::ptr_eq(&first, &counted.cache.get_blocking(&key).unwrap()));
     assert_eq!(counted.asked(), 1);
-    counted.clock.advance(SignedDuration::from_hours(24 * 2));
+    counted.clock.advance(SignedDuration::from_hours(2));
     counted.cache.get_blocking(&key).unwrap();
     eventually("a new entry takes the old one's place", || {
         !Arc::ptr_eq(&first, &counted.cache.get_blocking(&key).unwrap())
@@ -169,6 +169,8 @@ fn what_does_not_fit_is_not_kept() {
     type Change = fn(&mut Collateral);
     const CASES: &[(&str, Change)] = &[
         ("other platforms", |of| of.tcb_info = of.tcb_info.replace("C0DE", "C0DF")),
+        ("another kind of machine", |of| of.tcb_info = of.tcb_info.replace("\"TDX\"", "\"SGX\"")),
+        ("another quoting enclave", |of| of.qe_identity = of.qe_identity.replace("TD_QE", "QE")),
         ("TCB info is not signed", |of| of.tcb_info.push(' ')),
         ("identity of the quoting enclave is not signed", |of| of.qe_identity_signature[9] ^= 1),
         ("not a revocation list", |of| of.pck_crl.truncate(9)),
