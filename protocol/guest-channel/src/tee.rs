@@ -74,7 +74,8 @@ pub enum Outcome {
         /// Hex of a TDX quote, version 4.
         quote: String,
     },
-    /// The request was refused; repeating it will not help.
+    /// The request was refused, and had no effect. Later it may be granted: the node's disk may have been
+    /// full, or its platform not certified yet.
     Refused {
         /// Why, for the guest's log.
         reason: String,

@@ -20,8 +20,6 @@ pub(crate) use channel::serve;
 
 /// The platform's certificate chain, beside its key.
 const CERTIFICATE_FILE: &str = "certificate.pem";
-/// How long a guest's question for a quote waits for the platform's certificate.
-const CERTIFICATE_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Whether guests of a platform have no hardware that measures them.
 pub(crate) const fn is_development(platform: HostPlatform) -> bool {
@@ -64,10 +62,10 @@ impl DevelopmentPlatform {
         self.dir.join(CERTIFICATE_FILE)
     }
 
-    /// The platform, once it has a certificate; `None` when that takes too long.
-    async fn certified(&self) -> Option<Arc<Platform>> {
+    /// The platform, once it has a certificate; `None` when that takes longer than `patience`.
+    async fn certified(&self, patience: Duration) -> Option<Arc<Platform>> {
         let mut certified = self.certified.subscribe();
-        let known = tokio::time::timeout(CERTIFICATE_PATIENCE, certified.wait_for(Option::is_some)).await;
+        let known = tokio::time::timeout(patience, certified.wait_for(Option::is_some)).await;
         known.ok()?.ok()?.clone()
     }
 }
