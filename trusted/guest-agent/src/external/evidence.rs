@@ -21,7 +21,7 @@ impl External {
             return text(StatusCode::SERVICE_UNAVAILABLE, "other quotes are being made; try again\n");
         };
         let message = Message::from_query(uri.query().unwrap_or_default());
-        json(&quotes::attestation(&attestation, &message).await)
+        json(&quotes::attestation_for_outside(&attestation, &message).await)
     }
 
     /// The methods that the public platform serves to the outside.

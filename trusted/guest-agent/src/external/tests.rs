@@ -72,6 +72,22 @@ async fn evidence_answers_a_challenge_by_either_name() {
 }
 
 #[tokio::test]
+async fn the_outside_gets_no_evidence_for_keys_of_its_own() {
+    let address = open(true, Some(booted().await)).await;
+    let token = NodeToken::from_bytes([1; 32]);
+    // What certificates carry evidence over: whoever got a quote over it for a key of his would be this CVM.
+    let of_a_stranger = hex::encode(cloister_evidence::report_data::of_tls_key(b"a stranger's key"));
+    for (challenge, status) in [(of_a_stranger, 400), ("ab".repeat(33), 400), ("ab".repeat(32), 200)] {
+        for path in
+            ["/attestation?report_data=", "/attestation?reportData=0x", "/node/attestation?report_data="]
+        {
+            let answer = get(address, &format!("{path}{challenge}"), Some(token.clone())).await;
+            assert_eq!(answer.0, status, "{path}{challenge}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn private_measurements_are_the_nodes_alone() {
     let address = open(false, Some(booted().await)).await;
     let (right, wrong) = (NodeToken::from_bytes([1; 32]), NodeToken::from_bytes([2; 32]));

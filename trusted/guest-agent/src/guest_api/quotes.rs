@@ -16,6 +16,10 @@ use crate::attestation::{Attestation, DocumentError, event_log_json};
 const MAX_USER_DATA_BYTES: usize = 512;
 /// Longest name of an application's event, in bytes.
 const MAX_EVENT_NAME_BYTES: usize = 256;
+/// Most bytes of a challenge from outside. Evidence for a key is made over 64 bytes (a hash, SHA-512), and
+/// nobody finds a key whose hash ends in 32 zeros: so nobody outside gets evidence for a key of his own,
+/// with which he would be this CVM.
+const MAX_OUTSIDE_CHALLENGE_BYTES: usize = 32;
 /// Longest payload of an application's event, in bytes.
 const MAX_EVENT_PAYLOAD_BYTES: usize = 16 << 10;
 
@@ -107,18 +111,37 @@ pub(super) async fn raw_quote(attestation: &Attestation, message: &Message) -> R
     Ok(answer)
 }
 
-/// The whole document that verifiers read; a challenge may come by two names.
-pub(crate) async fn attestation(attestation: &Attestation, message: &Message) -> Result<Value, ApiError> {
-    let mut challenge = message.bytes("report_data")?;
-    if challenge.is_empty() {
-        challenge = message.bytes("reportData")?;
+/// The whole document that verifiers read.
+pub(super) async fn attestation(attestation: &Attestation, message: &Message) -> Result<Value, ApiError> {
+    document(attestation, &challenge(message)?).await
+}
+
+/// The same for the outside, which chooses less than the application does.
+pub(crate) async fn attestation_for_outside(
+    attestation: &Attestation,
+    message: &Message,
+) -> Result<Value, ApiError> {
+    let challenge = challenge(message)?;
+    if challenge.len() > MAX_OUTSIDE_CHALLENGE_BYTES {
+        return Err(refused("Report data is too long: at most 32 bytes from outside"));
     }
-    let document = attestation.document(&report_data::given(&challenge)?).await?;
+    document(attestation, &challenge).await
+}
+
+/// A challenge may come by two names.
+fn challenge(message: &Message) -> Result<Vec<u8>, ApiError> {
+    let challenge = message.bytes("report_data")?;
+    if challenge.is_empty() { Ok(message.bytes("reportData")?) } else { Ok(challenge) }
+}
+
+async fn document(attestation: &Attestation, challenge: &[u8]) -> Result<Value, ApiError> {
+    let document = attestation.document(&report_data::given(challenge)?).await?;
     serde_json::to_value(document).map_err(|error| refused(&error.to_string()))
 }
 
 /// `EmitEvent`: measures an event of the application. The names of the platform are refused, since their
-/// meaning is what verifiers rely on.
+/// meaning is what verifiers rely on; also before a colon, where the digest does not tell name and payload
+/// apart.
 pub(super) async fn emit_event(attestation: &Attestation, message: &Message) -> Result<Value, ApiError> {
     let (name, payload) = (message.text("event")?, message.bytes("payload")?);
     if name.is_empty() || name.len() > MAX_EVENT_NAME_BYTES {
@@ -127,7 +150,7 @@ pub(super) async fn emit_event(attestation: &Attestation, message: &Message) -> 
     if payload.len() > MAX_EVENT_PAYLOAD_BYTES {
         return Err(refused("payload must be at most 16384 bytes"));
     }
-    if event_name::is_platform(name) {
+    if event_name::is_platform(name.split_once(':').map_or(name, |(start, _)| start)) {
         return Err(refused("this name of an event is reserved for the platform"));
     }
     if !attestation.attester.platform().measures_at_runtime() {
