@@ -1,5 +1,7 @@
 //! The evidence in the forms that others read.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cloister_attester::{AttestError, Evidence, Platform};
@@ -10,6 +12,9 @@ use cloister_evidence::{
 };
 
 use super::{Attestation, Certificates};
+
+/// Longest wait for the certificate that goes along, which is made before any other quote.
+const CERTIFICATES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why there is no document.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +33,7 @@ impl Attestation {
     ) -> Result<AttestationDocument, DocumentError> {
         let evidence = self.quote(report_data).await?;
         let platform = self.attester.platform();
-        let certificates = self.certificates().await;
+        let certificates = self.certificates(CERTIFICATES_PATIENCE).await;
         Ok(AttestationDocument {
             quote: platform.makes_tdx_quotes().then(|| hex::encode(&evidence.quote)),
             event_log: event_log_json(&evidence.event_log),

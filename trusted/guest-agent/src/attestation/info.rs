@@ -1,15 +1,20 @@
 //! `Info`: who this is, in the members that public SDKs require (platform reference, section 7.4).
 
+use std::time::Duration;
+
 use cloister_evidence::{Aggregates, EventLog, Measurement, Registers, device_id};
 use serde_json::{Value, json};
 
 use super::events::KEY_PROVIDER;
 use super::{Attestation, Certificates};
 
+/// Longest wait for the certificate that goes along: SDKs find out within 500 ms whether anybody answers.
+const CERTIFICATES_PATIENCE: Duration = Duration::from_millis(300);
+
 impl Attestation {
     /// The answer to `Info`; `public` leaves out what the application keeps to itself.
     pub(crate) async fn info(&self, public: bool) -> Value {
-        let certificates = self.certificates().await;
+        let certificates = self.certificates(CERTIFICATES_PATIENCE).await;
         let registers = self.registers();
         let identity = self.launch.as_ref().map(|launch| launch.identity);
         let aggregates = registers.as_ref().zip(identity).map(|(registers, identity)| {

@@ -17,17 +17,20 @@ use cloister_evidence::report_data::ReportData;
 use cloister_evidence::{LaunchIdentity, Registers, RuntimeEvent, VmConfig};
 use cloister_guest_channel::config_disk::SysConfig;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-pub(crate) use certificates::{Certificates, TlsKeyRequest};
+pub(crate) use certificates::{CertificateError, Certificates, TlsKeyRequest};
 pub(crate) use document::{DocumentError, event_log_json};
 
 use crate::failure;
 use crate::machine::clock;
 
-/// Longest wait for the certificates of this boot, which take two quotes.
-const CERTIFICATES_PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait of those who need the certificates of this boot, which take two quotes.
+pub(crate) const CERTIFICATES_PATIENCE: Duration = Duration::from_secs(30);
+/// Pauses before certificates that could not be made are tried again.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why a CVM cannot prove what it is; it does not run then.
 #[derive(Debug, thiserror::Error)]
@@ -83,9 +86,19 @@ pub(crate) struct Attestation {
     pub(crate) attester: Attester,
     pub(crate) facts: Facts,
     launch: Option<Launch>,
-    certificates: watch::Receiver<Option<Arc<Certificates>>>,
+    certificates: watch::Receiver<Making>,
     vendor: String,
     product: String,
+}
+
+/// How far the certificates are.
+#[derive(Debug, Clone)]
+enum Making {
+    /// The first attempt is not over.
+    UnderWay,
+    /// It failed; further ones follow, for which nobody waits.
+    Failed,
+    Made(Arc<Certificates>),
 }
 
 impl Facts {
@@ -105,7 +118,8 @@ impl Facts {
             public_tcbinfo: members.public_tcbinfo,
             vm_config: system.vm_config.clone(),
             os_image_hash: described.map(|vm| vm.os_image_hash.to_string()).unwrap_or_default(),
-            host_names: host_names.into_iter().chain([app_id]).collect(),
+            // The domain is the document's own words, and a certificate's names are ASCII.
+            host_names: host_names.into_iter().filter(|name| name.is_ascii()).chain([app_id]).collect(),
         }
     }
 }
@@ -131,7 +145,7 @@ impl Measuring {
         let started_ms = clock::uptime_ms();
         attester.measure(events::of_instance(facts.instance.as_ref())).await?;
         info!("the instance is measured ({} ms)", clock::uptime_ms().saturating_sub(started_ms));
-        let (made, certificates) = watch::channel(None);
+        let (made, certificates) = watch::channel(Making::UnderWay);
         let attestation = Arc::new(Attestation {
             attester,
             facts,
@@ -140,14 +154,25 @@ impl Measuring {
             vendor: firmware_name("sys_vendor"),
             product: firmware_name("product_name"),
         });
-        let making = Arc::clone(&attestation);
-        tokio::spawn(async move {
-            match Certificates::make(&making, clock::now()).await {
-                Ok(certificates) => drop(made.send_replace(Some(Arc::new(certificates)))),
-                Err(error) => warn!("cannot make certificates: {}", failure::chain(&error)),
-            }
-        });
+        tokio::spawn(make_certificates(Arc::clone(&attestation), made));
         Ok(attestation)
+    }
+}
+
+/// Tries until it works: the platform may be busy with others, or away for a while.
+async fn make_certificates(attestation: Arc<Attestation>, made: watch::Sender<Making>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match Certificates::make(&attestation, clock::now()).await {
+            Ok(certificates) => {
+                made.send_replace(Making::Made(Arc::new(certificates)));
+                return;
+            }
+            Err(error) => warn!("cannot make certificates yet: {}", failure::chain(&error)),
+        }
+        made.send_replace(Making::Failed);
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -178,11 +203,15 @@ impl Attestation {
         self.attester.measure(vec![event]).await
     }
 
-    /// The certificates of this boot, as soon as they are made; `None` if they cannot be.
-    pub(crate) async fn certificates(&self) -> Option<Arc<Certificates>> {
-        let mut certificates = self.certificates.clone();
-        let made = timeout(CERTIFICATES_PATIENCE, certificates.wait_for(Option::is_some)).await;
-        made.ok()?.ok()?.clone()
+    /// The certificates of this boot. The first attempt to make them is waited for, at most for `patience`;
+    /// `None` as long as there are none behind it.
+    pub(crate) async fn certificates(&self, patience: Duration) -> Option<Arc<Certificates>> {
+        let mut making = self.certificates.clone();
+        let tried = timeout(patience, making.wait_for(|making| !matches!(making, Making::UnderWay))).await;
+        match &*tried.ok()?.ok()? {
+            Making::Made(certificates) => Some(Arc::clone(certificates)),
+            Making::UnderWay | Making::Failed => None,
+        }
     }
 }
 

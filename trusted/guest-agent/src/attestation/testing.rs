@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,7 +15,7 @@ use cloister_guest_channel::NodeToken;
 use cloister_guest_channel::config_disk::SysConfig;
 use cloister_guest_channel::tee::{Call, Outcome, Request, Response};
 
-use super::{Attestation, AttestationError, Facts, Measuring};
+use super::{Attestation, AttestationError, Facts, Making, Measuring};
 
 pub(crate) const APP_COMPOSE: &str = r#"{"manifest_version":2,"name":"grüße","runner":"docker-compose","docker_compose_file":"services: {}\n","public_tcbinfo":true}"#;
 const VM_CONFIG: &str = r#"{"spec_version":1,"os_image_hash":"e6f5cfecbd9d3a2bc85dfd4de3b3b0ad9c8c2cc1f2a4cbbd0b6b3e0ddc6c09db","cpu_count":1,"memory_size":1073741824}"#;
@@ -60,8 +61,10 @@ fn quote(config_id: Measurement, rtmr3: Measurement, report_data: &[u8]) -> Vec<
     quote
 }
 
-fn serve(node: UnixStream, config_id: Measurement) {
+/// Plays the node. Of the quotes behind the one that a boot begins with, the first `refused` fail.
+fn serve(node: UnixStream, config_id: Measurement, refused: usize) {
     let mut rtmr3 = Measurement::ZERO;
+    let mut quotes = 0;
     let mut out = node.try_clone().unwrap();
     for line in BufReader::new(node).lines() {
         let Ok(Request { id, call }) = serde_json::from_str(&line.unwrap()) else { continue };
@@ -74,8 +77,13 @@ fn serve(node: UnixStream, config_id: Measurement) {
                 Outcome::Extended
             }
             Call::Quote { report_data } => {
-                let quote = quote(config_id, rtmr3, &hex::decode(report_data).unwrap());
-                Outcome::Quote { quote: hex::encode(quote) }
+                quotes += 1;
+                if (2..2 + refused).contains(&quotes) {
+                    Outcome::Refused { reason: "not now".to_owned() }
+                } else {
+                    let quote = quote(config_id, rtmr3, &hex::decode(report_data).unwrap());
+                    Outcome::Quote { quote: hex::encode(quote) }
+                }
             }
         };
         let mut line = serde_json::to_vec(&Response { id, outcome }).unwrap();
@@ -91,8 +99,17 @@ pub(crate) async fn boot(
     app_compose: &str,
     config_id: Measurement,
 ) -> Result<Arc<Attestation>, AttestationError> {
+    boot_on(app_compose, config_id, 0).await
+}
+
+/// The same on a node that refuses `refused` quotes, all but the first.
+async fn boot_on(
+    app_compose: &str,
+    config_id: Measurement,
+    refused: usize,
+) -> Result<Arc<Attestation>, AttestationError> {
     let (guest, node) = UnixStream::pair().unwrap();
-    thread::spawn(move || serve(node, config_id));
+    thread::spawn(move || serve(node, config_id, refused));
     let attester = Attester::over_development_channel(guest.try_clone().unwrap(), guest).unwrap();
     let app = AppCompose::parse(app_compose.as_bytes()).unwrap();
     let system = SysConfig {
@@ -128,6 +145,35 @@ mod tests {
         assert!(matches!(refused, AttestationError::OtherApplication(_)), "{refused}");
         // Nothing was said at the launch.
         boot(APP_COMPOSE, Measurement::ZERO).await.unwrap();
+    }
+
+    fn launched_for(app_compose: &str) -> Measurement {
+        mr_config_id_v1(&ComposeHash::of(app_compose.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn certificates_that_cannot_be_made_are_made_later() {
+        let attestation = boot_on(APP_COMPOSE, launched_for(APP_COMPOSE), 2).await.unwrap();
+        // The first attempt fails, and nobody who asks waits for the next one.
+        let document = loop {
+            if let Ok(document) = attestation.document(&[7; 64]).await {
+                break document;
+            }
+        };
+        assert_eq!(document.app_cert, None);
+        assert_eq!(attestation.info(false).await["app_cert"], "");
+        let mut made = attestation.certificates.clone();
+        let made = made.wait_for(|making| matches!(making, Making::Made(_)));
+        tokio::time::timeout(Duration::from_secs(20), made).await.unwrap().unwrap();
+        assert!(attestation.document(&[7; 64]).await.unwrap().app_cert.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_no_certificate_can_name_is_left_out() {
+        let app_compose =
+            APP_COMPOSE.replace("\"runner\"", "\"default_gateway_domain\":\"grüße.example\",\"runner\"");
+        let attestation = boot(&app_compose, launched_for(&app_compose)).await.unwrap();
+        assert!(attestation.document(&[7; 64]).await.unwrap().app_cert.is_some());
     }
 
     #[tokio::test]

@@ -122,7 +122,7 @@ impl External {
     async fn shake_hands(&self, stream: TcpStream) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
         let mut attestation = self.attestation.clone();
         let attestation = attestation.wait_for(Option::is_some).await.ok()?.clone()?;
-        let certificates = attestation.certificates().await?;
+        let certificates = attestation.certificates(HANDSHAKE_TIMEOUT).await?;
         TlsAcceptor::from(certificates.server()).accept(stream).await.ok()
     }
 }

@@ -35,6 +35,10 @@ pub(crate) enum ApiError {
     Protobuf,
     #[error("the body is longer than {0} bytes")]
     TooLong(usize),
+    #[error("the body did not arrive in time")]
+    TooSlow,
+    #[error("other long requests are being served; try again")]
+    Crowded,
 }
 
 impl ApiError {
@@ -43,6 +47,7 @@ impl ApiError {
             Self::Attest(AttestError::Busy) | Self::Document(DocumentError::Attest(AttestError::Busy)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
+            Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         }
     }

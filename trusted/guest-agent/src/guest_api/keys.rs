@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::answer::ApiError;
 use super::message::Message;
-use crate::attestation::{Attestation, TlsKeyRequest};
+use crate::attestation::{Attestation, CERTIFICATES_PATIENCE, CertificateError, TlsKeyRequest};
 use crate::failure;
 use crate::machine::clock;
 
@@ -88,12 +88,14 @@ pub(super) async fn get_tls_key(attestation: &Attestation, message: &Message) ->
         not_after: message.number("not_after")?,
     };
     let refused = |reason: &str| ApiError::Refused(reason.to_owned());
-    let certificates = attestation.certificates().await;
-    let certificates = certificates.ok_or_else(|| refused("the agent has no certificate authority"))?;
-    let (key, chain): (Zeroizing<String>, Vec<String>) = certificates
-        .tls_key(attestation, &request, clock::now())
-        .await
-        .map_err(|error| refused(&failure::chain(&error)))?;
+    let certificates = attestation.certificates(CERTIFICATES_PATIENCE).await;
+    let certificates =
+        certificates.ok_or_else(|| refused("the agent has no certificate authority yet; try again"))?;
+    let (key, chain): (Zeroizing<String>, Vec<String>) =
+        certificates.tls_key(attestation, &request, clock::now()).await.map_err(|error| match error {
+            CertificateError::Attest(error) => error.into(),
+            error => refused(&failure::chain(&error)),
+        })?;
     Ok(json!({ "key": key.as_str(), "certificate_chain": chain }))
 }
 

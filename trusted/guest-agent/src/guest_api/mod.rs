@@ -29,6 +29,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use self::answer::{ApiError, answer};
 use self::message::Message;
@@ -46,6 +47,14 @@ const MAX_CONNECTIONS: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest body, in bytes (platform limit: 10 MiB).
 const MAX_BODY_BYTES: usize = 10 << 20;
+
+/// Longest wait for a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bodies above this length are long; one with a quote's bytes and names is not.
+const LONG_BODY_BYTES: u64 = 64 << 10;
+/// Requests with a long body that are served at a time, so that their bodies fit into the smallest guest.
+const MAX_LONG_REQUESTS: usize = 4;
+static LONG_REQUESTS: Semaphore = Semaphore::const_new(MAX_LONG_REQUESTS);
 
 /// Opens all sockets and serves them for as long as the agent runs.
 pub(crate) fn listen(attestation: &Arc<Attestation>) -> io::Result<()> {
@@ -118,7 +127,13 @@ where
         .get_all(header::CONTENT_TYPE)
         .iter()
         .any(|value| value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("json")));
-    let body = Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await;
+    let body = request.into_body();
+    let is_long = body.size_hint().upper().is_none_or(|length| length > LONG_BODY_BYTES);
+    // Held until the answer.
+    let _place =
+        if is_long { Some(LONG_REQUESTS.try_acquire().map_err(|_| ApiError::Crowded)?) } else { None };
+    let body = timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
+    let body = body.map_err(|_| ApiError::TooSlow)?;
     let body = body.map_err(|_| ApiError::TooLong(MAX_BODY_BYTES))?.to_bytes();
     // What begins like an object is no message in the binary form either.
     if !in_json && !json_type && !matches!(body.trim_ascii_start().first(), None | Some(b'{')) {

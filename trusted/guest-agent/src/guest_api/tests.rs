@@ -187,6 +187,10 @@ async fn events_are_measured_in_order_and_those_of_the_platform_refused() {
         (emit("first".into(), 3), 200),
         (emit("compose-hash".into(), 32), 400),
         (emit("system-ready".into(), 0), 400),
+        // The digest of these is also that of the platform's name with another payload.
+        (emit("compose-hash:".into(), 32), 400),
+        (emit("system-ready:x".into(), 0), 400),
+        (emit("my:compose-hash".into(), 0), 200),
         (emit(String::new(), 0), 400),
         (emit("n".repeat(256), 16 << 10), 200),
         (emit("n".repeat(257), 0), 400),
@@ -200,7 +204,10 @@ async fn events_are_measured_in_order_and_those_of_the_platform_refused() {
     let registers = Quote::parse(&quote).unwrap().td_report().unwrap().registers();
     assert_eq!(log.builds(&registers).unwrap(), [true; 4]);
     let names: Vec<_> = log.entries().iter().map(|entry| entry.event.clone()).collect();
-    assert_eq!(names[names.len() - 3..], ["system-ready".to_owned(), "first".into(), "n".repeat(256)]);
+    assert_eq!(
+        names[names.len() - 4..],
+        ["system-ready".to_owned(), "first".into(), "my:compose-hash".into(), "n".repeat(256)]
+    );
 }
 
 #[tokio::test]
@@ -214,6 +221,33 @@ async fn the_log_of_a_boot_has_an_end() {
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 31);
     assert_eq!(statuses.last(), Some(&400));
     assert_eq!(socket.post("/GetQuote", &json!({})).await.status, 200);
+}
+
+#[tokio::test]
+async fn long_requests_are_few_at_a_time_and_slow_ones_given_up() {
+    let socket = Socket::open().await;
+    let announced =
+        "POST /Version HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..MAX_LONG_REQUESTS {
+        let mut stream = UnixStream::connect(&socket.path).await.unwrap();
+        stream.write_all(announced.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 100");
+        held.push(stream);
+    }
+    assert_eq!(socket.raw(announced.as_bytes()).await.status, 503);
+    assert_eq!(socket.send("/Version?json", "", "{}").await.status, 200);
+    tokio::time::pause();
+    for mut stream in held {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains("HTTP/1.1 400") && answer.contains("did not arrive"), "{answer}");
+    }
+    tokio::time::resume();
+    let long = format!("{{\"unknown\":\"{}\"}}", "x".repeat(100_000));
+    assert_eq!(socket.send("/Version?json", "", &long).await.status, 200);
 }
 
 #[tokio::test]
