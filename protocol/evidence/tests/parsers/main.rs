@@ -6,6 +6,7 @@ mod app_info;
 mod boot_log;
 mod event_log;
 mod identity;
+mod launch;
 mod nitro;
 mod quote;
 mod samples;

@@ -1,11 +1,15 @@
 //! Samples of each format, made by hand here and nowhere else.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use ciborium::Value;
+use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
 use cloister_evidence::{
-    BootLog, EventLogEntry, ImageMeasurement, Measurement, PlatformEvidence, RuntimeEvent,
-    VersionedAttestation, event_name,
+    BootLog, EventLogEntry, ImageMeasurement, LaunchMeasurement, Measurement, MrConfig, PlatformEvidence,
+    RuntimeEvent, VersionedAttestation, VmConfig, event_name,
 };
 use coset::TaggedCborSerializable as _;
+use sha2::{Digest as _, Sha256};
 
 /// A certificate like that of a platform, self-signed: extension 1.2.840.113741.1.13.1 with PPID 00112233…,
 /// FMSPC c0ffee000000, components 1 to 16, PCESVN 300.
@@ -151,4 +155,43 @@ pub(crate) fn attestation() -> VersionedAttestation {
         report_data: [0x5a; 64],
         config: r#"{"cpu_count":2}"#.to_owned(),
     }
+}
+
+/// The description of a machine, with the documents of its image.
+pub(crate) fn vm_config() -> VmConfig {
+    let measurement = serde_json::to_vec(&ImageMeasurement {
+        firmware: Measurement::of("firmware"),
+        kernel: Measurement::of("kernel"),
+        initrd: Measurement::of("initrd"),
+        cmdline: "console=ttyS0".to_owned(),
+    })
+    .unwrap();
+    let listed = hex::encode(Sha256::digest(&measurement));
+    let checksum_file = format!("{}  kernel\n{listed}  measurement.json\n", "ab".repeat(32));
+    VmConfig {
+        spec_version: 1,
+        os_image_hash: OsImageHash::from_bytes(Sha256::digest(&checksum_file).into()),
+        cpu_count: 2,
+        memory_size: 2 << 30,
+        image: None,
+        launch_measurement: Some(LaunchMeasurement {
+            checksum_file: BASE64_STANDARD.encode(checksum_file),
+            measurement: BASE64_STANDARD.encode(measurement),
+        }),
+    }
+}
+
+/// The document of an MRCONFIGID of version 3.
+pub(crate) fn mr_config() -> String {
+    MrConfig {
+        app_id: Some(AppId::from_bytes([0xa5; 20])),
+        compose_hash: ComposeHash::from_bytes([0xc5; 32]),
+        gpu_policy_hash: None,
+        init_script_hashes: Some(vec!["00".repeat(32)]),
+        instance_id: None,
+        key_provider: "kms".to_owned(),
+        key_provider_id: Some("3059".to_owned()),
+        version: 3,
+    }
+    .to_json()
 }

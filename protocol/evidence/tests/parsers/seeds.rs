@@ -18,6 +18,8 @@ fn seeds_are_the_samples() {
         ("boot_log/launch", samples::boot_log()),
         ("event_log/v1", log(samples::event_log())),
         ("event_log/v2", log(samples::runtime_events().iter().map(samples::entry_v2).collect())),
+        ("machine/vm_config", serde_json::to_vec(&samples::vm_config()).unwrap()),
+        ("machine/mr_config", samples::mr_config().into_bytes()),
         ("nitro/tagged", nitro.clone()),
         ("snp/v2", samples::snp(2, 0)),
         ("snp/v5", samples::snp(5, 0x1A)),
