@@ -15,7 +15,9 @@ impl Attestation {
     /// The answer to `Info`; `public` leaves out what the application keeps to itself.
     pub(crate) async fn info(&self, public: bool) -> Value {
         let certificates = self.certificates(CERTIFICATES_PATIENCE).await;
-        let registers = self.registers();
+        // One look at the log, so that registers and events belong together.
+        let log = EventLog::new(self.attester.event_log().to_vec());
+        let registers = self.registers(&log);
         let identity = self.launch.as_ref().map(|launch| launch.identity);
         let aggregates = registers.as_ref().zip(identity).map(|(registers, identity)| {
             hex::encode(Aggregates::new(registers, &identity, Some(KEY_PROVIDER.as_bytes())).mr_aggregated)
@@ -29,7 +31,7 @@ impl Attestation {
             "app_id": facts.app_id.to_string(),
             "instance_id": facts.instance.map(|id| id.to_string()).unwrap_or_default(),
             "app_cert": certificates.as_deref().map(Certificates::agent_pem).unwrap_or_default(),
-            "tcb_info": if hidden { String::new() } else { self.tcb_info(registers, &aggregates, &device) },
+            "tcb_info": if hidden { String::new() } else { self.tcb_info(registers, &log, &aggregates, &device) },
             "app_name": facts.app_name,
             "device_id": device,
             "mr_aggregated": aggregates,
@@ -42,7 +44,13 @@ impl Attestation {
         })
     }
 
-    fn tcb_info(&self, registers: Option<Registers>, mr_aggregated: &str, device: &str) -> String {
+    fn tcb_info(
+        &self,
+        registers: Option<Registers>,
+        log: &EventLog,
+        mr_aggregated: &str,
+        device: &str,
+    ) -> String {
         let text = |pick: fn(&Registers) -> Measurement| {
             registers.as_ref().map(|registers| pick(registers).to_string()).unwrap_or_default()
         };
@@ -56,16 +64,16 @@ impl Attestation {
             "os_image_hash": self.facts.os_image_hash,
             "compose_hash": self.facts.compose_hash.to_string(),
             "device_id": device,
-            "event_log": *self.attester.event_log(),
+            "event_log": log.entries(),
             "app_compose": self.facts.app_compose,
         });
         serde_json::to_string_pretty(&info).unwrap_or_default()
     }
 
     /// The registers now: those of the launch, and RTMR 3 as the log builds it, which costs no quote.
-    fn registers(&self) -> Option<Registers> {
+    fn registers(&self, log: &EventLog) -> Option<Registers> {
         let launch = self.launch?.registers;
-        let [.., rtmr3] = EventLog::new(self.attester.event_log().to_vec()).replay().ok()?;
+        let [.., rtmr3] = log.replay().ok()?;
         Some(Registers { rtmr3, ..launch })
     }
 }
