@@ -38,6 +38,7 @@ pub(super) struct Fetcher {
     /// Who waits for each fetch that is under way.
     waiting: HashMap<Wanted, Vec<Reply>>,
     fetches: JoinSet<(Wanted, Result<Collateral, CollateralError>)>,
+    /// What went wrong, and when.
     failures: HashMap<Wanted, (CollateralError, Timestamp)>,
 }
 
@@ -93,7 +94,7 @@ impl Fetcher {
             return reply.send(Ok(kept));
         }
         match self.failures.get(&wanted) {
-            Some((error, until)) if now < *until => return reply.send(Err(error.clone())),
+            Some((error, at)) if is_recent(*at, now) => return reply.send(Err(error.clone())),
             _ => {}
         }
         if let Err((error, reply)) = self.wait(wanted, reply) {
@@ -144,7 +145,7 @@ impl Fetcher {
 
     fn refresh_all(&mut self) {
         let now = self.clock.now();
-        self.failures.retain(|_, (_, until)| now < *until);
+        self.failures.retain(|_, (_, at)| is_recent(*at, now));
         let due: Vec<_> =
             self.entries.read().iter().filter(|(_, entry)| entry.is_due(now)).map(|(key, _)| *key).collect();
         for key in due {
@@ -196,14 +197,18 @@ impl Fetcher {
 
     fn failed(&mut self, wanted: Wanted, error: &CollateralError, now: Timestamp) {
         warn!(platforms = %wanted.0, %error, "collateral cannot be fetched");
-        let later = |pause: SignedDuration| now.saturating_add(pause).unwrap_or(Timestamp::MAX);
         if wanted.1 == Update::Standard
             && let Some(entry) = self.entries.write().get_mut(&wanted.0)
         {
-            entry.put_off(later(REFRESH_AGAIN));
+            entry.put_off(now.saturating_add(REFRESH_AGAIN).unwrap_or(Timestamp::MAX));
         }
         if self.failures.len() < MAX_ENTRIES {
-            self.failures.insert(wanted, (error.clone(), later(FAILURE_KEPT)));
+            self.failures.insert(wanted, (error.clone(), now));
         }
     }
+}
+
+/// Whether a failure is told to whoever asks again: not after the clock was set back either.
+fn is_recent(failed_at: Timestamp, now: Timestamp) -> bool {
+    (SignedDuration::ZERO..FAILURE_KEPT).contains(&failed_at.duration_until(now))
 }

@@ -134,6 +134,15 @@ fn failures_are_remembered_for_a_moment_only() {
     counted.clock.advance(SignedDuration::from_secs(2));
     counted.cache.get_blocking(&key).unwrap();
     assert_eq!(counted.asked(), 2);
+
+    // Nor for as long as a clock that is set back takes to catch up.
+    let counted = Counted::new();
+    counted.fails.store(true, Ordering::SeqCst);
+    counted.clock.advance(SignedDuration::from_hours(1));
+    counted.cache.get_blocking(&key).unwrap_err();
+    counted.fails.store(false, Ordering::SeqCst);
+    counted.clock.advance(SignedDuration::from_hours(-1));
+    counted.cache.get_blocking(&key).unwrap();
 }
 
 #[tokio::test]
