@@ -91,7 +91,7 @@ async fn device(app: &App, cvm: &CvmRow) -> Result<Option<DeviceRow>, NoEvidence
     let nonce = Nonce(app.random.bytes()?);
     let document = app.fleet.attestation(cvm.node_id, cvm.vm_uuid, nonce.report_data()).await?;
     let evidence = GuestEvidence::read(document).ok_or(NoEvidence::NoQuote)?;
-    let examined = examine(&app.verifier, &evidence, cvm, nonce).await?;
+    let examined = examine(app, &evidence, cvm, nonce).await?;
     let Some(quote) = examined.quote else {
         warn!(cvm_id = cvm.id, reasons = ?examined.verdict.reasons, "a CVM's evidence does not hold");
         return Ok(None);

@@ -2,9 +2,10 @@
 
 use cloister_app_compose::ComposeHash;
 use cloister_evidence::{AppInfo, AttestationDocument, EventLog, Registers};
-use cloister_verifier::{VerifiedQuote, Verifier};
+use cloister_verifier::{TrustRoot, VerifiedQuote};
 
 use super::verdict::{Judged, Unjudged, Verdict, judge};
+use crate::App;
 use crate::store::CvmRow;
 
 /// Bytes that make evidence fresh.
@@ -48,21 +49,36 @@ pub(crate) struct Examined {
     pub(crate) quote: Option<VerifiedQuote>,
 }
 
-/// Judges the evidence of a CVM: its quote, that it is fresh, that the event log built its registers, and
-/// that the log names the compose document and the application that the CVM was created with.
+/// Judges the evidence of a CVM: its quote, that it is fresh, that the event log built its registers, that
+/// the log names the compose document, the application and the instance that the CVM is, and that a
+/// development platform is that of the CVM's node.
 pub(crate) async fn examine(
-    verifier: &Verifier,
+    app: &App,
     evidence: &GuestEvidence,
     cvm: &CvmRow,
     nonce: Nonce,
 ) -> Result<Examined, Unjudged> {
-    let Judged { verdict, quote } = judge(verifier, &evidence.quote).await?;
+    let Judged { verdict, quote } = judge(&app.verifier, &evidence.quote).await?;
     let Some(quote) = quote else { return Ok(Examined { verdict, quote: None }) };
-    let reasons = differences(&quote, evidence, cvm, nonce);
+    let mut reasons = differences(&quote, evidence, cvm, nonce);
+    if quote.trust_root == TrustRoot::Development && !is_platform_of(app, cvm.node_id, quote.ppid).await? {
+        reasons.push("the platform was certified for another node than the CVM's".to_owned());
+    }
     if reasons.is_empty() {
         return Ok(Examined { verdict, quote: Some(quote) });
     }
     Ok(Examined { verdict: Verdict::refused(reasons), quote: None })
+}
+
+/// Whether our vendor certified a development platform for this node. Hardware is certified for nobody in
+/// particular: that a node passes on evidence from elsewhere is noticed only by what else does not fit.
+async fn is_platform_of(app: &App, node_id: i64, ppid: [u8; 16]) -> Result<bool, Unjudged> {
+    let (Some(vendor), Some(node)) = (app.development_vendor.clone(), app.store.node(node_id).await?) else {
+        return Ok(false);
+    };
+    let registered = tokio::task::spawn_blocking(move || vendor.node_of(&ppid)).await;
+    let registered = registered.map_err(|_| Unjudged::Busy)??;
+    Ok(registered.is_some_and(|name| name == node.name))
 }
 
 /// What does not fit, in plain words.
@@ -85,6 +101,10 @@ fn differences(quote: &VerifiedQuote, evidence: &GuestEvidence, cvm: &CvmRow, no
     let expected = ComposeHash::of(cvm.app_compose.as_bytes());
     reasons.extend(difference("compose hash", info.compose_hash, &expected));
     reasons.extend(difference("app id", info.app_id, &cvm.app_id));
+    if let Some(expected) = &cvm.instance_id {
+        let measured = info.instance_id.map(|instance| instance.to_string());
+        reasons.extend(difference("instance id", measured, expected));
+    }
     reasons
 }
 

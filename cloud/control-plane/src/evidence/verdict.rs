@@ -1,10 +1,12 @@
 //! The verdict on a quote.
 
+use cloister_development_tee::TeeError;
 use cloister_evidence::Quote;
 use cloister_verifier::{CollateralError, VerifiedQuote, Verifier, VerifyError};
 use serde::{Deserialize, Serialize};
 
 use crate::proof_of_cloud::PlatformKey;
+use crate::store::StoreError;
 
 /// What was found about a quote. Kept as JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +76,12 @@ pub(crate) enum Unjudged {
     /// The vendor's data could not be had.
     #[error("the vendor's collateral cannot be had now")]
     Collateral(#[source] CollateralError),
+    /// Our own records cannot be read.
+    #[error("this installation's own records cannot be read")]
+    Store(#[from] StoreError),
+    /// The register of development platforms cannot be read.
+    #[error("this installation's register of development platforms cannot be read")]
+    Register(#[from] TeeError),
     /// There is too much to do.
     #[error("too many quotes are being verified")]
     Busy,

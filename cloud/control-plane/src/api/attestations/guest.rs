@@ -24,8 +24,6 @@ pub(crate) struct Presented {
     verdict: Verdict,
     /// The verified quote; only when the verdict is good.
     pub(crate) quote: Option<VerifiedQuote>,
-    /// What the quote was asked to be made over.
-    pub(crate) nonce: Nonce,
 }
 
 /// Asks a CVM for its evidence. The reason, for people, when there is none.
@@ -44,9 +42,9 @@ pub(crate) async fn presented(api: &Api, cvm: &CvmRow) -> Result<Presented, Stri
     };
     let no_quote = || "the guest presented no quote".to_owned();
     let evidence = GuestEvidence::read(document).ok_or_else(no_quote)?;
-    let (verdict, quote) = match examine(&api.verifier, &evidence, cvm, nonce).await {
+    let (verdict, quote) = match examine(api, &evidence, cvm, nonce).await {
         Ok(examined) => (examined.verdict, examined.quote),
-        Err(error @ Unjudged::Collateral(_)) => {
+        Err(error @ (Unjudged::Collateral(_) | Unjudged::Store(_) | Unjudged::Register(_))) => {
             tracing::warn!(
                 cvm_id = cvm.id,
                 error = &error as &dyn std::error::Error,
@@ -56,7 +54,7 @@ pub(crate) async fn presented(api: &Api, cvm: &CvmRow) -> Result<Presented, Stri
         }
         Err(error) => (Verdict::refused(vec![error.to_string()]), None),
     };
-    Ok(Presented { evidence, verdict, quote, nonce })
+    Ok(Presented { evidence, verdict, quote })
 }
 
 impl Presented {

@@ -95,6 +95,8 @@ fn refusal(error: &Unjudged, upload: &Upload) -> ApiError {
             let text = "The vendor's collateral service does not answer; try again later";
             ApiError::plain(StatusCode::BAD_GATEWAY, text).retry_after(RETRY_AFTER_S)
         }
+        Unjudged::Store(error) => ApiError::internal(error),
+        Unjudged::Register(error) => ApiError::internal(error),
         Unjudged::Busy => {
             ApiError::plain(StatusCode::TOO_MANY_REQUESTS, "Too many quotes are being verified")
                 .retry_after(RETRY_AFTER_S)

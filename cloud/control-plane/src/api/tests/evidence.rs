@@ -17,6 +17,7 @@ use super::{Answer, Installation, report};
 use crate::clock::Clock;
 use crate::evidence::look;
 use crate::operations::CvmStatus;
+use crate::store::ObservedVm;
 
 /// How a guest departs from the truth.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ enum Guest {
     OtherCompose,
     /// Says more than it measured.
     LongerLog,
+    /// Is another instance of the same application.
+    OtherInstance,
 }
 
 #[derive(Deserialize)]
@@ -57,13 +60,14 @@ async fn scene() -> Scene {
         }
         let cvm = of_node.app.store.cvm_by_uuid(vm).await.unwrap().unwrap();
         let mut report_data: [u8; 64] = hex::decode(asked.report_data).unwrap().try_into().unwrap();
-        let mut compose = cvm.app_compose.clone();
+        let (mut compose, mut instance) = (cvm.app_compose.clone(), [2; 20]);
         match guest {
             Guest::Replays => report_data = [0; 64],
             Guest::OtherCompose => compose.push(' '),
+            Guest::OtherInstance => instance = [3; 20],
             _ => {}
         }
-        let mut document = of_node.tee.document(&compose, cvm.app_id, report_data);
+        let mut document = of_node.tee.document(&compose, cvm.app_id, instance, report_data);
         match guest {
             Guest::WithoutQuote => document.quote = None,
             Guest::LongerLog => {
@@ -157,9 +161,19 @@ async fn a_guest_that_does_not_answer_is_described() {
 #[tokio::test]
 async fn no_lie_of_a_guest_is_verified_and_no_node_gets_a_platform_by_one() {
     let scene = scene().await;
-    for (guest, reason) in
-        [(Guest::Replays, "not fresh"), (Guest::OtherCompose, "compose hash"), (Guest::LongerLog, "RTMR 3")]
-    {
+    let row = scene.installation.row(&scene.vm).await;
+    let instance_id = Some("02".repeat(20).parse().unwrap());
+    let seen = ObservedVm { instance_id, ..ObservedVm::default() };
+    let mut change = scene.installation.app.store.change().await.unwrap();
+    change.observe_cvm(row.id, &seen, 0).await.unwrap();
+    change.commit().await.unwrap();
+    assert_eq!(scene.attestation().await["verification"]["verified"], true);
+    for (guest, reason) in [
+        (Guest::Replays, "not fresh"),
+        (Guest::OtherCompose, "compose hash"),
+        (Guest::LongerLog, "RTMR 3"),
+        (Guest::OtherInstance, "instance id"),
+    ] {
         scene.is(guest);
         let answer = scene.attestation().await;
         assert_eq!(answer["verification"]["verified"], false);
@@ -194,6 +208,33 @@ async fn a_node_is_the_platform_that_its_cvms_prove() {
     assert_eq!(scene.devices().await, devices);
     let offers = scene.installation.call("GET", "/teepods/available", Value::Null).await.json();
     assert_eq!(offers["nodes"][0]["device_id"], devices[0]);
+}
+
+/// A node can pass on what a CVM on another one answers.
+#[tokio::test]
+async fn a_node_is_not_the_platform_that_was_certified_for_another() {
+    let scene = scene().await;
+    scene.installation.tee.move_to("another");
+    assert_eq!(scene.devices().await, json!([]));
+    let answer = scene.attestation().await;
+    assert_eq!(answer["verification"]["verified"], false, "{answer}");
+    assert!(answer["verification"]["reasons"].to_string().contains("another node"), "{answer}");
+    let instance = &scene.of_app("").await.expect(200).json()["instances"][0];
+    assert_eq!((&instance["ppid"], &instance["device_id"]), (&json!(""), &json!("")));
+    let instance = &scene.of_app("/tcb-evaluation").await.expect(200).json()["instances"][0];
+    assert_eq!((&instance["evaluation_ok"], &instance["ppid"]), (&Value::Null, &json!("")));
+    assert!(instance["error"].as_str().unwrap().contains("another node"), "{instance}");
+}
+
+#[tokio::test]
+async fn the_platform_of_evidence_that_does_not_hold_is_not_evaluated() {
+    let scene = scene().await;
+    for guest in [Guest::Replays, Guest::OtherCompose, Guest::LongerLog] {
+        scene.is(guest);
+        let instance = &scene.of_app("/tcb-evaluation").await.expect(200).json()["instances"][0];
+        assert_eq!((&instance["evaluation_ok"], &instance["ppid"]), (&Value::Null, &json!("")));
+        assert!(instance["error"].is_string());
+    }
 }
 
 #[tokio::test]

@@ -173,7 +173,7 @@ impl Installation {
         let collateral = tee.collateral();
         let app = Arc::new(App {
             verifier: tee.verifier(&collateral),
-            development_vendor: None,
+            development_vendor: Some(Arc::clone(&tee.vendor)),
             collateral,
             proof_of_cloud: Arc::new(ProofOfCloud::new(Some(platform_list()), store.clone(), clock.clone())),
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, Arc::new(Notify::new())),

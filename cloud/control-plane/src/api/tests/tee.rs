@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cloister_app_compose::{AppId, ComposeHash};
-use cloister_development_tee::{CollateralOptions, Platform, PlatformKey, TdReport, Vendor, VendorOptions};
+use cloister_development_tee::{CollateralOptions, Platform, PlatformKey, TdReport, Vendor};
 use cloister_evidence::{AttestationDocument, EventLog, Measurement, Registers, RuntimeEvent};
 use cloister_verifier::{
     Collateral, CollateralCache, CollateralError, CollateralSources, InProcess, TrustRoot, TrustRoots,
@@ -25,8 +25,10 @@ pub(super) struct Says {
 }
 
 pub(super) struct Tee {
-    vendor: Arc<Vendor>,
-    platform: Platform,
+    /// Where the vendor keeps what it is; removed with this.
+    _dir: tempfile::TempDir,
+    pub(super) vendor: Arc<Vendor>,
+    platform: Mutex<Platform>,
     clock: Clock,
     pub(super) says: Arc<Mutex<Says>>,
 }
@@ -35,12 +37,17 @@ impl Tee {
     pub(super) fn new(clock: &Clock) -> Self {
         // Before everything that is ever asked of it.
         let then = clock.now() - SignedDuration::from_hours(24 * 7);
-        let vendor = Vendor::in_memory(VendorOptions::default(), then).unwrap();
-        let key = PlatformKey::generate().unwrap();
-        let chain = vendor.issue_platform_certificate(key.ppid(), key.public_key(), then).unwrap();
-        let platform = Platform::new(key, &chain).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let vendor = Vendor::load_or_create(dir.path(), then).unwrap();
+        let platform = registered_platform(&vendor, "local", then);
         let says = Says { status: "UpToDate", advisories: Vec::new(), is_down: false, intel: None };
-        Self { vendor: Arc::new(vendor), platform, clock: clock.clone(), says: Arc::new(Mutex::new(says)) }
+        Self {
+            _dir: dir,
+            vendor: Arc::new(vendor),
+            platform: Mutex::new(platform),
+            clock: clock.clone(),
+            says: Arc::new(Mutex::new(says)),
+        }
     }
 
     fn time(&self) -> cloister_verifier::Clock {
@@ -73,7 +80,12 @@ impl Tee {
     }
 
     pub(super) fn ppid(&self) -> String {
-        hex::encode(self.platform.ppid())
+        hex::encode(self.platform.lock().ppid())
+    }
+
+    /// Quotes come from the platform of this node from now on.
+    pub(super) fn move_to(&self, node: &str) {
+        *self.platform.lock() = registered_platform(&self.vendor, node, self.clock.now());
     }
 
     /// A quote of a machine that measured nothing.
@@ -85,7 +97,7 @@ impl Tee {
             rtmr2: Measurement::ZERO,
             rtmr3: Measurement::ZERO,
         };
-        self.platform.quote(&TdReport::new(registers, [0; 48], report_data)).unwrap()
+        self.platform.lock().quote(&TdReport::new(registers, [0; 48], report_data)).unwrap()
     }
 
     /// What a guest agent answers whose application has this compose document.
@@ -93,6 +105,7 @@ impl Tee {
         &self,
         app_compose: &str,
         app_id: AppId,
+        instance: [u8; 20],
         report_data: [u8; 64],
     ) -> AttestationDocument {
         let compose_hash = ComposeHash::of(app_compose.as_bytes());
@@ -100,7 +113,7 @@ impl Tee {
             RuntimeEvent::new("system-preparing", []),
             RuntimeEvent::new("app-id", *app_id.as_bytes()),
             RuntimeEvent::new("compose-hash", *compose_hash.as_bytes()),
-            RuntimeEvent::new("instance-id", [2; 20]),
+            RuntimeEvent::new("instance-id", instance),
             RuntimeEvent::new("boot-mr-done", []),
             RuntimeEvent::new("system-ready", []),
         ];
@@ -113,7 +126,7 @@ impl Tee {
             rtmr2: Measurement::ZERO,
             rtmr3,
         };
-        let quote = self.platform.quote(&TdReport::new(registers, [0; 48], report_data)).unwrap();
+        let quote = self.platform.lock().quote(&TdReport::new(registers, [0; 48], report_data)).unwrap();
         AttestationDocument {
             quote: Some(hex::encode(quote)),
             event_log: serde_json::to_string(&log).unwrap(),
@@ -122,6 +135,12 @@ impl Tee {
             ..AttestationDocument::default()
         }
     }
+}
+
+fn registered_platform(vendor: &Vendor, node: &str, now: Timestamp) -> Platform {
+    let key = PlatformKey::generate().unwrap();
+    let issued = vendor.register_platform(node, &key.registration().unwrap(), now).unwrap();
+    Platform::new(key, &issued.certificate_chain).unwrap()
 }
 
 fn collateral(vendor: &Vendor, says: &Says, now: Timestamp) -> Collateral {
