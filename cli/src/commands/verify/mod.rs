@@ -45,9 +45,10 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 Every claim about the CVM is printed with what it rests on. Exit code 0 says that no claim fails and that \
-signature, platform state, debug mode, boot, event log and event names were checked and hold. Where nothing \
-is expected, what was found is reported and not compared (mark -): without --app-id, --compose and \
---os-image-hash or --image, evidence shows only that some machine runs some application.
+signature, platform state, debug mode, boot, event log and event names were checked and hold; of a Nitro \
+enclave signature, debug mode and image. Where nothing is expected, what was found is reported and not compared \
+(mark -): without --app-id, --compose and --os-image-hash or --image, evidence shows only that some machine \
+runs some application.
 
 Examples:
   cloister verify hello --compose compose.yaml --image ./cloister-0.1.0

@@ -26,8 +26,8 @@ pub(super) fn judge(
         Connection::Terminated => {
             return Claim::not_checked(
                 ID,
-                "The connection ended at the operator's ingress, so it proves nothing by itself. The evidence \
-                 that came over it is judged on its own.",
+                "The connection ended at a key that no evidence is bound to, such as that of the operator's \
+                 ingress, so it proves nothing by itself. The evidence that came over it is judged on its own.",
             );
         }
         Connection::Unattested(reason) => {

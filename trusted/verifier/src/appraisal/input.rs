@@ -31,7 +31,7 @@ pub enum Connection {
     /// TLS should have ended inside the CVM, but the certificate was not one with evidence, for the reason
     /// given.
     Unattested(String),
-    /// TLS, if any, ended at the operator's ingress, which passed everything on.
+    /// TLS, if any, ended at a certificate without evidence, such as that of the operator's ingress.
     Terminated,
 }
 
