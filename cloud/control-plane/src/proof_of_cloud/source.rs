@@ -48,9 +48,16 @@ impl fmt::Display for ListSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
-            Self::Url(url) => write!(f, "{url}"),
+            Self::Url(url) => f.write_str(&shown(url)),
         }
     }
+}
+
+/// A URL as people may see it: a query can hold a secret.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.into()
 }
 
 /// Why a list was not read.
@@ -64,7 +71,7 @@ pub(super) enum SourceError {
     },
     #[error("{url} cannot be fetched")]
     Fetch {
-        url: Url,
+        url: String,
         #[source]
         source: reqwest::Error,
     },
@@ -91,7 +98,7 @@ impl ListSource {
             Self::Url(url) => {
                 let mut beside = url.clone();
                 beside.set_path(&format!("{}{SUFFIX}", url.path()));
-                let http = client().map_err(|source| SourceError::Fetch { url: url.clone(), source })?;
+                let http = client().map_err(|source| SourceError::Fetch { url: shown(url), source })?;
                 (fetch(&http, url, MAX_LIST_BYTES).await?, fetch(&http, &beside, MAX_SIGNATURE_BYTES).await?)
             }
         };
@@ -124,14 +131,14 @@ fn client() -> reqwest::Result<reqwest::Client> {
 
 async fn fetch(http: &reqwest::Client, url: &Url, limit: usize) -> Result<Vec<u8>, SourceError> {
     let failed =
-        |source: reqwest::Error| SourceError::Fetch { url: url.clone(), source: source.without_url() };
+        |source: reqwest::Error| SourceError::Fetch { url: shown(url), source: source.without_url() };
     let response = http.get(url.clone()).send().await.and_then(reqwest::Response::error_for_status);
     let mut chunks = response.map_err(failed)?.bytes_stream();
     let mut bytes = Vec::new();
     while let Some(chunk) = chunks.next().await {
         bytes.extend_from_slice(&chunk.map_err(failed)?);
         if bytes.len() > limit {
-            return Err(SourceError::TooLarge { name: url.to_string(), limit });
+            return Err(SourceError::TooLarge { name: shown(url), limit });
         }
     }
     Ok(bytes)
@@ -156,5 +163,8 @@ mod tests {
         let source: ListSource = "https://127.0.0.1:1/list.json?token=secret".parse().unwrap();
         let failure = source.read().await.unwrap_err();
         assert!(matches!(failure, SourceError::Fetch { .. }), "{failure}");
+        // Some services give access by a secret in the URL; both are shown to administrators.
+        assert_eq!(failure.to_string(), "https://127.0.0.1:1/list.json cannot be fetched");
+        assert_eq!(source.to_string(), "https://127.0.0.1:1/list.json");
     }
 }
