@@ -68,6 +68,7 @@ async fn evaluate(api: &Api, cvm: &CvmRow) -> Result<VerifiedQuote, String> {
     }
     let bytes = presented.quote_bytes();
     let key = api.verifier.collateral_key(bytes).map_err(|error| error.to_string())?;
+    api.intake.may_ask_early(api.clock.now_ms())?;
     let collateral = api.collateral.early(&key).await.map_err(|error| {
         tracing::warn!(%key, error = &error as &dyn std::error::Error, "no early data about a platform");
         "the vendor's collateral cannot be had now".to_owned()
