@@ -13,9 +13,12 @@ readonly hello=examples/hello/hello.tar
 say() { echo "==> $*" >&2; }
 
 mkdir -p "$images"
+# One at a time: two would give different images the same name.
+exec 9>"$images/.lock"
+flock 9
 
 agent=$(images/build-agent.sh)
-inputs=$(find images "$agent" -type f -print0 | sort --zero-terminated | xargs --null sha256sum | sha256sum | cut -d' ' -f1)
+inputs=$(images/inputs.sh "$agent")
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 
 # Newest last, by version.

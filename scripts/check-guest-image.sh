@@ -1,7 +1,10 @@
 #!/bin/bash
-# Makes the newest guest image of target/guest-images once more, agent included, and compares: the same
-# sources and packages must give the same hash. Then boots it with one changed bit in its root file system,
-# which the guest must refuse.
+# Makes the newest guest image of target/guest-images once more and compares: the same agent, recipe and
+# packages must give the same hash. Then boots it with one changed bit in its root file system, which the
+# guest must refuse.
+#
+# With --agent also builds the agent from nothing, in another directory, which must give the same bytes:
+# some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,7 +27,15 @@ clean_up() {
 }
 trap clean_up EXIT
 
-images/build.sh --agent "$(images/build-agent.sh)" --output "$scratch/image" --version "${newest##*cloister-}"
+agent=$(images/build-agent.sh)
+[ "$(cat target/guest-images/.inputs)" = "$(images/inputs.sh "$agent")" ] ||
+    die "the newest guest image was made from other sources than are here now; run make image"
+if [ "${1-}" = --agent ]; then
+    again=$(CARGO_TARGET_DIR=$scratch/target images/build-agent.sh)
+    cmp "$agent" "$again" || die "the guest agent is not reproducible"
+    echo "==> the guest agent is the same on a second build: $(sha256sum <"$agent" | cut -d' ' -f1)"
+fi
+images/build.sh --agent "$agent" --output "$scratch/image" --version "${newest##*cloister-}"
 if ! diff "$newest/sha256sum.txt" "$scratch/image/sha256sum.txt"; then
     die "the guest image is not reproducible: these files differ"
 fi
