@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
@@ -37,7 +37,9 @@ pub(super) struct Fetcher {
     entries: Arc<Entries>,
     /// Who waits for each fetch that is under way.
     waiting: HashMap<Wanted, Vec<Reply>>,
-    fetches: JoinSet<(Wanted, Result<Collateral, CollateralError>)>,
+    fetches: JoinSet<Result<Collateral, CollateralError>>,
+    /// What each of them fetches, also of one that panics.
+    running: HashMap<task::Id, Wanted>,
     /// What went wrong, and when.
     failures: HashMap<Wanted, (CollateralError, Timestamp)>,
 }
@@ -56,6 +58,7 @@ impl Fetcher {
             entries,
             waiting: HashMap::new(),
             fetches: JoinSet::new(),
+            running: HashMap::new(),
             failures: HashMap::new(),
         };
         thread::Builder::new()
@@ -75,11 +78,15 @@ impl Fetcher {
                     Some(Request::Refresh(key)) => self.refresh(key),
                     None => return,
                 },
-                Some(fetched) = self.fetches.join_next() => match fetched {
-                    Ok((wanted, result)) => self.fetched(wanted, result),
-                    // A source that panics has its waiting callers told by the loss of their channels.
-                    Err(_) => self.waiting.clear(),
-                },
+                Some(fetched) = self.fetches.join_next_with_id() => {
+                    let (id, result) = match fetched {
+                        Ok((id, result)) => (id, result),
+                        Err(error) => (error.id(), Err(CollateralError::Unreachable("its client failed".into()))),
+                    };
+                    if let Some(wanted) = self.running.remove(&id) {
+                        self.fetched(wanted, result);
+                    }
+                }
                 _ = rounds.tick() => self.refresh_all(),
             }
         }
@@ -125,12 +132,13 @@ impl Fetcher {
         }
         let source = Arc::clone(self.sources.of(key.root).ok_or(CollateralError::NoSource(key.root))?);
         self.waiting.entry(wanted).or_default();
-        self.fetches.spawn(async move {
+        let fetch = self.fetches.spawn(async move {
             let fetched = tokio::time::timeout(FETCH_TIME, source.fetch(&key, update)).await;
             let too_slow =
                 || CollateralError::Unreachable(format!("no answer within {} seconds", FETCH_TIME.as_secs()));
-            (wanted, fetched.unwrap_or_else(|_| Err(too_slow())))
+            fetched.unwrap_or_else(|_| Err(too_slow()))
         });
+        self.running.insert(fetch.id(), wanted);
         Ok(())
     }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cloister_development_tee::CollateralOptions;
 use cloister_verifier::{
-    Collateral, CollateralCache, CollateralError, CollateralKey, CollateralSources, InProcess, TrustRoot,
-    TrustRoots, Verifier, VerifyError,
+    Collateral, CollateralCache, CollateralError, CollateralKey, CollateralSource, CollateralSources,
+    FetchFuture, InProcess, TrustRoot, TrustRoots, Update, Verifier, VerifyError,
 };
 use jiff::SignedDuration;
 
@@ -143,6 +143,42 @@ fn failures_are_remembered_for_a_moment_only() {
     counted.fails.store(false, Ordering::SeqCst);
     counted.clock.advance(SignedDuration::from_hours(-1));
     counted.cache.get_blocking(&key).unwrap();
+}
+
+/// Waits to be let go for the minted platform, and panics for others.
+struct Faulty {
+    minted: Arc<Minted>,
+    go: Arc<tokio::sync::Notify>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl CollateralSource for Faulty {
+    fn fetch<'a>(&'a self, key: &'a CollateralKey, _: Update) -> FetchFuture<'a> {
+        Box::pin(async move {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(key.fmspc, self.minted.vendor.options().fmspc, "a fault of the test");
+            self.go.notified().await;
+            Ok(self.minted.collateral())
+        })
+    }
+}
+
+#[test]
+fn a_source_that_panics_fails_nobody_elses_fetch() {
+    let minted = Arc::new(Minted::new());
+    let (go, asked) = (Arc::new(tokio::sync::Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let source = Faulty { minted: Arc::clone(&minted), go: Arc::clone(&go), asked: Arc::clone(&asked) };
+    let sources = CollateralSources::new().with(TrustRoot::Development, source);
+    let cache = CollateralCache::start(sources, TestClock::standing_at(now()).clock()).unwrap();
+    let key = minted.verifier().collateral_key(&minted.quote()).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cache.get_blocking(&key));
+        eventually("the first fetch is under way", || asked.load(Ordering::SeqCst) == 1);
+        let error = cache.get_blocking(&CollateralKey { fmspc: [9; 6], ..key }).unwrap_err();
+        assert!(VerifyError::Collateral(error).is_temporary());
+        go.notify_one();
+        waiting.join().unwrap().unwrap();
+    });
 }
 
 #[tokio::test]
