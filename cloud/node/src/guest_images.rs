@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -107,18 +107,23 @@ type Fingerprint = Vec<(String, u64, u64, i128, i128)>;
 #[derive(Debug)]
 pub(crate) struct GuestImages {
     dir: PathBuf,
-    known: Mutex<HashMap<PathBuf, (Fingerprint, Option<GuestImage>)>>,
+    known: Mutex<Known>,
+    /// Held while files are hashed, which nobody does twice; `known` is free meanwhile.
+    scanning: Mutex<()>,
 }
+
+type Known = HashMap<PathBuf, (Fingerprint, Option<GuestImage>)>;
 
 impl GuestImages {
     /// The images below `dir`, which need not exist yet.
     pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir, known: Mutex::default() }
+        Self { dir, known: Mutex::default(), scanning: Mutex::default() }
     }
 
     /// All good images, by name. Blocks while files that are new or changed are hashed.
     pub(crate) fn scan(&self) -> Vec<GuestImage> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known().clone();
         let mut seen = HashMap::new();
         for dir in subdirectories(&self.dir) {
             let Ok(fingerprint) = fingerprint(&dir) else { continue };
@@ -128,15 +133,29 @@ impl GuestImages {
             };
             seen.insert(dir, entry);
         }
-        *known = seen;
-        let mut images: Vec<_> = known.values().filter_map(|(_, image)| image.clone()).collect();
+        let mut images: Vec<_> = seen.values().filter_map(|(_, image)| image.clone()).collect();
+        *self.known() = seen;
         images.sort_by(|a, b| a.description.name.cmp(&b.description.name));
         images
     }
 
-    /// The image of this hash. Blocks like [`GuestImages::scan`].
+    /// The image of this hash. Blocks like [`GuestImages::scan`] when it is not known yet or has changed.
     pub(crate) fn find(&self, hash: OsImageHash) -> Option<GuestImage> {
-        self.scan().into_iter().find(|image| image.description.os_image_hash == hash)
+        let wanted = |image: &GuestImage| image.description.os_image_hash == hash;
+        let known = self.known().iter().find_map(|(dir, (fingerprint, image))| {
+            let image = image.as_ref().filter(|image| wanted(image))?;
+            Some((dir.clone(), fingerprint.clone(), image.clone()))
+        });
+        if let Some((dir, known, image)) = known
+            && fingerprint(&dir).is_ok_and(|now| now == known)
+        {
+            return Some(image);
+        }
+        self.scan().into_iter().find(wanted)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -143,3 +143,34 @@ proptest! {
         }
     }
 }
+
+/// The new image has a pipe among its files, so that hashing it lasts until the test lets it end.
+#[test]
+fn a_known_image_is_found_while_a_new_one_is_hashed() {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let dir = tempfile::tempdir().unwrap();
+    let known = write_image(dir.path(), "known");
+    let images = GuestImages::new(dir.path().to_owned());
+    assert_eq!(images.scan().len(), 1);
+    write_image(dir.path(), "new");
+    let pipe = dir.path().join("new/rootfs.erofs");
+    fs::remove_file(&pipe).unwrap();
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let (found, finds) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let scan = scope.spawn(|| images.scan());
+        // Opens when the other end does: hashing is under way.
+        let writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        scope.spawn(|| found.send(images.find(known).is_some()));
+        let in_time = finds.recv_timeout(Duration::from_secs(10));
+        drop(writer);
+        assert_eq!(scan.join().unwrap().len(), 1, "the new one is broken");
+        assert_eq!(in_time, Ok(true));
+    });
+    flip_last_bit(&dir.path().join("known/vmlinuz"));
+    assert!(images.find(known).is_none());
+}
