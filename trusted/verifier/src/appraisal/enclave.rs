@@ -1,7 +1,7 @@
 //! The walk over a Nitro document: such a machine has no log, its image is its application.
 
 use cloister_app_compose::OsImageHash;
-use cloister_evidence::report_data::padded;
+use cloister_evidence::report_data::{ReportData, padded};
 use jiff::Timestamp;
 
 use super::claim::{Appraisal, Claim, ClaimId, Subject};
@@ -19,7 +19,7 @@ pub(super) fn appraise(
 ) -> Appraisal {
     let verdict = document.and_then(|document| verifier.nitro(&document, at));
     let (signature, proven) = signature(&verdict, expectations);
-    let user_data = proven.and_then(|of| padded(of.user_data.as_deref().unwrap_or_default()));
+    let user_data = proven.and_then(covered);
     let image = proven.and_then(|of| of.image_hash).map(OsImageHash::from_bytes);
     let mut claims = vec![
         connection(&evidence.connection, at),
@@ -39,6 +39,11 @@ pub(super) fn appraise(
     });
     let hardware = proven.is_some_and(|of| of.trust_root.is_hardware());
     Appraisal::new(claims, hardware, at, subject)
+}
+
+/// What a document was made over: its user data, padded. Without any it covers nothing, not even zeros.
+pub(super) fn covered(document: &VerifiedNitro) -> Option<ReportData> {
+    document.user_data.as_deref().filter(|data| !data.is_empty()).and_then(padded)
 }
 
 /// Certificates with evidence are those of other platforms: none is bound to this document.

@@ -106,8 +106,7 @@ pub(super) fn debug(verdict: &Verdict, quote: Option<&ProvenQuote<'_>>) -> Claim
 pub(super) fn freshness(proven: Option<&ReportData>, said: &str, nonce: Option<&Nonce>) -> Claim {
     let id = ClaimId::Freshness;
     let Some(actual) = proven else {
-        let claim =
-            Claim::not_checked(id, "What the evidence was made over is unknown without a valid quote.");
+        let claim = Claim::not_checked(id, "Nothing that is valid says what the evidence was made over.");
         return if matches!(nonce, Some(Nonce::Own(_))) { claim.required() } else { claim };
     };
     let actual_hex = hex::encode(actual);

@@ -196,3 +196,24 @@ fn an_enclave_is_judged_in_both_forms_of_its_evidence() {
         assert_eq!(other, Some(false), "{evidence:?}");
     }
 }
+
+#[test]
+fn an_enclave_without_user_data_covers_no_nonce() {
+    let Some(testdata) = testdata() else { return };
+    let root = std::fs::read(testdata.join("minted/nitro_root_ca.der")).unwrap();
+    let roots = TrustRoots::vendors().with_development_root(root).unwrap();
+    let bytes = std::fs::read(testdata.join("minted/nitro_untagged.cose")).unwrap();
+    let mut proven =
+        Verifier::offline(roots, Clock::fixed(Timestamp::UNIX_EPOCH)).nitro_stored(&bytes).unwrap();
+    let mut of = |user_data: Option<Vec<u8>>| {
+        proven.user_data = user_data;
+        crate::appraisal::enclave::covered(&proven)
+    };
+    let mut padded = [0; 64];
+    padded[0] = 7;
+    assert_eq!(of(Some(vec![7])), Some(padded));
+    assert_eq!(of(Some(vec![0; 64])), Some([0; 64]));
+    for nothing in [None, Some(Vec::new()), Some(vec![7; 65])] {
+        assert_eq!(of(nothing), None);
+    }
+}
