@@ -77,8 +77,10 @@ pub(crate) struct Api {
     /// Uploads by workspace.
     own_uploads: Slots,
     intake: attestations::Intake,
-    /// Evidence that is being asked for, by CVM.
+    /// Evidence that is being asked for by anybody, by CVM.
     evidence_reads: Slots,
+    /// The same of members of the CVM's workspace: strangers do not keep them from it.
+    own_evidence_reads: Slots,
 }
 
 impl Deref for Api {
@@ -104,6 +106,7 @@ impl Api {
             own_uploads: Slots::new(images::MAX_OWN_UPLOADS),
             intake: attestations::Intake::default(),
             evidence_reads: Slots::new(attestations::MAX_READS),
+            own_evidence_reads: Slots::new(attestations::MAX_READS),
         })
     }
 }

@@ -47,7 +47,7 @@ pub(crate) async fn attestations(
 }
 
 async fn instance(api: &Api, cvm: CvmRow) -> InstanceAttestation {
-    let (presented, error) = match presented(api, &cvm).await {
+    let (presented, error) = match presented(api, &cvm, &api.evidence_reads).await {
         Ok(presented) => (Some(presented), None),
         Err(reason) => (None, Some(reason)),
     };

@@ -62,7 +62,7 @@ async fn instance(api: &Api, cvm: CvmRow) -> InstanceTcbEvaluation {
 
 /// The CVM's quote, of evidence that holds with the data that counts, verified with early data.
 async fn evaluate(api: &Api, cvm: &CvmRow) -> Result<VerifiedQuote, String> {
-    let presented = presented(api, cvm).await?;
+    let presented = presented(api, cvm, &api.evidence_reads).await?;
     if presented.quote.is_none() {
         return Err(presented.verdict().reasons.join("; "));
     }

@@ -9,11 +9,12 @@ use cloister_verifier::VerifiedQuote;
 use super::certificates::app_certificates;
 use super::wire;
 use crate::api::Api;
+use crate::api::slots::Slots;
 use crate::evidence::{GuestEvidence, Nonce, Unjudged, Verdict, examine};
 use crate::operations::CvmStatus;
 use crate::store::CvmRow;
 
-/// Evidence of one CVM that is asked for at a time: apps' attestations are public.
+/// Evidence of one CVM that is asked for at a time by its workspace, and as often by everybody.
 pub(crate) const MAX_READS: usize = 4;
 /// How long a guest may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,13 +27,13 @@ pub(crate) struct Presented {
     pub(crate) quote: Option<VerifiedQuote>,
 }
 
-/// Asks a CVM for its evidence. The reason, for people, when there is none.
-pub(crate) async fn presented(api: &Api, cvm: &CvmRow) -> Result<Presented, String> {
+/// Asks a CVM for its evidence, in a slot of `reads`. The reason, for people, when there is none.
+pub(crate) async fn presented(api: &Api, cvm: &CvmRow, reads: &Slots) -> Result<Presented, String> {
     if matches!(cvm.status, CvmStatus::Stopped | CvmStatus::Removing) {
         return Err(format!("the CVM is {}", cvm.status));
     }
     let too_many = || "too many requests for this CVM's evidence are under way".to_owned();
-    let _slot = api.evidence_reads.take(cvm.id).ok_or_else(too_many)?;
+    let _slot = reads.take(cvm.id).ok_or_else(too_many)?;
     let Ok(bytes) = api.random.bytes() else { return Err("no randomness for a nonce".to_owned()) };
     let nonce = Nonce(bytes);
     let asked = api.fleet.attestation(cvm.node_id, cvm.vm_uuid, nonce.report_data());

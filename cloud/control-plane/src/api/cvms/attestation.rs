@@ -28,7 +28,7 @@ pub(crate) async fn attestation(
     State(api): State<Arc<Api>>,
     Target(cvm): Target,
 ) -> ApiResult<Json<CvmAttestation>> {
-    let (presented, error) = match presented(&api, &cvm).await {
+    let (presented, error) = match presented(&api, &cvm, &api.own_evidence_reads).await {
         Ok(presented) => (Some(presented), None),
         Err(reason) => (None, Some(reason)),
     };

@@ -9,9 +9,11 @@ use axum::routing::get;
 use axum::{Json, Router};
 use cloister_fleet_tls::{Identity, TlsListener, server_config};
 use cloister_node_api::{NodeError, NodeErrorCode};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::{Answer, Installation, report};
 use crate::clock::Clock;
@@ -31,6 +33,8 @@ enum Guest {
     OtherCompose,
     /// Says more than it measured.
     LongerLog,
+    /// Takes the question and never answers.
+    Hangs,
     /// Is another instance of the same application.
     OtherInstance,
 }
@@ -44,6 +48,8 @@ struct Scene {
     installation: Arc<Installation>,
     vm: Value,
     guest: Arc<Mutex<Guest>>,
+    /// One for each question that hangs.
+    hanging: Arc<Semaphore>,
 }
 
 /// An installation with one CVM that runs, on a node that is online.
@@ -51,12 +57,17 @@ async fn scene() -> Scene {
     // Certificates are checked against the machine's clock, so the installation's must agree with it.
     let installation = Arc::new(Installation::with_clock(Clock::system()).await);
     let guest = Arc::new(Mutex::new(Guest::Honest));
-    let (of_node, of_guest) = (Arc::clone(&installation), Arc::clone(&guest));
+    let hanging = Arc::new(Semaphore::new(0));
+    let (of_node, of_guest, hang) = (Arc::clone(&installation), Arc::clone(&guest), Arc::clone(&hanging));
     let answer = async move |Path(vm): Path<uuid::Uuid>, Query(asked): Query<Asked>| {
         let guest = *of_guest.lock();
         if guest == Guest::Silent {
             let error = NodeError { code: NodeErrorCode::GuestUnreachable, message: "no answer".into() };
             return (StatusCode::BAD_GATEWAY, Json(error)).into_response();
+        }
+        if guest == Guest::Hangs {
+            hang.add_permits(1);
+            std::future::pending::<()>().await;
         }
         let cvm = of_node.app.store.cvm_by_uuid(vm).await.unwrap().unwrap();
         let mut report_data: [u8; 64] = hex::decode(asked.report_data).unwrap().try_into().unwrap();
@@ -92,7 +103,7 @@ async fn scene() -> Scene {
     installation.report(&here).await;
     let vm = installation.create("my-app-01").await;
     installation.settle(&vm, CvmStatus::Running).await;
-    Scene { installation, vm, guest }
+    Scene { installation, vm, guest, hanging }
 }
 
 impl Scene {
@@ -234,6 +245,22 @@ async fn the_platform_of_evidence_that_does_not_hold_is_not_evaluated() {
         let instance = &scene.of_app("/tcb-evaluation").await.expect(200).json()["instances"][0];
         assert_eq!((&instance["evaluation_ok"], &instance["ppid"]), (&Value::Null, &json!("")));
         assert!(instance["error"].is_string());
+    }
+}
+
+#[tokio::test]
+async fn strangers_who_ask_for_the_evidence_of_an_app_do_not_keep_it_from_its_workspace() {
+    let scene = scene().await;
+    scene.is(Guest::Hangs);
+    let strangers = join_all((0..6).map(|_| scene.of_app("")));
+    let owner = async {
+        let _hanging = scene.hanging.acquire_many(4).await.unwrap();
+        scene.is(Guest::Honest);
+        scene.attestation().await
+    };
+    tokio::select! {
+        _ = strangers => panic!("they wait for the guest"),
+        answer = owner => assert_eq!(answer["verification"]["verified"], true, "{answer}"),
     }
 }
 
