@@ -319,6 +319,11 @@ pub(super) fn events(ground: &Ground<'_>) -> Claim {
     let id = ClaimId::ApplicationEvents;
     let sentence = match ground.events.application().len() {
         0 => "The application measured nothing.",
+        // The digest joins name and payload by a colon: balance:5 and 6 could be balance and 5:6.
+        _ if ground.events.application().any(|(name, _)| name.contains(':')) => {
+            "These events are the application's own words: nothing of the platform vouches for what they say. \
+             A name with a colon may end at it, and the rest be payload."
+        }
         _ => {
             "These events are the application's own words: nothing of the platform vouches for what they say."
         }

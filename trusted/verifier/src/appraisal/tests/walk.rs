@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use cloister_app_compose::ComposeHash;
+use cloister_evidence::RuntimeEvent;
 
 use super::machine::{APP_ID, COMPOSE, COMPOSE_FILE, Machine, NONCE};
 use crate::appraisal::{
@@ -139,6 +140,19 @@ fn a_machine_that_starts_is_told_from_one_that_runs() {
     machine.events.truncate(machine.at("key-provider"));
     assert!(machine.appraise(&machine.evidence(), &booting).verified);
     assert!(!machine.appraise(&machine.evidence(), &machine.expectations()).verified);
+}
+
+#[test]
+fn events_of_the_application_that_can_be_cut_elsewhere_are_told() {
+    let sentence = |name: &str| {
+        let mut machine = Machine::new();
+        machine.events.push(RuntimeEvent::new(name, *b"6"));
+        let appraisal = machine.appraise(&machine.evidence(), &machine.expectations());
+        assert!(appraisal.verified);
+        appraisal.claim(ClaimId::ApplicationEvents).unwrap().sentence.clone()
+    };
+    assert!(!sentence("balance").contains("colon"));
+    assert!(sentence("balance:5").contains("colon"));
 }
 
 #[test]
