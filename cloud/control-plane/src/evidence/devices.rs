@@ -89,7 +89,7 @@ enum NoEvidence {
 /// The platform that a CVM proves to run on; `None` when its evidence does not hold.
 async fn device(app: &App, cvm: &CvmRow) -> Result<Option<DeviceRow>, NoEvidence> {
     let nonce = Nonce(app.random.bytes()?);
-    let document = app.fleet.attestation(cvm.node_id, cvm.vm_uuid, nonce.report_data()).await?;
+    let document = app.fleet.attestation(cvm.node_id, cvm.vm_uuid, nonce.0).await?;
     let evidence = GuestEvidence::read(document).ok_or(NoEvidence::NoQuote)?;
     let examined = examine(app, &evidence, cvm, nonce).await?;
     let Some(quote) = examined.quote else {

@@ -113,15 +113,16 @@ impl Fleet {
         self.call(node, Method::GET, &format!("{}/{vm}/containers", paths::VMS), |request| request).await
     }
 
-    /// The evidence of a running guest over these bytes, as its agent presents it.
+    /// The evidence of a running guest over a challenge, as its agent presents it; agents take no more than
+    /// these 32 bytes from outside.
     pub async fn attestation(
         &self,
         node: i64,
         vm: Uuid,
-        report_data: [u8; 64],
+        challenge: [u8; 32],
     ) -> Result<AttestationDocument, NodeCallError> {
         let path = format!("{}/{vm}/attestation", paths::VMS);
-        let report_data = hex::encode(report_data);
+        let report_data = hex::encode(challenge);
         self.call(node, Method::GET, &path, |request| request.query(&[("report_data", report_data)])).await
     }
 

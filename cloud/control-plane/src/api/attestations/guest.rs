@@ -36,7 +36,7 @@ pub(crate) async fn presented(api: &Api, cvm: &CvmRow, reads: &Slots) -> Result<
     let _slot = reads.take(cvm.id).ok_or_else(too_many)?;
     let Ok(bytes) = api.random.bytes() else { return Err("no randomness for a nonce".to_owned()) };
     let nonce = Nonce(bytes);
-    let asked = api.fleet.attestation(cvm.node_id, cvm.vm_uuid, nonce.report_data());
+    let asked = api.fleet.attestation(cvm.node_id, cvm.vm_uuid, nonce.0);
     let document = match tokio::time::timeout(PATIENCE, asked).await {
         Ok(document) => document.map_err(|error| error.to_string())?,
         Err(_) => return Err("the guest did not answer in time".to_owned()),

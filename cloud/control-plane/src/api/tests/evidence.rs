@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
+use cloister_evidence::report_data::padded;
 use cloister_fleet_tls::{Identity, TlsListener, server_config};
 use cloister_node_api::{NodeError, NodeErrorCode};
 use futures_util::future::join_all;
@@ -70,7 +71,9 @@ async fn scene() -> Scene {
             std::future::pending::<()>().await;
         }
         let cvm = of_node.app.store.cvm_by_uuid(vm).await.unwrap().unwrap();
-        let mut report_data: [u8; 64] = hex::decode(asked.report_data).unwrap().try_into().unwrap();
+        // As guests do, which take no more from outside.
+        let challenge: [u8; 32] = hex::decode(asked.report_data).unwrap().try_into().unwrap();
+        let mut report_data = padded(&challenge).unwrap();
         let (mut compose, mut instance) = (cvm.app_compose.clone(), [2; 20]);
         match guest {
             Guest::Replays => report_data = [0; 64],
