@@ -4,21 +4,29 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
+use backon::{BlockingRetryable as _, ConstantBuilder};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+const LOCK_ATTEMPTS: usize = 20;
 
 /// A lock on a file, given back when dropped or when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
 impl Lock {
-    /// Takes the lock of a file that need not exist yet; `None` when somebody else has it.
+    /// Takes the lock of a file that need not exist yet; `None` when somebody else has it. Blocks for up to
+    /// a second: a program that a killed process was just starting keeps the lock until it really runs.
     pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
         let file = File::create(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let attempt = || flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let pauses = ConstantBuilder::default().with_delay(LOCK_PAUSE).with_max_times(LOCK_ATTEMPTS);
+        match attempt.retry(pauses).when(|error| *error == Errno::WOULDBLOCK).call() {
             Ok(()) => Ok(Some(Self(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
