@@ -36,15 +36,20 @@ impl Api {
 
     /// One request; the body, if any, is JSON.
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        self.attempt(method, path, body).await.expect("an answer")
+    }
+
+    /// Like [`Api::call`]; `None` when the server dies before it has answered.
+    pub async fn attempt(&self, method: Method, path: &str, body: Option<Value>) -> Option<Answer> {
         let mut request =
             self.http.request(method, format!("{}{path}", self.base)).header("x-api-key", &self.key);
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let response = request.send().await.expect("an answer");
+        let response = request.send().await.ok()?;
         let status = response.status();
-        let text = response.text().await.unwrap_or_default();
-        Answer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
+        let text = response.text().await.ok()?;
+        Some(Answer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) })
     }
 
     /// `GET` that must succeed.
@@ -64,11 +69,7 @@ impl Api {
     /// Provisions and creates a CVM from an app-compose document; the created record.
     pub async fn create(&self, name: &str, app_compose: Value) -> Value {
         let provision = self.provision(name, app_compose).await;
-        self.post(
-            "/cvms",
-            json!({ "app_id": provision["app_id"], "compose_hash": provision["compose_hash"] }),
-        )
-        .await
+        self.post("/cvms", creation(&provision)).await
     }
 
     /// Provisions a CVM of the smallest useful size; the answer.
@@ -126,4 +127,10 @@ pub fn script_app(name: &str) -> Value {
         "name": name, "runner": "bash", "manifest_version": 2, "kms_enabled": false,
         "bash_script": "echo the script runs\nwhile true; do sleep 3600; done\n",
     })
+}
+
+/// The body that creates what was provisioned.
+#[must_use]
+pub fn creation(provision: &Value) -> Value {
+    json!({ "app_id": provision["app_id"], "compose_hash": provision["compose_hash"] })
 }
