@@ -143,7 +143,7 @@ impl Change {
     pub async fn observe_cvm(&mut self, id: i64, seen: &ObservedVm, now_ms: i64) -> Result<()> {
         sqlx::query(
             "UPDATE cvms SET instance_id = COALESCE($2, instance_id), boot_progress = $3, \
-             boot_error = CASE WHEN status = 'error' THEN COALESCE($4, boot_error) ELSE $4 END, \
+             boot_error = CASE WHEN status = 'error' THEN COALESCE(boot_error, $4) ELSE $4 END, \
              shutdown_progress = $5, started_at_ms = $6, exited_at_ms = $7, updated_at_ms = $8 WHERE id = $1",
         )
         .bind(id)

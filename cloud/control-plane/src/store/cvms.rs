@@ -123,7 +123,8 @@ impl CvmRow {
     /// Whether [`super::Change::observe_cvm`] would change nothing.
     #[must_use]
     pub fn shows(&self, seen: &ObservedVm) -> bool {
-        let keeps_error = self.status == CvmStatus::Error && seen.boot_error.is_none();
+        let keeps_error =
+            self.status == CvmStatus::Error && (self.boot_error.is_some() || seen.boot_error.is_none());
         seen.instance_id.is_none_or(|seen| self.instance_id.as_deref() == Some(seen.to_string().as_str()))
             && (keeps_error || self.boot_error == seen.boot_error)
             && self.boot_progress == seen.boot_progress
