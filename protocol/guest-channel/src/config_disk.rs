@@ -40,6 +40,10 @@ pub struct SysConfig {
     /// The machine's description, JSON text, passed on to whoever verifies the guest's evidence.
     #[serde(default)]
     pub vm_config: String,
+    /// Where KMSes release keys, `https://host:port` as the guest reaches them, tried in order. A wrong one
+    /// can only refuse: keys of another KMS open nothing, and its identity is measured.
+    #[serde(default)]
+    pub kms_urls: Vec<String>,
 }
 
 /// All files of the configuration disk.
@@ -161,6 +165,7 @@ mod tests {
             launched_at_ms: 1,
             node_token: NodeToken::from_bytes([9; 32]),
             vm_config: String::new(),
+            kms_urls: vec!["https://10.0.2.2:12001".to_owned()],
         };
         ConfigDisk { app_compose, sys_config, encrypted_env, user_config: None }
     }

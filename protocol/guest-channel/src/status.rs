@@ -25,6 +25,8 @@ pub const MAX_TEXT_BYTES: usize = 4 * 1024;
 pub enum BootPhase {
     /// The agent runs and has read its configuration.
     AgentStarted,
+    /// The guest proves itself to the KMS and waits for its keys.
+    RequestingKeys,
     /// The data disk is being made or mounted.
     PreparingDisk,
     /// The container engine is starting.
@@ -43,6 +45,7 @@ impl BootPhase {
     pub const fn as_progress(self) -> &'static str {
         match self {
             Self::AgentStarted => "booting",
+            Self::RequestingKeys => "requesting app keys",
             Self::PreparingDisk => "mounting data disk",
             Self::StartingEngine => "setting up docker",
             Self::PreLaunch => "pre-launch",

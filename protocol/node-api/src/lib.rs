@@ -81,6 +81,10 @@ pub struct VmSpec {
     pub encrypted_env: Option<String>,
     /// Unmeasured configuration, if any.
     pub user_config: Option<String>,
+    /// Where the CVM asks for its keys, `https://host:port` as guests reach it, tried in order; empty for an
+    /// application without a KMS.
+    #[serde(default)]
+    pub kms_urls: Vec<String>,
 }
 
 /// Body of a graceful shutdown.

@@ -73,9 +73,10 @@ impl Evidence {
 
 #[tokio::main]
 async fn main() -> Outcome<()> {
-    let evidence = Evidence::mint()?;
+    let evidence = Arc::new(Evidence::mint()?);
     println!("| One verification, warm | Time | of a bare call |\n|---|---|---|");
-    one_by_one(&evidence).await?;
+    // On a worker of the runtime, where callers are, not on the thread that waits for it.
+    tokio::spawn(one_by_one(Arc::clone(&evidence))).await??;
     println!("\n| Pool | Quotes/s | of one worker | p99 of a timer of 1 ms beside it |\n|---|---|---|---|");
     throughput(&evidence).await?;
     println!("\n| Callers, cold | Fetches |\n|---|---|");
@@ -83,7 +84,7 @@ async fn main() -> Outcome<()> {
 }
 
 /// Bare and ours in turns, so that whatever else the machine does hits both.
-async fn one_by_one(evidence: &Evidence) -> Outcome<()> {
+async fn one_by_one(evidence: Arc<Evidence>) -> Outcome<()> {
     let (verifier, _) = evidence.verifier()?;
     verifier.quote(&evidence.quote).await?;
     let bare = QuoteVerifier::new(evidence.root.clone());

@@ -124,6 +124,7 @@ pub(super) async fn run<N: Nodes>(
 
 fn vm_spec(cvm: &CvmRow) -> VmSpec {
     VmSpec {
+        kms_urls: Vec::new(),
         vm_uuid: cvm.vm_uuid,
         workspace_id: cvm.workspace_id,
         name: cvm.name.clone(),

@@ -76,6 +76,7 @@ fn config_disk(order: &Order, image: &GuestImage) -> Result<ConfigDisk, VmError>
     Ok(ConfigDisk {
         app_compose: spec.app_compose.clone().into_bytes(),
         sys_config: SysConfig {
+            kms_urls: spec.kms_urls.clone(),
             vm_uuid: spec.vm_uuid,
             app_id: spec.app_id,
             hostname: spec::hostname(&spec.name),

@@ -113,6 +113,7 @@ async fn boot_on(
     let attester = Attester::over_development_channel(guest.try_clone().unwrap(), guest).unwrap();
     let app = AppCompose::parse(app_compose.as_bytes()).unwrap();
     let system = SysConfig {
+        kms_urls: Vec::new(),
         vm_uuid: uuid::Uuid::nil(),
         app_id: "6f809b3214eb9a69571ad008289d9551fa9a4272".parse().unwrap(),
         hostname: "hello".to_owned(),

@@ -1,0 +1,1 @@
+//! Environment variables sealed to an application's key.

@@ -1,0 +1,1 @@
+//! The key management service: releases keys to code that proved itself.
