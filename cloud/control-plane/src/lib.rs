@@ -9,6 +9,7 @@ mod evidence;
 mod first_account;
 pub mod fleet;
 mod housekeeping;
+pub mod kms;
 pub mod operations;
 pub mod proof_of_cloud;
 mod start;

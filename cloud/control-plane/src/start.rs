@@ -25,6 +25,7 @@ use crate::evidence;
 use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
 use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
+use crate::kms::KmsConfig;
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{Store, StoreError};
@@ -60,6 +61,9 @@ pub struct Config {
     /// Base address of a caching service (PCCS, `…/sgx/certification/v4` appended or not) for the collateral
     /// of Intel's platforms: https, or http on this machine. `None` asks Intel's own service.
     pub pccs_url: Option<Url>,
+    /// Key management services; the first one is used unless a request names another. Without any,
+    /// applications get no keys and no environment.
+    pub kms: Vec<KmsConfig>,
 }
 
 impl Config {
@@ -78,6 +82,7 @@ impl Config {
             proof_of_cloud: None,
             production: false,
             pccs_url: None,
+            kms: Vec::new(),
         }
     }
 }
