@@ -244,7 +244,7 @@ async fn the_published_sdk_reads_quote_and_info_inside_the_cvm() {
     assert!(
         answer(&answers, "tls_key")["certificate_chain"][0].as_str().unwrap().contains("BEGIN CERTIFICATE")
     );
-    error(&answers, "key");
+    error(&answers, "secret");
     assert_eq!(answer(&answers, "legacy_info")["app_id"], info["app_id"]);
     assert!(answer(&answers, "legacy_quote")["quote"].is_string());
 

@@ -7,3 +7,4 @@ mod crashes;
 mod evidence;
 mod faults;
 mod hello;
+mod keys;
