@@ -10,34 +10,48 @@ use sha2::{Digest as _, Sha256};
 const SEED_FILE: &str = "instance-seed";
 const SEED_BYTES: usize = 20;
 
-/// The first 20 bytes of SHA-256 over seed and app id.
-fn derive(seed: &[u8; SEED_BYTES], app: &AppId) -> InstanceId {
-    let digest: [u8; 32] = Sha256::new().chain_update(seed).chain_update(app.as_bytes()).finalize().into();
-    let mut id = [0; 20];
-    id.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-    InstanceId::from_bytes(id)
+/// What tells CVMs of one application apart: random, public, made on a disk's first boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InstanceSeed(pub(crate) [u8; SEED_BYTES]);
+
+impl InstanceSeed {
+    /// A new one.
+    pub(crate) fn random() -> io::Result<Self> {
+        let mut seed = [0; SEED_BYTES];
+        getrandom::fill(&mut seed).map_err(io::Error::from)?;
+        Ok(Self(seed))
+    }
+
+    /// The first 20 bytes of SHA-256 over seed and app id.
+    pub(crate) fn instance_id(&self, app: &AppId) -> InstanceId {
+        let digest: [u8; 32] =
+            Sha256::new().chain_update(self.0).chain_update(app.as_bytes()).finalize().into();
+        let mut id = [0; 20];
+        id.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        InstanceId::from_bytes(id)
+    }
 }
 
-/// The identity of this CVM; its seed is made on the first boot and kept in `data`.
+/// The identity of a CVM whose data disk is not encrypted: its seed is made on the first boot and kept in
+/// `data`.
 pub(crate) fn instance_id(data: &Path, app: &AppId) -> io::Result<InstanceId> {
     let file = data.join(SEED_FILE);
     let seed = match fs::read(&file) {
-        Ok(bytes) => bytes.try_into().map_err(|_| {
+        Ok(bytes) => InstanceSeed(bytes.try_into().map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "the seed of the instance id is damaged")
-        })?,
+        })?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => make_seed(&file)?,
         Err(error) => return Err(error),
     };
-    Ok(derive(&seed, app))
+    Ok(seed.instance_id(app))
 }
 
 /// Written aside and renamed, so that a power cut leaves the whole seed or none.
-fn make_seed(file: &Path) -> io::Result<[u8; SEED_BYTES]> {
-    let mut seed = [0; SEED_BYTES];
-    getrandom::fill(&mut seed).map_err(io::Error::from)?;
+fn make_seed(file: &Path) -> io::Result<InstanceSeed> {
+    let seed = InstanceSeed::random()?;
     let new = file.with_extension("new");
     let mut out = fs::File::create(&new)?;
-    out.write_all(&seed)?;
+    out.write_all(&seed.0)?;
     out.sync_all()?;
     fs::rename(new, file)?;
     Ok(seed)
@@ -51,8 +65,8 @@ mod tests {
 
     #[test]
     fn derives_as_the_platform_does() {
-        let seed = std::array::from_fn(|i| u8::try_from(i).unwrap());
-        let id = derive(&seed, &APP.parse().unwrap());
+        let seed = InstanceSeed(std::array::from_fn(|i| u8::try_from(i).unwrap()));
+        let id = seed.instance_id(&APP.parse().unwrap());
         assert_eq!(id.to_string(), "836a333a23811140f86b94c3c8a7cb0deef0a6d5");
     }
 

@@ -1,5 +1,7 @@
 //! The disk that keeps a CVM's data over restarts.
 
+mod encrypted;
+
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -12,10 +14,12 @@ use tokio::process::Command;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use super::DATA;
-use super::disks::{self, Disk, DiskError};
-use super::superblock::{Contents, HEAD_BYTES};
+use crate::machine::DATA;
+use crate::machine::disks::{self, Disk, DiskError};
+use crate::machine::superblock::{Contents, HEAD_BYTES};
 use crate::output::{self, CommandError};
+
+pub(crate) use encrypted::{DiskKeys, EncryptedDisk, Opened};
 
 /// A file system is grown when the disk is larger by this much; less is what formatting leaves over.
 const GROW_FROM_BYTES: u64 = 64 << 20;
