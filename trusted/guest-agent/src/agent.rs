@@ -126,7 +126,7 @@ async fn boot(progress: &Progress, application: &mut Option<Application>) -> Res
         progress.identify(instance);
     }
     facts.instance = instance;
-    let attestation = measuring?.finish(facts).await?;
+    let attestation = measuring?.finish(facts, None).await?;
     guest_api::listen(&attestation).map_err(BootError::Sockets)?;
     to_attestation.send_replace(Some(attestation));
     let application = application.insert(Application::prepare(app, &system.app_id, instance.as_ref())?);

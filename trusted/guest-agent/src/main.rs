@@ -14,6 +14,7 @@ mod engine;
 mod external;
 mod failure;
 mod guest_api;
+mod keys;
 mod machine;
 mod output;
 mod power_on;

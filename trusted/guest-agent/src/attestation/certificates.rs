@@ -4,11 +4,8 @@
 use std::sync::Arc;
 
 use cloister_attester::AttestError;
-use cloister_evidence::{EventLogEntry, InvalidAttestation, RUNTIME_EVENT_TYPE};
-use cloister_ra_tls::{
-    AttestedCertificate, AttestedKey, CertificateIssuer, Evidence, MAX_EVENT_LOG_BYTES, RaTlsError, Subject,
-    oid,
-};
+use cloister_evidence::InvalidAttestation;
+use cloister_ra_tls::{AttestedCertificate, AttestedKey, CertificateIssuer, RaTlsError, Subject, oid};
 use jiff::{Timestamp, ToSpan as _};
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -19,7 +16,8 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::Attestation;
-use super::document::event_log_json;
+use super::tls_keys::TlsKeyRequest;
+use crate::keys::SignerError;
 
 /// Clocks of peers may be behind by this much.
 const LEEWAY_HOURS: i64 = 24;
@@ -35,6 +33,10 @@ pub(crate) enum CertificateError {
     Attest(#[from] AttestError),
     #[error("the evidence cannot be encoded")]
     Encode(#[from] InvalidAttestation),
+    #[error("the agent has no certificate authority yet; try again")]
+    NotYet,
+    #[error(transparent)]
+    Signer(#[from] SignerError),
     #[error(transparent)]
     RaTls(#[from] RaTlsError),
     #[error("the certificate cannot be made")]
@@ -45,24 +47,6 @@ pub(crate) enum CertificateError {
     Key,
     #[error("not_before must be earlier than not_after, both in seconds since 1970")]
     Dates,
-}
-
-/// What `GetTlsKey` is asked for.
-#[derive(Debug, Clone, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag of the request")]
-pub(crate) struct TlsKeyRequest {
-    pub(crate) subject: String,
-    pub(crate) alt_names: Vec<String>,
-    /// The certificate carries evidence for its key.
-    pub(crate) attested: bool,
-    pub(crate) server: bool,
-    pub(crate) client: bool,
-    /// The certificate names the application.
-    pub(crate) with_app_info: bool,
-    /// Unix time in seconds.
-    pub(crate) not_before: Option<u64>,
-    /// Unix time in seconds.
-    pub(crate) not_after: Option<u64>,
 }
 
 /// The authority of this boot, and the agent's own certificate from it.
@@ -92,8 +76,7 @@ impl Certificates {
         subject.app_id = Some(facts.app_id);
         subject.usage = Some(USAGE_LEAF.to_owned());
         subject.client = false;
-        let certificate =
-            key.certificate(&evidence_for(attestation, &key).await?, &subject, Some(&issuer))?;
+        let certificate = key.certificate(&attestation.evidence_for(&key).await?, &subject, Some(&issuer))?;
         let mut server = server_config(&key, &certificate)?;
         server.alpn_protocols = vec![b"http/1.1".to_vec()];
         let agent_pem = certificate.chain_pem().concat();
@@ -110,19 +93,19 @@ impl Certificates {
         Arc::clone(&self.server)
     }
 
-    /// A fresh key for the application and its certificate chain, all PEM.
-    pub(crate) async fn tls_key(
+    /// A certificate for a key of the application: the chain, PEM, leaf first.
+    pub(super) async fn sign(
         &self,
         attestation: &Attestation,
+        key: &AttestedKey,
         request: &TlsKeyRequest,
         now: Timestamp,
-    ) -> Result<(zeroize::Zeroizing<String>, Vec<String>), CertificateError> {
+    ) -> Result<Vec<String>, CertificateError> {
         let not_before = date(request.not_before)?.unwrap_or_else(|| validity(now, -LEEWAY_HOURS));
         let not_after = date(request.not_after)?.unwrap_or_else(|| validity(now, VALID_HOURS));
         if not_before >= not_after {
             return Err(CertificateError::Dates);
         }
-        let key = AttestedKey::generate()?;
         let app_id = request.with_app_info.then_some(attestation.facts.app_id);
         if request.attested {
             let issuer = CertificateIssuer::from_pem(&self.authority_pem, &self.authority_key)?;
@@ -130,9 +113,8 @@ impl Certificates {
                 Subject::new(request.subject.as_str(), request.alt_names.clone(), not_before, not_after);
             (subject.server, subject.client) = (request.server, request.client);
             (subject.app_id, subject.usage) = (app_id, Some(USAGE_LEAF.to_owned()));
-            let evidence = evidence_for(attestation, &key).await?;
-            let chain = key.certificate(&evidence, &subject, Some(&issuer))?.chain_pem();
-            return Ok((key.private_key_pem(), chain));
+            let evidence = attestation.evidence_for(key).await?;
+            return Ok(key.certificate(&evidence, &subject, Some(&issuer))?.chain_pem());
         }
         let mut params = params(&request.subject, request.alt_names.clone(), not_before, not_after)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -150,7 +132,7 @@ impl Certificates {
         let pair = KeyPair::from_pem(&key.private_key_pem())?;
         let issuer = Issuer::from_ca_cert_pem(&self.authority_pem, KeyPair::from_pem(&self.authority_key)?)?;
         let leaf = params.signed_by(&pair, &issuer)?.pem();
-        Ok((key.private_key_pem(), vec![leaf, self.authority_pem.clone()]))
+        Ok(vec![leaf, self.authority_pem.clone()])
     }
 }
 
@@ -179,7 +161,7 @@ async fn authority(
     now: Timestamp,
 ) -> Result<(String, zeroize::Zeroizing<String>), CertificateError> {
     let key = AttestedKey::generate()?;
-    let evidence = evidence_for(attestation, &key).await?;
+    let evidence = attestation.evidence_for(&key).await?;
     let (not_before, not_after) = (validity(now, -LEEWAY_HOURS), validity(now, VALID_HOURS));
     let mut params = params("Cloister application CA", Vec::new(), not_before, not_after)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -195,28 +177,6 @@ async fn authority(
     let pem = key.private_key_pem();
     let certificate = params.self_signed(&KeyPair::from_pem(&pem)?)?;
     Ok((certificate.pem(), pem))
-}
-
-/// Evidence over a key, as certificates carry it.
-async fn evidence_for(attestation: &Attestation, key: &AttestedKey) -> Result<Evidence, CertificateError> {
-    let report_data = key.report_data();
-    let mut evidence = attestation.quote(&report_data).await?;
-    let stripped = evidence.event_log.iter().map(without_boot_payload).collect();
-    evidence.event_log = Arc::new(stripped);
-    let versioned = attestation.versioned(&evidence, &report_data)?;
-    let event_log = event_log_json(&evidence.event_log);
-    // A long log is told by the versioned form alone.
-    let legacy = attestation.attester.platform().makes_tdx_quotes() && event_log.len() <= MAX_EVENT_LOG_BYTES;
-    Ok(Evidence { quote: legacy.then_some(evidence.quote), event_log, attestation: Some(versioned) })
-}
-
-/// Boot events are checked by their digests; what the firmware logged with them can be long.
-fn without_boot_payload(entry: &EventLogEntry) -> EventLogEntry {
-    let mut entry = entry.clone();
-    if entry.event_type != RUNTIME_EVENT_TYPE {
-        entry.event_payload.clear();
-    }
-    entry
 }
 
 fn params(

@@ -6,12 +6,11 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cloister_attester::{AttestError, Evidence, Platform};
 use cloister_evidence::report_data::ReportData;
-use cloister_evidence::{
-    AttestationDocument, EventLogEntry, InvalidAttestation, PlatformEvidence, RUNTIME_EVENT_TYPE,
-    RuntimeEvent, VersionedAttestation,
-};
+use cloister_evidence::{AttestationDocument, EventLogEntry, InvalidAttestation};
+use cloister_ra_tls::AttestedKey;
 
-use super::{Attestation, Certificates};
+use super::certificates::CertificateError;
+use super::{Attestation, Certificates, Prover};
 
 /// Longest wait for the certificate that goes along, which is made before any other quote.
 const CERTIFICATES_PATIENCE: Duration = Duration::from_secs(5);
@@ -52,33 +51,23 @@ impl Attestation {
         evidence: &Evidence,
         report_data: &ReportData,
     ) -> Result<Vec<u8>, InvalidAttestation> {
-        let quote = evidence.quote.clone();
-        let platform = match self.attester.platform() {
-            Platform::Tdx | Platform::Development => {
-                PlatformEvidence::Tdx { quote, event_log: evidence.event_log.to_vec() }
-            }
-            Platform::SevSnp => {
-                PlatformEvidence::SevSnp { report: quote, certificates: Vec::new(), mr_config: String::new() }
-            }
-            Platform::Nitro => PlatformEvidence::NitroEnclave { document: quote },
-        };
-        let attestation = VersionedAttestation {
-            evidence: platform,
-            runtime_events: evidence.event_log.iter().filter_map(runtime_event).collect(),
-            report_data: *report_data,
-            config: self.facts.vm_config.clone(),
-        };
-        attestation.encode()
+        self.prover().versioned(evidence, report_data)
+    }
+
+    /// Evidence over a key, as certificates carry it.
+    pub(super) async fn evidence_for(
+        &self,
+        key: &AttestedKey,
+    ) -> Result<cloister_ra_tls::Evidence, CertificateError> {
+        self.prover().evidence_for(key).await
+    }
+
+    fn prover(&self) -> Prover {
+        Prover { attester: self.attester.clone(), vm_config: self.facts.vm_config.clone() }
     }
 }
 
 /// The JSON text of a log.
 pub(crate) fn event_log_json(entries: &[EventLogEntry]) -> String {
     serde_json::to_string(entries).unwrap_or_default()
-}
-
-fn runtime_event(entry: &EventLogEntry) -> Option<RuntimeEvent> {
-    let is_runtime = entry.event_type == RUNTIME_EVENT_TYPE;
-    let payload = is_runtime.then(|| hex::decode(&entry.event_payload).ok())??;
-    Some(RuntimeEvent::new(entry.event.as_str(), payload))
 }

@@ -4,8 +4,10 @@ mod certificates;
 mod document;
 mod events;
 mod info;
+mod prover;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tls_keys;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +22,13 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-pub(crate) use certificates::{CertificateError, Certificates, TlsKeyRequest};
+pub(crate) use certificates::{CertificateError, Certificates};
 pub(crate) use document::{DocumentError, event_log_json};
+pub(crate) use prover::Prover;
+pub(crate) use tls_keys::TlsKeyRequest;
 
 use crate::failure;
+use crate::keys::{AppKeys, CertificateSigner};
 use crate::machine::clock;
 
 /// Longest wait of those who need the certificates of this boot, which take two quotes.
@@ -85,10 +90,18 @@ pub(crate) struct Facts {
 pub(crate) struct Attestation {
     pub(crate) attester: Attester,
     pub(crate) facts: Facts,
+    keys: Option<Keys>,
     launch: Option<Launch>,
     certificates: watch::Receiver<Making>,
     vendor: String,
     product: String,
+}
+
+/// What a KMS gave this CVM, and who signs its certificates there.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) app: AppKeys,
+    pub(crate) signer: Box<dyn CertificateSigner>,
 }
 
 /// How far the certificates are.
@@ -140,7 +153,11 @@ impl Measuring {
     }
 
     /// Measures the rest. The certificates are made behind the caller's back, since they take two quotes.
-    pub(crate) async fn finish(self, facts: Facts) -> Result<Arc<Attestation>, AttestationError> {
+    pub(crate) async fn finish(
+        self,
+        facts: Facts,
+        keys: Option<Keys>,
+    ) -> Result<Arc<Attestation>, AttestationError> {
         let Self { attester, launch } = self;
         let started_ms = clock::uptime_ms();
         attester.measure(events::of_instance(facts.instance.as_ref())).await?;
@@ -149,6 +166,7 @@ impl Measuring {
         let attestation = Arc::new(Attestation {
             attester,
             facts,
+            keys,
             launch,
             certificates,
             vendor: firmware_name("sys_vendor"),
@@ -201,6 +219,11 @@ impl Attestation {
     /// Measures an event of the application.
     pub(crate) async fn measure(&self, event: RuntimeEvent) -> Result<(), AttestError> {
         self.attester.measure(vec![event]).await
+    }
+
+    /// What the KMS released; `None` for an application without key provider.
+    pub(crate) fn keys(&self) -> Option<&AppKeys> {
+        self.keys.as_ref().map(|keys| &keys.app)
     }
 
     /// The certificates of this boot. The first attempt to make them is waited for, at most for `patience`;

@@ -125,7 +125,7 @@ async fn boot_on(
     let mut facts = Facts::new(&app, &system);
     let measuring = Measuring::begin(attester, &facts).await?;
     facts.instance = Some("836a333a23811140f86b94c3c8a7cb0deef0a6d5".parse().unwrap());
-    measuring.finish(facts).await
+    measuring.finish(facts, None).await
 }
 
 /// A CVM that was launched for what it runs.

@@ -1,13 +1,13 @@
 //! Keys. An application without a key provider has none: what would need one checks the request and then
 //! fails. A fresh TLS key and the check of a signature need none.
 
+use cloister_ra_tls::AttestedKey;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
 use super::answer::ApiError;
 use super::message::Message;
-use crate::attestation::{Attestation, CERTIFICATES_PATIENCE, CertificateError, TlsKeyRequest};
+use crate::attestation::{Attestation, CertificateError, TlsKeyRequest};
 use crate::failure;
 use crate::machine::clock;
 
@@ -87,15 +87,13 @@ pub(super) async fn get_tls_key(attestation: &Attestation, message: &Message) ->
         not_before: message.number("not_before")?,
         not_after: message.number("not_after")?,
     };
-    let refused = |reason: &str| ApiError::Refused(reason.to_owned());
-    let certificates = attestation.certificates(CERTIFICATES_PATIENCE).await;
-    let certificates =
-        certificates.ok_or_else(|| refused("the agent has no certificate authority yet; try again"))?;
-    let (key, chain): (Zeroizing<String>, Vec<String>) =
-        certificates.tls_key(attestation, &request, clock::now()).await.map_err(|error| match error {
-            CertificateError::Attest(error) => error.into(),
-            error => refused(&failure::chain(&error)),
-        })?;
+    let key = AttestedKey::generate().map_err(|error| ApiError::Refused(failure::chain(&error)))?;
+    let chain = attestation.tls_certificate(&key, &request, clock::now()).await;
+    let chain = chain.map_err(|error| match error {
+        CertificateError::Attest(error) => error.into(),
+        error => ApiError::Refused(failure::chain(&error)),
+    })?;
+    let key = key.private_key_pem();
     Ok(json!({ "key": key.as_str(), "certificate_chain": chain }))
 }
 
