@@ -2,19 +2,16 @@ use std::time::Duration;
 
 use cloister_app_compose::AppId;
 use jiff::Timestamp;
-use pem::Pem;
-use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyUsagePurpose};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 
 use crate::extensions::{MAX_ATTESTATION_BYTES, MAX_EVENT_LOG_BYTES, extension, oid, pack_event_log};
+use crate::issue::{CertificateIssuer, certificates, pem_of};
 use crate::{AttestedKey, MAX_QUOTE_BYTES, RaTlsError};
 
 /// Largest certificate that is made, in bytes: a TLS handshake message ends at 64 KiB, and its chain must
 /// fit too.
-const MAX_CERTIFICATE_BYTES: usize = 56 << 10;
+pub(crate) const MAX_CERTIFICATE_BYTES: usize = 56 << 10;
 
 /// Evidence over a key's [`AttestedKey::report_data`]. Newer peers read the versioned attestation, older
 /// ones quote and event log; a certificate carries what is here.
@@ -31,6 +28,8 @@ pub struct Evidence {
 /// What a certificate says besides its evidence. All of it are claims of the issuer.
 #[derive(Debug, Clone)]
 pub struct Subject {
+    /// Organisation, if it shall be named.
+    pub organization: Option<String>,
     /// Common name.
     pub common_name: String,
     /// Host names and IP addresses.
@@ -59,6 +58,7 @@ impl Subject {
         not_after: Timestamp,
     ) -> Self {
         Self {
+            organization: None,
             common_name: common_name.into(),
             names,
             app_id: None,
@@ -71,36 +71,16 @@ impl Subject {
     }
 }
 
-/// A certificate authority that signs attested certificates, where they do not sign themselves.
-pub struct CertificateIssuer {
-    certificate: CertificateDer<'static>,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl CertificateIssuer {
-    /// Reads a certificate and its PKCS#8 key.
-    pub fn from_pem(certificate: &str, key: &str) -> Result<Self, RaTlsError> {
-        Ok(Self {
-            certificate: CertificateDer::from_pem_slice(certificate.as_bytes())
-                .map_err(|_| RaTlsError::Pem("certificate"))?,
-            issuer: Issuer::from_ca_cert_pem(certificate, KeyPair::from_pem(key)?)?,
-        })
-    }
-}
-
 /// A certificate with evidence, and the chain that goes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttestedCertificate {
-    chain: Vec<CertificateDer<'static>>,
+    pub(crate) chain: Vec<CertificateDer<'static>>,
 }
 
 impl AttestedCertificate {
     /// Wraps a chain that somebody else issued for an attested key, leaf first.
     pub fn from_pem_chain(pem: &str) -> Result<Self, RaTlsError> {
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(|_| RaTlsError::Pem("certificate"))?;
-        if chain.is_empty() { Err(RaTlsError::Pem("certificate")) } else { Ok(Self { chain }) }
+        Ok(Self { chain: certificates(pem)? })
     }
 
     /// DER certificates, leaf first.
@@ -112,7 +92,7 @@ impl AttestedCertificate {
     /// PEM certificates, leaf first.
     #[must_use]
     pub fn chain_pem(&self) -> Vec<String> {
-        self.chain.iter().map(|der| pem::encode(&Pem::new("CERTIFICATE", der.to_vec()))).collect()
+        self.chain.iter().map(pem_of).collect()
     }
 }
 
@@ -133,14 +113,14 @@ impl AttestedKey {
         };
         within("certificate", leaf.der(), MAX_CERTIFICATE_BYTES)?;
         let chain = std::iter::once(leaf.der().clone())
-            .chain(issuer.map(|issuer| issuer.certificate.clone()))
+            .chain(issuer.into_iter().flat_map(|issuer| issuer.certificates.iter().cloned()))
             .collect();
         Ok(AttestedCertificate { chain })
     }
 }
 
 impl Evidence {
-    fn extensions(&self) -> Result<Vec<rcgen::CustomExtension>, RaTlsError> {
+    pub(crate) fn extensions(&self) -> Result<Vec<rcgen::CustomExtension>, RaTlsError> {
         let mut extensions = Vec::new();
         if let Some(quote) = &self.quote {
             within("quote", quote, MAX_QUOTE_BYTES)?;
@@ -156,16 +136,14 @@ impl Evidence {
     }
 }
 
-fn params(subject: &Subject) -> Result<CertificateParams, RaTlsError> {
+pub(crate) fn params(subject: &Subject) -> Result<CertificateParams, RaTlsError> {
     let mut params = CertificateParams::new(subject.names.clone())?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, subject.common_name.as_str());
-    if subject.not_before > subject.not_after {
-        return Err(RaTlsError::Dates);
+    if let Some(organization) = &subject.organization {
+        params.distinguished_name.push(DnType::OrganizationName, organization.as_str());
     }
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + since_epoch(subject.not_before)?;
-    params.not_after = epoch + since_epoch(subject.not_after)?;
+    params.distinguished_name.push(DnType::CommonName, subject.common_name.as_str());
+    valid_between(&mut params, subject.not_before, subject.not_after)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     for (wanted, usage) in [
@@ -186,11 +164,25 @@ fn params(subject: &Subject) -> Result<CertificateParams, RaTlsError> {
     Ok(params)
 }
 
+pub(crate) fn valid_between(
+    params: &mut CertificateParams,
+    not_before: Timestamp,
+    not_after: Timestamp,
+) -> Result<(), RaTlsError> {
+    if not_before > not_after {
+        return Err(RaTlsError::Dates);
+    }
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + since_epoch(not_before)?;
+    params.not_after = epoch + since_epoch(not_after)?;
+    Ok(())
+}
+
 /// Time since 1970; a certificate's dates end with the year 9999, as a [`Timestamp`] does.
 fn since_epoch(at: Timestamp) -> Result<Duration, RaTlsError> {
     u64::try_from(at.as_second()).map(Duration::from_secs).map_err(|_| RaTlsError::Dates)
 }
 
-fn within(what: &'static str, part: &[u8], most: usize) -> Result<(), RaTlsError> {
+pub(crate) fn within(what: &'static str, part: &[u8], most: usize) -> Result<(), RaTlsError> {
     if part.len() > most { Err(RaTlsError::TooLarge { what, length: part.len(), most }) } else { Ok(()) }
 }

@@ -86,22 +86,26 @@ pub(crate) fn read(certificate: &X509Certificate<'_>) -> Result<CertificateEvide
     let app_id = extension(oid::APP_ID, "application id")?
         .map(|id| id.try_into().map(AppId::from_bytes).map_err(|_| malformed("application id")()))
         .transpose()?;
-    let usage = extension(oid::USAGE, "usage")?
-        .map(|usage| {
-            String::from_utf8(usage)
-                .ok()
-                .filter(|usage| usage.len() <= MAX_USAGE_BYTES)
-                .ok_or_else(malformed("usage"))
-        })
-        .transpose()?;
     Ok(CertificateEvidence {
         public_key: certificate.public_key().raw.to_vec(),
         evidence,
         app_id,
-        usage,
+        usage: usage(certificate)?,
         not_before: timestamp(certificate.validity().not_before)?,
         not_after: timestamp(certificate.validity().not_after)?,
     })
+}
+
+/// What the issuer says that the certificate is for.
+pub(crate) fn usage(certificate: &X509Certificate<'_>) -> Result<Option<String>, InvalidCertificate> {
+    extension(certificate, oid::USAGE, "usage")?
+        .map(|usage| {
+            String::from_utf8(usage)
+                .ok()
+                .filter(|usage| usage.len() <= MAX_USAGE_BYTES)
+                .ok_or(InvalidCertificate::Extension("usage"))
+        })
+        .transpose()
 }
 
 fn extension(

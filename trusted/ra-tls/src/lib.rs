@@ -8,12 +8,15 @@
 //! - [`PeerVerifier`] says who the holder of a key is, by a [`PeerPolicy`].
 //! - [`server_config`] and [`client_config`] make TLS ask it in each handshake; [`Acceptor`] and
 //!   [`Connector`] do so without making other connections wait, and hand over the [`PeerIdentity`].
+//! - [`JudgingAcceptor`] lets a server tell a refused caller why in its own protocol.
+//! - [`AuthorityConnector`] is for clients that know a server by its issuer, such as the guests of a KMS.
 
 mod carried;
 mod certificate;
 mod error;
 mod extensions;
 mod inspect;
+mod issue;
 mod key;
 mod peer;
 mod request;
@@ -22,15 +25,18 @@ mod tests;
 mod tls;
 
 pub use carried::{CarriedEvidence, InvalidEvidence};
-pub use certificate::{AttestedCertificate, CertificateIssuer, Evidence, Subject};
+pub use certificate::{AttestedCertificate, Evidence, Subject};
 pub use error::RaTlsError;
 pub use extensions::{MAX_ATTESTATION_BYTES, MAX_EVENT_LOG_BYTES, MAX_QUOTE_BYTES, oid};
 pub use inspect::{CertificateEvidence, InvalidCertificate, MAX_CERTIFICATE_BYTES, inspect, inspect_pem};
+pub use issue::{AuthoritySubject, CertificateIssuer};
 pub use key::AttestedKey;
 pub use peer::{Issuers, PeerError, PeerIdentity, PeerPolicy, PeerVerifier, Role};
 pub use request::{
     CertificateRequest, InvalidRequest, MAX_REQUEST_BYTES, MAX_REQUEST_NAMES, RequestedCertificate,
 };
 pub use tls::{
-    Accepted, Acceptor, Clients, Connected, Connector, HandshakeError, client_config, server_config,
+    Accepted, Acceptor, Authority, AuthorityConnector, AuthorityError, AuthorityHandshakeError,
+    AuthorityPolicy, Clients, Connected, Connector, HandshakeError, Judged, JudgingAcceptor, KMS_USAGE,
+    authority_client_config, client_config, public_key_of_pem, server_config,
 };

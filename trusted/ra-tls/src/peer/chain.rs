@@ -7,8 +7,11 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use super::{Issuers, PeerError};
 
-/// Most certificates that a peer may show.
-const MAX_CHAIN: usize = 4;
+/// Most certificates that a client may show.
+const MAX_CLIENT_CHAIN: usize = 4;
+/// Most certificates that a server may show: an authority that renews its root shows each one, signed by the
+/// one before.
+pub(crate) const MAX_SERVER_CHAIN: usize = 17;
 
 /// Which end of a connection a peer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +30,11 @@ pub(super) fn check<'a>(
     now: Timestamp,
 ) -> Result<&'a CertificateDer<'a>, PeerError> {
     let leaf = chain.first().ok_or(PeerError::NoCertificate)?;
-    if chain.len() > MAX_CHAIN {
+    let most = match role {
+        Role::Client => MAX_CLIENT_CHAIN,
+        Role::Server => MAX_SERVER_CHAIN,
+    };
+    if chain.len() > most {
         return Err(PeerError::Chain(webpki::Error::MaximumPathDepthExceeded));
     }
     let others = chain.get(1..).unwrap_or_default();

@@ -1,6 +1,6 @@
 use cloister_evidence::{
-    AppInfo, EventLog, ExpectedConfig, KeyProviderKind, MrConfigIdError, Registers, check_mr_config_id,
-    report_data,
+    AppInfo, EventLog, ExpectedConfig, KeyProviderKind, LaunchIdentity, MrConfigIdError, Registers,
+    check_mr_config_id, report_data,
 };
 use cloister_verifier::{Policy, TcbStatus, Tee, TrustRoot, VerifiedQuote, Verifier};
 use jiff::Timestamp;
@@ -24,6 +24,8 @@ pub struct PeerIdentity {
     pub device_id: [u8; 32],
     /// Measurement registers.
     pub registers: Registers,
+    /// What the host named at launch.
+    pub launch: LaunchIdentity,
     /// What was measured about the application.
     pub app: AppInfo,
     /// SHA-256 of the key's `SubjectPublicKeyInfo`.
@@ -60,6 +62,11 @@ pub(super) fn establish(
         advisory_ids: quote.advisory_ids,
         device_id: quote.device_id,
         registers,
+        launch: LaunchIdentity {
+            config_id: quote.mr_config_id,
+            owner: quote.mr_owner,
+            owner_config: quote.mr_owner_config,
+        },
         app,
         public_key_hash: Sha256::digest(public_key).into(),
         event_log: event_log.clone(),

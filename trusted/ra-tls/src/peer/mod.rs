@@ -18,6 +18,7 @@ use crate::carried::CarriedEvidence;
 use crate::inspect::{parse, read};
 use cache::{ChainHash, VerifiedPeers};
 
+pub(crate) use chain::MAX_SERVER_CHAIN;
 pub use chain::Role;
 pub use error::PeerError;
 pub use identity::PeerIdentity;

@@ -172,6 +172,8 @@ async fn identity(
 }
 
 /// The handshake holds a whole connection: it lives on the heap, not in the caller's future.
-async fn limited<T>(handshake: impl Future<Output = Result<T, HandshakeError>>) -> Result<T, HandshakeError> {
+pub(super) async fn limited<T>(
+    handshake: impl Future<Output = Result<T, HandshakeError>>,
+) -> Result<T, HandshakeError> {
     tokio::time::timeout(HANDSHAKE_LIMIT, handshake).await.map_err(|_| HandshakeError::TimedOut)?
 }

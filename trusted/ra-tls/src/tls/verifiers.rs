@@ -56,7 +56,7 @@ pub(super) fn reason(error: &Error) -> Option<Arc<PeerError>> {
 }
 
 /// Never asked: there is TLS 1.3 only.
-fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
+pub(super) fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::PeerIncompatible(PeerIncompatible::SupportedVersionsExtensionRequired))
 }
 
