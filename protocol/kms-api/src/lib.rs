@@ -18,6 +18,7 @@ mod bytes;
 mod error;
 pub mod log;
 mod messages;
+pub mod statements;
 
 pub use bytes::{Hex, SecretHex};
 pub use error::{KmsError, KmsErrorCode};
