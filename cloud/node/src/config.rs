@@ -53,6 +53,18 @@ pub struct Config {
     pub production: bool,
     /// Position of the encryption bit of AMD SEV-SNP hosts (CPUID 0x8000001F, EBX bits 0–5).
     pub snp_c_bit_position: u32,
+    /// A process beside the node for which it plays a confidential machine; never in production.
+    pub host_process: Option<HostProcess>,
+}
+
+/// A process of this host that gets evidence and sealing keys as if it ran in a machine of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostProcess {
+    /// Where the guest agent's API is served to it, at most 107 bytes long, in a directory that only the
+    /// node's user enters; both are made if absent.
+    pub socket: PathBuf,
+    /// Its program, which is what is measured; read when the node starts.
+    pub executable: PathBuf,
 }
 
 /// Limits on what VMs get from the host.
@@ -102,6 +114,7 @@ impl Config {
             maintenance: false,
             production: false,
             snp_c_bit_position: 51,
+            host_process: None,
         }
     }
 }

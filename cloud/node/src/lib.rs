@@ -24,7 +24,7 @@ mod vmm;
 mod vms;
 
 pub use backends::Backends;
-pub use config::{Config, Limits, OnExit};
+pub use config::{Config, HostProcess, Limits, OnExit};
 pub use control_plane::CallError;
 pub use enrolment::{EnrolError, enrol};
 pub use node::{Node, StartError};

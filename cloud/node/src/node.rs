@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use cloister_development_tee::TeeError;
+use cloister_development_tee::{HostProcessAgent, TeeError};
 use cloister_fleet_tls::{FleetTlsError, TlsListener, client_config, server_config};
 use cloister_node_api::{NodeImage, NodeReport, Platform, REPORT_INTERVAL};
 use tokio::sync::{Notify, watch};
@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::backends::Backends;
 use crate::config::{Config, OnExit};
 use crate::control_plane::{CallError, ControlPlaneClient};
-use crate::development::{self, DevelopmentPlatform, is_development};
+use crate::development::{self, DevelopmentPlatform, HostProcessError, is_development};
 use crate::files::Lock;
 use crate::guest_images::GuestImages;
 use crate::host::{Budget, capacity};
@@ -63,9 +63,21 @@ pub enum StartError {
         "this host runs guests by {0:?}, which protects them from nobody: in production a node needs Intel TDX or AMD SEV-SNP"
     )]
     Production(Platform),
+    /// Nothing protects a process of the host.
+    #[error("in production no node plays a machine for a process of the host: run it in a CVM")]
+    ProductionProcess,
     /// The platform that the node plays cannot be used.
     #[error("cannot use the keys of the development platform")]
     Development(#[from] TeeError),
+    /// The process beside the node gets no machine.
+    #[error("cannot play a machine for the process {}", executable.display())]
+    HostProcess {
+        /// Its program.
+        executable: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The listener cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
@@ -93,6 +105,8 @@ pub struct Node {
     address: SocketAddr,
     /// The node takes orders and reports.
     serving: CancellationToken,
+    /// Answers the process beside the node.
+    _host_process: Option<HostProcessAgent>,
     /// Held until the end: nobody else may use the data directory.
     _lock: Lock,
 }
@@ -111,7 +125,9 @@ impl Node {
         let hypervisor =
             Hypervisor::find(&config.qemu, config.platform, &data_dir.join("platform.json")).await?;
         tracing::info!(platform = ?hypervisor.platform, version = hypervisor.version, "found the hypervisor");
-        let development = open_development(&config, hypervisor.platform, &data_dir)?;
+        let played = open_development(&config, hypervisor.platform, &data_dir)?;
+        let host_process = serve_host_process(&config, played.as_deref()).await?;
+        let development = played.clone().filter(|_| is_development(hypervisor.platform));
         let total = capacity(&config.limits, &data_dir).map_err(data_dir_error(&data_dir))?;
         let host = Arc::new(Host {
             data_dir: data_dir.clone(),
@@ -137,12 +153,11 @@ impl Node {
         let vms = Vms::load(Arc::clone(&host)).await.map_err(data_dir_error(&data_dir))?;
         let serving = CancellationToken::new();
         host.tasks.spawn(api::serve(listener, Arc::clone(&vms), host.app_images.clone(), serving.clone()));
-        let (platform, vendor) = (Arc::clone(&host), client.clone());
-        host.tasks.spawn(serving.clone().run_until_cancelled_owned(async move {
-            if let Some(platform) = &platform.development {
-                platform.provision(vendor).await;
-            }
-        }));
+        if let Some(platform) = played {
+            let vendor = client.clone();
+            let provision = async move { platform.provision(vendor).await };
+            host.tasks.spawn(serving.clone().run_until_cancelled_owned(provision));
+        }
         let constant = constant_report(&config, &host, address);
         let reporter = Reporter {
             host: Arc::clone(&host),
@@ -153,7 +168,7 @@ impl Node {
             constant,
         };
         host.tasks.spawn(serving.clone().run_until_cancelled_owned(reporter.run()));
-        Ok(Self { host, vms, address, serving, _lock: lock })
+        Ok(Self { host, vms, address, serving, _host_process: host_process, _lock: lock })
     }
 
     /// Where the control plane's calls are served.
@@ -188,17 +203,36 @@ impl Node {
     }
 }
 
-/// The hardware that the node plays, where that is allowed and needed.
+/// The hardware that the node plays, where that is allowed and needed: for guests, or for a process.
 fn open_development(
     config: &Config,
     platform: Platform,
     data_dir: &Path,
-) -> Result<Option<DevelopmentPlatform>, StartError> {
-    match (is_development(platform), config.production) {
-        (true, true) => Err(StartError::Production(platform)),
-        (true, false) => Ok(Some(DevelopmentPlatform::open(development::directory(data_dir))?)),
-        (false, _) => Ok(None),
+) -> Result<Option<Arc<DevelopmentPlatform>>, StartError> {
+    let (for_guests, for_a_process) = (is_development(platform), config.host_process.is_some());
+    if config.production && for_guests {
+        return Err(StartError::Production(platform));
     }
+    if config.production && for_a_process {
+        return Err(StartError::ProductionProcess);
+    }
+    let is_needed = for_guests || for_a_process;
+    let open = || DevelopmentPlatform::open(development::directory(data_dir)).map(Arc::new);
+    Ok(is_needed.then(open).transpose()?)
+}
+
+/// The machine of the process beside the node, if there is one.
+async fn serve_host_process(
+    config: &Config,
+    platform: Option<&DevelopmentPlatform>,
+) -> Result<Option<HostProcessAgent>, StartError> {
+    let Some((process, platform)) = config.host_process.as_ref().zip(platform) else { return Ok(None) };
+    let served = development::serve_host_process(process, platform).await;
+    let failed = |source: HostProcessError| StartError::HostProcess {
+        executable: process.executable.clone(),
+        source: source.into(),
+    };
+    served.map(Some).map_err(failed)
 }
 
 fn constant_report(config: &Config, host: &Host, address: SocketAddr) -> NodeReport {

@@ -1,8 +1,9 @@
-//! Plays TEE hardware for guests of a host that has none: keeps a platform's keys, gets them certified by
+//! Plays TEE hardware for guests of a host that has none, and for a process beside them: keeps a platform's keys, gets them certified by
 //! the control plane, and answers what guests ask of their hardware. Proves nothing to anybody who does
 //! not trust this installation's development root.
 
 mod channel;
+mod host_process;
 mod provisioning;
 
 use std::io;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use crate::files;
 
 pub(crate) use channel::serve;
+pub(crate) use host_process::{HostProcessError, serve as serve_host_process};
 
 /// The platform's certificate chain, beside its key.
 const CERTIFICATE_FILE: &str = "certificate.pem";
@@ -79,7 +81,7 @@ enum CertifyError {
     Io(#[from] io::Error),
 }
 
-/// Directory of the platform in a node's data directory.
+/// Directory of the platform's keys in a node's data directory.
 pub(crate) fn directory(data_dir: &Path) -> PathBuf {
     data_dir.join("development-tee")
 }

@@ -51,7 +51,7 @@ pub(crate) struct Host {
     pub(crate) socket_dir: PathBuf,
     pub(crate) hypervisor: Hypervisor,
     /// The hardware that this node plays; `None` where there is some.
-    pub(crate) development: Option<DevelopmentPlatform>,
+    pub(crate) development: Option<Arc<DevelopmentPlatform>>,
     pub(crate) images: Arc<GuestImages>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) app_images: AppImages,
