@@ -1,1 +1,27 @@
 //! The key management service: releases keys to code that proved itself.
+//!
+//! A KMS begins in onboarding ([`onboarding`](crate)): plain HTTP, until it has made its first root or taken
+//! over those of another KMS, and somebody said that this is finished. From then on it releases keys, to
+//! callers whose evidence was verified and whom the policy lets in, and records everything in its log.
+//!
+//! | Folder | Holds |
+//! |---|---|
+//! | `state` | roots, policy, who has data under which root: one sealed file, changed in one step |
+//! | `policy` | who may have keys: the built-in rules, or somebody who is asked |
+//! | `onboarding` | the first root, or those of another KMS |
+//! | `rotation` | new roots and the end of old ones |
+
+mod agent;
+mod clock;
+mod config;
+mod policy;
+mod rotation;
+mod state;
+
+pub use agent::AgentError;
+pub use clock::NoRandomness;
+pub use config::{Authorization, Config};
+pub use policy::{InvalidRules, WebhookError};
+pub use state::{
+    Boundaries, InvalidRoots, MakeRootError, RecoveryError, SealError, StateError, UnsealError, WriteError,
+};
