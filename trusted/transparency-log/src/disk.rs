@@ -11,6 +11,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -33,6 +34,8 @@ const HASHES: &str = "hashes";
 const OFFSETS: &str = "offsets";
 const CHECKPOINT: &str = "checkpoint";
 const NEW_CHECKPOINT: &str = "checkpoint.new";
+const LOCK_ATTEMPTS: u32 = 25;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 const READ_AHEAD: usize = 128 * 1024;
 
 /// The open files. Everybody reads at places of their own; only the writer writes.
@@ -64,11 +67,7 @@ impl Disk {
                 .map_err(LogError::file("open", path))
         };
         let records = open(RECORDS)?;
-        match flock(&records, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(LogError::Busy(dir.to_owned())),
-            Err(error) => return Err(LogError::file("lock", dir.join(RECORDS))(error.into())),
-        }
+        lock(&records, dir)?;
         Ok(Self { records, hashes: open(HASHES)?, offsets: open(OFFSETS)?, dir: dir.to_owned() })
     }
 
@@ -96,8 +95,12 @@ impl Disk {
 
     /// The checkpoint that was last given to somebody, if there is one.
     pub(crate) fn checkpoint(&self) -> Result<Option<String>, LogError> {
-        match std::fs::read_to_string(self.checkpoint_path()) {
-            Ok(note) => Ok(Some(note).filter(|note| !note.is_empty())),
+        match std::fs::read(self.checkpoint_path()) {
+            // A loss of power can leave the name without the text.
+            Ok(note) if note.is_empty() => Ok(None),
+            Ok(note) => String::from_utf8(note)
+                .map(Some)
+                .map_err(|_| LogError::damaged(self.checkpoint_path(), "it is not text")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(LogError::file("read", self.checkpoint_path())(error)),
         }
@@ -123,6 +126,20 @@ impl Disk {
             .map_err(LogError::file("read", self.offsets_path()))?;
         Ok(u64::from_le_bytes(bytes))
     }
+}
+
+/// Keeps others out. A program that this or the previous owner is just starting holds the lock for a moment,
+/// too: until it has closed what it inherited.
+fn lock(records: &File, dir: &Path) -> Result<(), LogError> {
+    for attempt in 1.. {
+        match flock(records, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::WOULDBLOCK) if attempt < LOCK_ATTEMPTS => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(LogError::Busy(dir.to_owned())),
+            Err(error) => return Err(LogError::file("lock", dir.join(RECORDS))(error.into())),
+        }
+    }
+    Ok(())
 }
 
 impl HashReader for Disk {
