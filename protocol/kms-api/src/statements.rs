@@ -284,3 +284,6 @@ fn keccak(parts: &[&[u8]]) -> StatementDigest {
     }
     hasher.finalize().into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,13 +86,12 @@ pub fn seal_bytes<E>(
     blob.extend_from_slice(&nonce);
     blob.extend_from_slice(plaintext);
     let (_, body) = blob.split_at_mut(KEY_BYTES + NONCE_LEN);
-    match cipher.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), body) {
-        Ok(tag) => blob.extend_from_slice(tag.as_ref()),
-        Err(_) => {
-            blob.zeroize();
-            return Err(SealError::Cipher);
-        }
-    }
+    let sealed = cipher.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), body);
+    let Ok(tag) = sealed else {
+        blob.zeroize();
+        return Err(SealError::Cipher);
+    };
+    blob.extend_from_slice(tag.as_ref());
     Ok(blob)
 }
 

@@ -9,6 +9,8 @@ mod blob;
 mod dangerous;
 mod environment;
 mod selection;
+#[cfg(test)]
+mod tests;
 
 pub use blob::{MAX_BLOB_BYTES, MIN_BLOB_BYTES, OpenError, SealError, open, public_key, seal, seal_bytes};
 pub use dangerous::{DANGEROUS_NAMES, DangerousName, danger, is_dangerous};

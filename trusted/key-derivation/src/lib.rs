@@ -9,6 +9,8 @@ mod app;
 mod derived;
 mod hierarchy;
 mod root;
+#[cfg(test)]
+mod tests;
 
 pub use app::AppKey;
 pub use derived::{Algorithm, DerivedKey, UnknownAlgorithm, VerifyError, verify};
