@@ -160,6 +160,9 @@ fn provision(node_id: i64, name: &str, seed: [u8; 32]) -> ProvisionRow {
         listed: 0,
         env_keys: "[]".to_owned(),
         user_config: None,
+        kms_id: None,
+        env_pubkey: None,
+        encrypted_env: None,
         expires_at_ms: NOW_MS,
     }
 }

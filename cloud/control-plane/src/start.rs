@@ -25,7 +25,7 @@ use crate::evidence;
 use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
 use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, VmChanges, make_join_token};
 use crate::housekeeping;
-use crate::kms::KmsConfig;
+use crate::kms::{KmsConfig, Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{Store, StoreError};
@@ -123,6 +123,9 @@ pub enum StartError {
     /// No randomness.
     #[error(transparent)]
     Random(#[from] NoRandomness),
+    /// The key management services cannot be used.
+    #[error(transparent)]
+    Kmses(#[from] KmsesError),
     /// Whom to trust is not known.
     #[error(transparent)]
     Trust(#[from] TrustError),
@@ -139,6 +142,8 @@ pub struct App {
     pub lifecycle: Lifecycle,
     /// The nodes.
     pub fleet: Arc<Fleet>,
+    /// The key management services.
+    pub kmses: Arc<Kmses>,
     /// The installation's certificate authority.
     pub authority: Arc<Authority>,
     /// The time.
@@ -203,6 +208,8 @@ impl ControlPlane {
         let changes = VmChanges::default();
         let fleet = Arc::new(Fleet::new(store.clone(), clock.clone(), changes.clone(), credentials.clone()));
 
+        let kmses = Arc::new(Kmses::open(config.kms, &store, &clock).await?);
+
         let listen_error = |address| move |source| StartError::Listen { address, source };
         let node_tls = Arc::new(server_config(&credentials, true)?);
         let node_listener = TlsListener::bind(config.node_listen, node_tls)
@@ -216,6 +223,7 @@ impl ControlPlane {
         let engine = Engine::start(
             store.clone(),
             Arc::clone(&fleet),
+            Arc::clone(&kmses),
             clock.clone(),
             random,
             Arc::clone(&wake),
@@ -245,6 +253,7 @@ impl ControlPlane {
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, wake),
             store,
             fleet,
+            kmses,
             authority,
             clock,
             random,
@@ -253,6 +262,7 @@ impl ControlPlane {
         });
         tokio::spawn(evidence::watch(Arc::clone(&app), stop.clone()));
         tokio::spawn(Arc::clone(&app.proof_of_cloud).run(stop.clone()));
+        tokio::spawn(Arc::clone(&app.kmses).watch(stop.clone()));
         tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
         info!(%api_address, node_address = %nodes.address, "control plane started");

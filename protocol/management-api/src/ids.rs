@@ -91,6 +91,8 @@ hashed_id! {
     TokenId, "tok_", 4;
     /// A node of a key management service.
     KmsId, "kms_", 5;
+    /// What decides for a key management service.
+    KmsContractId, "kc_", 6;
 }
 
 /// `id` of a CVM in the `VM` record: an integer, or the hashed text in versions that want it.

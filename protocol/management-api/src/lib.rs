@@ -10,6 +10,7 @@ mod compose_schema;
 mod cvms;
 mod errors;
 mod ids;
+mod kms;
 mod names;
 mod operations;
 mod pages;
@@ -35,9 +36,13 @@ pub use cvms::{Composition, Container, CvmState, CvmStatus, GuestEvent, Provisio
 pub use errors::{
     ErrorBody, ErrorCode, ErrorDetail, ErrorLink, PlainError, ValidationError, ValidationFault, catalogue,
 };
-pub use ids::{CvmId, InvalidId, KmsId, TokenId, UserId, VmId, WorkspaceId};
+pub use ids::{CvmId, InvalidId, KmsContractId, KmsId, TokenId, UserId, VmId, WorkspaceId};
+pub use kms::{
+    KmsBootstrapInfo, KmsContract, KmsInspection, KmsMachine, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo,
+    KmsTeepod, KmsTeepodImage, NextAppId, NextAppIds, OnChainKms,
+};
 pub use names::{CvmIdentifier, CvmName, InvalidName, MAX_NAME, MIN_NAME};
-pub use operations::{CancelResponse, Operation, OperationEvent, OperationPage};
+pub use operations::{CancelResponse, EnvsUpdate, Operation, OperationEvent, OperationPage};
 pub use pages::{CursorPage, Page, Pagination};
 pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,
@@ -45,8 +50,8 @@ pub use refs::{
 };
 pub use requests::{
     BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, GpuConfig, Instant, InvalidSealedEnv, KmsType,
-    MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Parsed, PortMapping, ProvisionAgentAppRequest,
-    ProvisionAppRequest, RestartRequest, SealedEnv,
+    MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed, PortMapping,
+    ProvisionAgentAppRequest, ProvisionAppRequest, RestartRequest, SealedEnv, UpdateCvmEnvsRequest,
 };
 pub use version::{ApiVersion, NotADate, VERSION_HEADER};
 

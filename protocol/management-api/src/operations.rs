@@ -78,3 +78,17 @@ pub struct CancelResponse {
     /// Which one; null when the CVM was idle.
     pub correlation_id: Option<Uuid>,
 }
+
+/// Answer of a change of a CVM's environment: the work goes on after it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EnvsUpdate {
+    /// `in_progress`
+    #[schema(example = "in_progress")]
+    pub status: String,
+    /// The same for people.
+    pub message: String,
+    /// The operation that does it.
+    pub correlation_id: Uuid,
+    /// Whether the names that the compose document allows changed, and with them the compose hash.
+    pub allowed_envs_changed: bool,
+}

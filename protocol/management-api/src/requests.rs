@@ -1,6 +1,8 @@
 //! Bodies of requests. Unknown members are ignored, null equals absent, integers may come as floats
 //! with a zero fraction.
 
+use std::fmt;
+
 use cloister_app_compose::decode::{self, Decode, Reader};
 use cloister_app_compose::{AppId, ComposeHash, Draft, StorageFs, members};
 use jiff::{Timestamp, civil, tz};
@@ -10,8 +12,8 @@ use utoipa::ToSchema;
 
 use crate::names::CvmName;
 
-/// Fewest bytes of a sealed environment: public key, nonce and tag of an empty one.
-pub const MIN_SEALED_BYTES: usize = 60;
+/// Fewest bytes of a sealed environment: public key, nonce, tag and something between.
+pub const MIN_SEALED_BYTES: usize = 61;
 /// Most bytes of a sealed environment.
 pub const MAX_SEALED_BYTES: usize = 256 * 1024;
 
@@ -81,9 +83,31 @@ where
     }
 }
 
+/// Like [`Parsed`]; an empty text stands for nothing, as some clients write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Optional<T>(pub Option<T>);
+
+impl<T> Decode for Optional<T>
+where
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
+    fn decode(value: &Value, reader: &mut Reader) -> Option<Self> {
+        if value.as_str() == Some("") {
+            return Some(Self(None));
+        }
+        decode::parsed(value, reader).map(|value| Self(Some(value)))
+    }
+}
+
 /// A sealed environment: hex of what only the application's key opens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SealedEnv(String);
+
+impl fmt::Debug for SealedEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} sealed bytes]", self.0.len() / 2)
+    }
+}
 
 /// A text that cannot be a sealed environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -152,8 +176,9 @@ members! {
         pub nonce: Option<u32>,
         /// Names that may come from the sealed environment, in addition to those of the document.
         pub env_keys: Vec<String> = Vec::new(),
-        /// Sealed environment in hex.
-        pub encrypted_env: Option<String>,
+        /// Sealed environment in hex, 61 bytes to 256 KiB, for a creation that brings none; empty for none.
+        #[schema(value_type = Option<String>)]
+        pub encrypted_env: Option<Optional<SealedEnv>>,
         /// Configuration that is not measured: JSON text.
         pub user_config: Option<String>,
         /// Host port forwards; the ingress takes their place.
@@ -225,8 +250,9 @@ members! {
         /// Compose hash from the provision answer.
         #[schema(value_type = String)]
         pub compose_hash: Parsed<ComposeHash>,
-        /// Sealed environment in hex.
-        pub encrypted_env: Option<String>,
+        /// Sealed environment in hex, 61 bytes to 256 KiB; empty for none.
+        #[schema(value_type = Option<String>)]
+        pub encrypted_env: Option<Optional<SealedEnv>>,
         /// A node of a key management service: id or slug.
         pub kms_id: Option<String>,
         /// Contract of the application.
@@ -235,6 +261,22 @@ members! {
         pub deployer_address: Option<String>,
         /// Names that come from the sealed environment.
         pub env_keys: Option<Vec<String>>,
+    }
+}
+
+members! {
+    /// Body of `PATCH /cvms/{cvm_id}/envs`.
+    #[derive(Debug, Clone, PartialEq, ToSchema)]
+    pub struct UpdateCvmEnvsRequest {
+        /// Sealed environment in hex, 61 bytes to 256 KiB. It replaces the old one as a whole.
+        #[schema(value_type = String)]
+        pub encrypted_env: Parsed<SealedEnv>,
+        /// Names in it. Left out: those that the compose document allows.
+        pub env_keys: Option<Vec<String>>,
+        /// Compose hash that was registered with a contract.
+        pub compose_hash: Option<String>,
+        /// Transaction that registered it.
+        pub transaction_hash: Option<String>,
     }
 }
 
@@ -318,9 +360,11 @@ mod tests {
     #[test]
     fn sealed_environments_are_hex_of_a_plausible_length() {
         let hex = |bytes: usize| "AB".repeat(bytes);
-        assert_eq!(hex(60).parse::<SealedEnv>().unwrap().as_hex(), "ab".repeat(60));
-        assert!(format!("0x{}", hex(60)).parse::<SealedEnv>().is_ok());
-        for text in [hex(59), hex(MAX_SEALED_BYTES + 1), "zz".repeat(60), hex(60) + "a", String::new()] {
+        let sealed: SealedEnv = hex(61).parse().unwrap();
+        assert_eq!(sealed.as_hex(), "ab".repeat(61));
+        assert_eq!(format!("{sealed:?}"), "[61 sealed bytes]");
+        assert!(format!("0x{}", hex(61)).parse::<SealedEnv>().is_ok());
+        for text in [hex(60), hex(MAX_SEALED_BYTES + 1), "zz".repeat(61), hex(61) + "a", String::new()] {
             assert_eq!(text.parse::<SealedEnv>(), Err(InvalidSealedEnv));
         }
     }

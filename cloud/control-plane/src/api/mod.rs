@@ -17,6 +17,7 @@ mod guard;
 mod health;
 mod images;
 mod input;
+mod kms;
 mod logs;
 mod metrics;
 mod negotiate;
@@ -173,7 +174,7 @@ fn operations() -> OpenApiRouter<Arc<Api>> {
 }
 
 fn protected() -> OpenApiRouter<Arc<Api>> {
-    cvm_routes().merge(account_routes()).merge(admin_routes())
+    cvm_routes().merge(account_routes()).merge(kms_routes()).merge(admin_routes())
 }
 
 /// These last longer than any time limit.
@@ -221,6 +222,7 @@ fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::shutdown::shutdown))
         .routes(routes!(cvms::restart::restart))
         .routes(routes!(cvms::compose_file::compose_file))
+        .routes(routes!(cvms::envs::envs))
         .routes(routes!(cvms::attestation::attestation))
         .routes(routes!(cvms::composition::composition))
         .routes(routes!(cvms::operations::operations))
@@ -241,6 +243,16 @@ fn account_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(catalogue::teepods::available))
         .routes(routes!(catalogue::os_images::os_images))
         .routes(routes!(images::list))
+}
+
+fn kms_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(kms::list::list))
+        .routes(routes!(kms::detail::detail))
+        .routes(routes!(kms::inspect::inspect))
+        .routes(routes!(kms::pubkey::pubkey))
+        .routes(routes!(kms::next_app_id::next_app_id))
+        .routes(routes!(kms::on_chain::on_chain))
 }
 
 fn admin_routes() -> OpenApiRouter<Arc<Api>> {

@@ -1,11 +1,15 @@
 //! Caching a provision: what both kinds of provision share.
 
+use std::sync::Arc;
+
 use cloister_app_compose::{AppCompose, AppId, ComposeError};
-use cloister_management_api::{ErrorCode, ProvisionResponse};
+use cloister_management_api::{ErrorCode, KmsContractId, KmsId, ProvisionResponse, SealedEnv};
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
+use super::kms::{Selection, call_error};
 use super::placing::Wish;
+use crate::kms::{self, Kms};
 use crate::store::{Caller, Change, ProvisionRow};
 
 /// How long a provision can be created from.
@@ -26,10 +30,33 @@ pub(crate) struct Draft {
     /// The app id that the caller chose, with the nonce that must give it.
     pub(crate) app_id: Option<(AppId, u64)>,
     pub(crate) user_config: Option<String>,
+    /// Where keys come from, if the document wants any.
+    pub(crate) kms: Option<Arc<Kms>>,
+    pub(crate) encrypted_env: Option<SealedEnv>,
+}
+
+/// The service that a document's keys come from: the one that the request means, if the document wants any.
+pub(crate) fn kms_of(
+    api: &Api,
+    compose: &AppCompose,
+    selection: Selection<'_>,
+) -> ApiResult<Option<Arc<Kms>>> {
+    let chosen = selection.choose(&api.kmses)?;
+    Ok(chosen.filter(|_| kms::is_wanted_by(compose.document())))
+}
+
+/// What a sealed environment is answered with where nothing could open it.
+pub(crate) fn nothing_opens_it() -> ApiError {
+    let message = "no key management service could open encrypted_env for this application; leave it out, or \
+                   let the compose document want keys in an installation with a KMS";
+    ApiError::explained(ErrorCode::IncompatibleParameters, message)
 }
 
 /// Places and caches a provision; repeating it starts its 14 days anew. Nothing is reserved.
 pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiResult<ProvisionResponse> {
+    if draft.encrypted_env.is_some() && draft.kms.is_none() {
+        return Err(nothing_opens_it());
+    }
     let placement = draft.wish.place(&api.fleet.standings().await?)?;
     if api.store.cvm_by_name(caller.workspace_id, &draft.name).await?.is_some() {
         return Err(ApiError::coded(ErrorCode::NameTaken).about("name", draft.name));
@@ -64,27 +91,46 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
         listed: i64::from(draft.listed),
         env_keys: serde_json::json!(draft.compose.members().allowed_envs).to_string(),
         user_config: draft.user_config,
+        kms_id: draft.kms.as_ref().map(|kms| kms.id()),
+        env_pubkey: None,
+        encrypted_env: draft.encrypted_env.map(|env| env.as_hex().to_owned()),
         expires_at_ms: now_ms.saturating_add(LIFETIME_MS),
     };
     change.put_provision(&row).await?;
     change.delete_expired_provisions(now_ms, CLEARED_AT_ONCE).await?;
     change.commit().await?;
+    let env_pubkey = match &draft.kms {
+        Some(kms) => Some(env_pubkey(api, kms, &row).await?),
+        None => None,
+    };
     let device = api.store.device_of_node(row.node_id).await?;
     let (fmspc, device_id) = device.map(|device| (device.fmspc, device.device_id)).unzip();
     Ok(ProvisionResponse {
         compose_hash: row.compose_hash,
         app_id: Some(row.app_id),
-        app_env_encrypt_pubkey: None,
-        kms_info: None,
+        app_env_encrypt_pubkey: env_pubkey,
+        kms_info: draft.kms.as_ref().map(|kms| kms.info()),
         fmspc,
         device_id,
         os_image_hash: Some(row.os_image_hash),
         instance_type: row.instance_type,
         teepod_id: Some(row.node_id),
         node_id: Some(row.node_id),
-        kms_id: None,
-        kms_contract_id: None,
+        kms_id: draft.kms.as_ref().map(|kms| KmsId(kms.id()).to_string()),
+        kms_contract_id: draft.kms.as_ref().map(|kms| KmsContractId(kms.id()).to_string()),
     })
+}
+
+/// The key to seal the environment to. Asked for after the provision is kept, because its app id is certain
+/// only then and no transaction may wait for a service; whoever repeats a provision that failed here gets the
+/// same app id.
+async fn env_pubkey(api: &Api, kms: &Kms, row: &ProvisionRow) -> ApiResult<String> {
+    let key = kms.env_public_key(row.app_id).await.map_err(|error| call_error(&error))?;
+    let env_pubkey = hex::encode(&key.public_key);
+    let mut change = api.store.change().await?;
+    change.set_provision_env_pubkey(row, &env_pubkey).await?;
+    change.commit().await?;
+    Ok(env_pubkey)
 }
 
 /// Whether the workspace's wallet gives this app id for this nonce.

@@ -2,6 +2,9 @@ use std::path::PathBuf;
 
 use url::Url;
 
+/// Longest slug in bytes.
+const MAX_SLUG_BYTES: usize = 63;
+
 /// A key management service of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KmsConfig {
@@ -16,4 +19,34 @@ pub struct KmsConfig {
     pub ca_file: PathBuf,
     /// File with the administrator's token, one line; read when it is needed.
     pub admin_token_file: PathBuf,
+}
+
+/// Why a key management service cannot be one of the installation's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKmsConfig {
+    /// A name that cannot stand in a URL, or that looks like an id.
+    #[error("{0:?} cannot name a KMS: use 1 to 63 lower-case letters, digits and hyphens")]
+    Slug(String),
+    /// Two services with one name.
+    #[error("two KMSes are named {0:?}")]
+    Twice(String),
+    /// An address that is not https.
+    #[error("{0} is no address of a KMS: it must begin with https://")]
+    Address(Url),
+}
+
+impl KmsConfig {
+    /// Checks what the types leave open.
+    pub(super) fn check(&self) -> Result<(), InvalidKmsConfig> {
+        let of_slug = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if !(1..=MAX_SLUG_BYTES).contains(&self.slug.len()) || !self.slug.bytes().all(of_slug) {
+            return Err(InvalidKmsConfig::Slug(self.slug.clone()));
+        }
+        for url in [&self.guest_url, &self.directory_url] {
+            if url.scheme() != "https" || !url.has_host() {
+                return Err(InvalidKmsConfig::Address(url.clone()));
+            }
+        }
+        Ok(())
+    }
 }

@@ -20,6 +20,7 @@ use super::machine::{CvmStatus, OperationKind, OperationStatus, Step};
 use super::steps::{self, Nodes, StepError};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::observed;
+use crate::kms::Kmses;
 use crate::store::{CvmRow, OperationRow, Store, StoreError};
 
 /// How long a worker may stay silent before another one takes its operation over.
@@ -72,6 +73,7 @@ pub struct Engine<N> {
 struct Shared<N> {
     store: Store,
     nodes: Arc<N>,
+    kmses: Arc<Kmses>,
     clock: Clock,
     random: Random,
     wake: Arc<Notify>,
@@ -99,13 +101,14 @@ impl<N: Nodes> Engine<N> {
     pub async fn start(
         store: Store,
         nodes: Arc<N>,
+        kmses: Arc<Kmses>,
         clock: Clock,
         random: Random,
         wake: Arc<Notify>,
         options: EngineOptions,
     ) -> Result<Self, EngineError> {
         store.release_leases_of_the_dead().await?;
-        let shared = Arc::new(Shared { store, nodes, clock, random, wake, options });
+        let shared = Arc::new(Shared { store, nodes, kmses, clock, random, wake, options });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(Arc::clone(&shared).dispatch(stop.clone(), tasks.clone()));
         Ok(Self { shared, stop, tasks })
@@ -292,7 +295,7 @@ impl<N: Nodes> Shared<N> {
             .with_jitter()
             .build();
         loop {
-            match steps::run(step, &self.nodes, operation, cvm).await {
+            match steps::run(step, &self.nodes, &self.kmses, operation, cvm).await {
                 Ok(report) => return Attempt::Done(report.map(Box::new)),
                 Err(error) if error.is_transient() => {
                     info!(%step, %error, "a step will be tried again");

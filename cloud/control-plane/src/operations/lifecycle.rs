@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cloister_app_compose::{AppId, ComposeHash};
+use cloister_management_api::SealedEnv;
 use serde_json::json;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -20,8 +21,17 @@ pub struct CreateRequest {
     pub compose_hash: ComposeHash,
     /// The app that the caller believes to create.
     pub app_id: AppId,
-    /// Sealed environment in hex.
-    pub encrypted_env: Option<String>,
+    /// Sealed environment; without one, that of the provision is used.
+    pub encrypted_env: Option<SealedEnv>,
+}
+
+/// Another sealed environment for a CVM.
+#[derive(Debug, Clone)]
+pub struct NewEnvs {
+    /// What the guest opens.
+    pub encrypted_env: SealedEnv,
+    /// The application's public key now, 64 hex digits, if it could be asked for.
+    pub env_pubkey: Option<String>,
 }
 
 /// Why a CVM was not created.
@@ -161,7 +171,7 @@ impl Lifecycle {
             workspace_id: caller.workspace_id,
             user_id: caller.user_id,
             vm_uuid: self.random.uuid()?,
-            encrypted_env: request.encrypted_env,
+            encrypted_env: request.encrypted_env.map(|env| env.as_hex().to_owned()),
             provision,
         };
         let cvm_id = change.insert_cvm(&new, now_ms).await.map_err(|error| match error {
@@ -208,11 +218,43 @@ impl Lifecycle {
             }
             change.release_cvm(cvm.id, current.correlation_id).await?;
         }
-        if !change.acquire_cvm(cvm.id, operation.correlation_id).await? {
-            return Err(RequestError::Busy(request.kind));
+        self.begin(change, cvm.id, operation).await
+    }
+
+    /// Replaces the sealed environment of a CVM: one that runs is restarted with it, one that is off gets
+    /// it with its next start. Returns the operation that does it.
+    pub async fn update_envs(&self, cvm_id: i64, envs: &NewEnvs, user_id: i64) -> Result<Uuid, RequestError> {
+        let mut change = self.store.change().await?;
+        let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
+        if let Some(current) = running_operation(&mut change, &cvm).await? {
+            return Err(RequestError::Busy(current.kind));
         }
-        change.set_cvm_status(cvm.id, rules.during, self.clock.now_ms()).await?;
-        self.accept(&mut change, &operation, rules.during).await?;
+        let kind = match cvm.status {
+            CvmStatus::Stopped => OperationKind::UpdateEnvsOff,
+            _ => OperationKind::UpdateEnvs,
+        };
+        self.check_idle(&mut change, &cvm, kind, kind.rules()).await?;
+        let (env, pubkey) = (envs.encrypted_env.as_hex(), envs.env_pubkey.as_deref());
+        change.set_encrypted_env(cvm_id, env, pubkey, self.clock.now_ms()).await?;
+        let operation = self.new_operation(cvm_id, user_id, kind, false, None)?;
+        let correlation_id = operation.correlation_id;
+        self.begin(change, cvm_id, operation).await?;
+        Ok(correlation_id)
+    }
+
+    /// Gives an idle CVM to an operation and makes both durable.
+    async fn begin(
+        &self,
+        mut change: Change,
+        cvm_id: i64,
+        operation: NewOperation,
+    ) -> Result<CvmRow, RequestError> {
+        if !change.acquire_cvm(cvm_id, operation.correlation_id).await? {
+            return Err(RequestError::Busy(operation.kind));
+        }
+        let status = operation.kind.rules().during;
+        change.set_cvm_status(cvm_id, status, self.clock.now_ms()).await?;
+        self.accept(&mut change, &operation, status).await?;
         let cvm = change.lock_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
         change.commit().await?;
         self.wake_workers.notify_one();

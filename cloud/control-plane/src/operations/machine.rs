@@ -74,6 +74,8 @@ named_enum!(
         Restarting = "restarting",
         /// Being shut down in order.
         ShuttingDown = "shutting_down",
+        /// Its configuration is being replaced.
+        Updating = "updating",
         /// Power is being taken away.
         Stopping = "stopping",
         /// Off.
@@ -98,6 +100,10 @@ named_enum!(
         PowerOff = "power_off",
         /// Shut down and power on.
         Restart = "restart",
+        /// Shut down and power on with another sealed environment.
+        UpdateEnvs = "update_envs",
+        /// Give a CVM that is off another sealed environment; it stays off.
+        UpdateEnvsOff = "update_envs_off",
         /// Remove with everything.
         Delete = "delete",
     }
@@ -118,6 +124,8 @@ named_enum!(
 named_enum!(
     /// One idempotent unit of work.
     Step {
+        /// The key management service lets the application run its document.
+        AllowKeys = "allow_keys",
         /// The node makes or updates the VM's directory, disks and configuration.
         PrepareDisk = "prepare_disk",
         /// The node starts the VM.
@@ -148,7 +156,7 @@ impl Step {
     #[must_use]
     pub const fn time_limit(self) -> Duration {
         Duration::from_secs(match self {
-            Self::PrepareDisk | Self::StartVm | Self::StopVm | Self::RemoveVm => 60,
+            Self::AllowKeys | Self::PrepareDisk | Self::StartVm | Self::StopVm | Self::RemoveVm => 60,
             Self::AwaitBoot => 600,
             Self::RequestShutdown => 30,
             Self::AwaitPowerOff => 120,
@@ -179,8 +187,13 @@ pub struct Rules {
     pub preempts: bool,
 }
 
-use CvmStatus::{Creating, Error, Removing, Restarting, Running, ShuttingDown, Starting, Stopped, Stopping};
-use Step::{AwaitBoot, AwaitPowerOff, PrepareDisk, RemoveVm, RequestShutdown, StartVm, StopVm};
+use CvmStatus::{
+    Creating, Error, Removing, Restarting, Running, ShuttingDown, Starting, Stopped, Stopping, Updating,
+};
+use Step::{AllowKeys, AwaitBoot, AwaitPowerOff, PrepareDisk, RemoveVm, RequestShutdown, StartVm, StopVm};
+
+/// The VM keeps running while the key management service is asked.
+const REBOOT: &[Step] = &[AllowKeys, RequestShutdown, AwaitPowerOff, PrepareDisk, StartVm, AwaitBoot];
 
 impl OperationKind {
     /// The rules of this kind.
@@ -192,7 +205,7 @@ impl OperationKind {
                 already: None,
                 during: Creating,
                 target: Some(Running),
-                steps: &[PrepareDisk, StartVm, AwaitBoot],
+                steps: &[AllowKeys, PrepareDisk, StartVm, AwaitBoot],
                 undo: &[StopVm],
                 after_cancel: Stopped,
                 cancellable: true,
@@ -203,7 +216,7 @@ impl OperationKind {
                 already: Some(Running),
                 during: Starting,
                 target: Some(Running),
-                steps: &[PrepareDisk, StartVm, AwaitBoot],
+                steps: &[AllowKeys, PrepareDisk, StartVm, AwaitBoot],
                 undo: &[StopVm],
                 after_cancel: Stopped,
                 cancellable: true,
@@ -236,8 +249,30 @@ impl OperationKind {
                 already: None,
                 during: Restarting,
                 target: Some(Running),
-                steps: &[RequestShutdown, AwaitPowerOff, PrepareDisk, StartVm, AwaitBoot],
+                steps: REBOOT,
                 undo: &[StopVm],
+                after_cancel: Stopped,
+                cancellable: true,
+                preempts: false,
+            },
+            Self::UpdateEnvs => &Rules {
+                from: &[Running, Error],
+                already: None,
+                during: Updating,
+                target: Some(Running),
+                steps: REBOOT,
+                undo: &[StopVm],
+                after_cancel: Stopped,
+                cancellable: true,
+                preempts: false,
+            },
+            Self::UpdateEnvsOff => &Rules {
+                from: &[Stopped],
+                already: None,
+                during: Updating,
+                target: Some(Stopped),
+                steps: &[PrepareDisk],
+                undo: &[],
                 after_cancel: Stopped,
                 cancellable: true,
                 preempts: false,

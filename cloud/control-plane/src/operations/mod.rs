@@ -9,7 +9,7 @@ mod tests;
 
 pub use engine::{Boundary, Engine, EngineError, EngineOptions, Observer};
 pub use lifecycle::{
-    CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest, RequestError,
+    CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest, NewEnvs, RequestError,
 };
 pub use machine::{CvmStatus, OperationKind, OperationStatus, Rules, Step, UnknownName};
 pub use steps::{NodeCallError, Nodes};

@@ -8,6 +8,7 @@ use cloister_node_api::{NodeError, ShutdownRequest, VmReport, VmSpec, VmState};
 use uuid::Uuid;
 
 use super::machine::Step;
+use crate::kms::{KmsCallError, Kmses, address};
 use crate::store::{CvmRow, OperationRow};
 
 /// Seconds that a guest gets to stop its application before its power is taken away.
@@ -77,6 +78,9 @@ pub(super) enum StepError {
     /// A call failed.
     #[error(transparent)]
     Node(#[from] NodeCallError),
+    /// A call to a key management service failed.
+    #[error(transparent)]
+    Kms(#[from] KmsCallError),
     /// The guest gave up.
     #[error("the application did not start: {0}")]
     Boot(String),
@@ -88,7 +92,11 @@ pub(super) enum StepError {
 impl StepError {
     /// Whether the step may succeed when it is tried again.
     pub(super) const fn is_transient(&self) -> bool {
-        matches!(self, Self::Node(error) if error.is_transient())
+        match self {
+            Self::Node(error) => error.is_transient(),
+            Self::Kms(error) => error.is_transient(),
+            Self::Boot(_) | Self::EndedDuringBoot => false,
+        }
     }
 }
 
@@ -96,12 +104,19 @@ impl StepError {
 pub(super) async fn run<N: Nodes>(
     step: Step,
     nodes: &Arc<N>,
+    kmses: &Kmses,
     operation: &OperationRow,
     cvm: &CvmRow,
 ) -> Result<Option<VmReport>, StepError> {
     let (node, vm) = (cvm.node_id, cvm.vm_uuid);
     Ok(match step {
-        Step::PrepareDisk => Some(nodes.prepare(node, &vm_spec(cvm)).await?),
+        Step::AllowKeys => {
+            if let Some(kms) = cvm.kms_id {
+                kmses.allow_app(kms, cvm.app_id, cvm.compose_hash).await?;
+            }
+            None
+        }
+        Step::PrepareDisk => Some(nodes.prepare(node, &vm_spec(cvm, kmses)?).await?),
         Step::StartVm => Some(nodes.start(node, vm).await?),
         Step::AwaitBoot => Some(await_boot(nodes, node, vm).await?),
         Step::RequestShutdown if is_forced(operation) => stop_if_known(nodes, node, vm).await?,
@@ -122,9 +137,10 @@ pub(super) async fn run<N: Nodes>(
     })
 }
 
-fn vm_spec(cvm: &CvmRow) -> VmSpec {
-    VmSpec {
-        kms_urls: Vec::new(),
+fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {
+    let kms = cvm.kms_id.map(|id| kmses.get(id).ok_or(KmsCallError::Unknown)).transpose()?;
+    Ok(VmSpec {
+        kms_urls: kms.map(|kms| address(kms.guest_url())).into_iter().collect(),
         vm_uuid: cvm.vm_uuid,
         workspace_id: cvm.workspace_id,
         name: cvm.name.clone(),
@@ -136,7 +152,7 @@ fn vm_spec(cvm: &CvmRow) -> VmSpec {
         disk_gb: u32::try_from(cvm.disk_gb).unwrap_or(u32::MAX),
         encrypted_env: cvm.encrypted_env.clone(),
         user_config: cvm.user_config.clone(),
-    }
+    })
 }
 
 fn is_forced(operation: &OperationRow) -> bool {

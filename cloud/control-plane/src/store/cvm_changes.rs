@@ -56,8 +56,10 @@ impl Change {
         sqlx::query(
             "INSERT INTO cvms (id, workspace_id, user_id, node_id, vm_uuid, name, live_name, app_id, status, \
              compose_hash, app_compose, encrypted_env, user_config, os_image_hash, os_image_name, \
-             instance_type, vcpu, memory_mb, disk_gb, listed, created_at_ms, updated_at_ms) VALUES \
-             ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $21)",
+             instance_type, vcpu, memory_mb, disk_gb, listed, env_pubkey, kms_id, created_at_ms, \
+             updated_at_ms) VALUES \
+             ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
+             $21, $22, $23, $23)",
         )
         .bind(id)
         .bind(new.workspace_id)
@@ -70,7 +72,7 @@ impl Change {
         .bind(CvmStatus::Creating.as_str())
         .bind(provision.compose_hash.to_string())
         .bind(&provision.app_compose)
-        .bind(&new.encrypted_env)
+        .bind(new.encrypted_env.as_ref().or(provision.encrypted_env.as_ref()))
         .bind(&provision.user_config)
         .bind(provision.os_image_hash.to_string())
         .bind(&provision.os_image_name)
@@ -79,6 +81,8 @@ impl Change {
         .bind(provision.memory_mb)
         .bind(provision.disk_gb)
         .bind(provision.listed)
+        .bind(&provision.env_pubkey)
+        .bind(provision.kms_id)
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
@@ -126,6 +130,27 @@ impl Change {
             .bind(now_ms)
             .execute(&mut *self.transaction)
             .await?;
+        Ok(())
+    }
+
+    /// Replaces the sealed environment, and notes the public key that it was sealed to if it is known.
+    pub async fn set_encrypted_env(
+        &mut self,
+        id: i64,
+        encrypted_env: &str,
+        env_pubkey: Option<&str>,
+        now_ms: i64,
+    ) -> Result<()> {
+        sqlx::query(
+            "UPDATE cvms SET encrypted_env = $2, env_pubkey = COALESCE($3, env_pubkey), updated_at_ms = $4 \
+             WHERE id = $1",
+        )
+        .bind(id)
+        .bind(encrypted_env)
+        .bind(env_pubkey)
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
         Ok(())
     }
 

@@ -39,6 +39,10 @@ pub struct CvmRow {
     pub app_compose: String,
     /// Sealed environment in hex.
     pub encrypted_env: Option<String>,
+    /// Public key that the environment was sealed to last, 64 hex digits.
+    pub env_pubkey: Option<String>,
+    /// Number of the key management service that the keys come from.
+    pub kms_id: Option<i64>,
     /// Unmeasured configuration.
     pub user_config: Option<String>,
     /// Guest image.
@@ -85,7 +89,7 @@ pub struct NewCvm {
     pub user_id: i64,
     /// Identity on the node.
     pub vm_uuid: Uuid,
-    /// Sealed environment in hex.
+    /// Sealed environment in hex; that of the provision if there is none.
     pub encrypted_env: Option<String>,
     /// What was provisioned.
     pub provision: super::ProvisionRow,
@@ -137,7 +141,7 @@ impl CvmRow {
 macro_rules! cvm_columns {
     () => {
         "id, workspace_id, user_id, node_id, vm_uuid, name, app_id, instance_id, status, compose_hash, \
-         app_compose, encrypted_env, user_config, os_image_hash, os_image_name, instance_type, vcpu, \
+         app_compose, encrypted_env, env_pubkey, kms_id, user_config, os_image_hash, os_image_name, instance_type, vcpu, \
          memory_mb, disk_gb, listed, boot_progress, boot_error, shutdown_progress, started_at_ms, \
          exited_at_ms, created_at_ms, updated_at_ms, deleted_at_ms, operation_id"
     };

@@ -8,6 +8,7 @@
 mod accounts;
 mod cvm_changes;
 mod cvms;
+mod kmses;
 mod nodes;
 mod operations;
 mod platforms;

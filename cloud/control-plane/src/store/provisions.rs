@@ -41,13 +41,19 @@ pub struct ProvisionRow {
     pub env_keys: String,
     /// Unmeasured configuration for the guest.
     pub user_config: Option<String>,
+    /// Number of the key management service that the keys will come from.
+    pub kms_id: Option<i64>,
+    /// Public key to seal the environment to, 64 hex digits.
+    pub env_pubkey: Option<String>,
+    /// Sealed environment in hex, for a create call that brings none.
+    pub encrypted_env: Option<String>,
     /// When the cache forgets it.
     pub expires_at_ms: i64,
 }
 
 const PROVISION: &str = "SELECT workspace_id, compose_hash, app_id, name, app_compose, node_id, \
      os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, user_config, \
-     expires_at_ms FROM provisions WHERE workspace_id = $1 AND compose_hash = $2 AND expires_at_ms > $3";
+     kms_id, env_pubkey, encrypted_env, expires_at_ms FROM provisions WHERE workspace_id = $1 AND compose_hash = $2 AND expires_at_ms > $3";
 
 impl Store {
     /// The unexpired provision with this hash in a workspace.
@@ -106,14 +112,16 @@ impl Change {
         sqlx::query(
             "INSERT INTO provisions (workspace_id, compose_hash, app_id, name, app_compose, node_id, \
              os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, \
-             user_config, expires_at_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) \
+             user_config, kms_id, env_pubkey, encrypted_env, expires_at_ms) VALUES \
+             ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
              ON CONFLICT (workspace_id, compose_hash) DO UPDATE SET app_id = excluded.app_id, \
              name = excluded.name, app_compose = excluded.app_compose, node_id = excluded.node_id, \
              os_image_hash = excluded.os_image_hash, os_image_name = excluded.os_image_name, \
              instance_type = excluded.instance_type, vcpu = excluded.vcpu, \
              memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb, listed = excluded.listed, \
              env_keys = excluded.env_keys, user_config = excluded.user_config, \
+             kms_id = excluded.kms_id, env_pubkey = excluded.env_pubkey, \
+             encrypted_env = excluded.encrypted_env, \
              expires_at_ms = excluded.expires_at_ms",
         )
         .bind(row.workspace_id)
@@ -131,7 +139,25 @@ impl Change {
         .bind(row.listed)
         .bind(&row.env_keys)
         .bind(&row.user_config)
+        .bind(row.kms_id)
+        .bind(&row.env_pubkey)
+        .bind(&row.encrypted_env)
         .bind(row.expires_at_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+
+    /// Notes the public key of a provision that is still cached for the same app.
+    pub async fn set_provision_env_pubkey(&mut self, row: &ProvisionRow, env_pubkey: &str) -> Result<()> {
+        sqlx::query(
+            "UPDATE provisions SET env_pubkey = $4 \
+             WHERE workspace_id = $1 AND compose_hash = $2 AND app_id = $3",
+        )
+        .bind(row.workspace_id)
+        .bind(row.compose_hash.to_string())
+        .bind(row.app_id.to_string())
+        .bind(env_pubkey)
         .execute(&mut *self.transaction)
         .await?;
         Ok(())

@@ -57,6 +57,9 @@ pub(crate) fn provision(ground: &Ground, seed: u8, name: &str) -> ProvisionRow {
         listed: 0,
         env_keys: "[]".to_owned(),
         user_config: None,
+        kms_id: None,
+        env_pubkey: None,
+        encrypted_env: None,
         expires_at_ms: NOW + 1000,
     }
 }

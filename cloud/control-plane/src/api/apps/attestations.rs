@@ -14,6 +14,7 @@ use crate::api::Api;
 use crate::api::attestations::{Presented, presented};
 use crate::api::error::ApiResult;
 use crate::api::view::Shown;
+use crate::kms::{Kms, OFF_CHAIN};
 use crate::store::CvmRow;
 
 /// Get the evidence of an app's CVMs
@@ -34,16 +35,28 @@ pub(crate) async fn attestations(
     headers: HeaderMap,
 ) -> ApiResult<Json<AppAttestations>> {
     let (app_id, cvms) = visible_cvms(&api, &app_id, &headers).await?;
+    let kms = cvms.iter().find_map(|cvm| api.kmses.get(cvm.kms_id?)).map(|kms| kms_info(kms));
     let instances = stream::iter(cvms).map(|cvm| instance(&api, cvm)).buffered(AT_A_TIME).collect().await;
     Ok(Json(AppAttestations {
         app_id: app_id.to_string(),
         contract_address: String::new(),
-        kms_info: AppKmsInfo::default(),
+        kms_info: kms.unwrap_or_default(),
         instances,
         kms_guest_agent_info: None,
         gateway_guest_agent_info: None,
         qemu_version: None,
     }))
+}
+
+fn kms_info(kms: &Kms) -> AppKmsInfo {
+    let info = kms.info();
+    AppKmsInfo {
+        version: info.version,
+        url: info.url,
+        gateway_app_id: info.gateway_app_id,
+        kms_type: OFF_CHAIN.to_owned(),
+        ..AppKmsInfo::default()
+    }
 }
 
 async fn instance(api: &Api, cvm: CvmRow) -> InstanceAttestation {

@@ -12,6 +12,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::placing::version;
 use crate::api::responses::Authenticated;
 use crate::fleet::{NodeStanding, NodeStatus};
+use crate::kms::Kmses;
 
 /// List where new CVMs can run
 #[utoipa::path(
@@ -29,12 +30,13 @@ pub(crate) async fn available(
     Ok(Json(AvailableNodes {
         tier: workspace.tier,
         capacity: TierCapacity::default(),
-        nodes: nodes.iter().map(offer).collect(),
-        kms_list: Vec::new(),
+        nodes: nodes.iter().map(|node| offer(node, &api.kmses)).collect(),
+        kms_list: api.kmses.all().iter().map(|kms| kms.info()).collect(),
     }))
 }
 
-fn offer(node: &NodeStanding) -> NodeOffer {
+/// Every node's guests reach every service.
+fn offer(node: &NodeStanding, kmses: &Kmses) -> NodeOffer {
     let left = node.remaining();
     NodeOffer {
         teepod_id: node.node.id,
@@ -49,8 +51,8 @@ fn offer(node: &NodeStanding) -> NodeOffer {
         support_onchain_kms: false,
         device_id: node.device.as_ref().map(|device| device.device_id.clone()),
         region_identifier: node.report.as_ref().map(|report| report.region.clone()),
-        default_kms: None,
-        kms_list: Vec::new(),
+        default_kms: kmses.default_one().map(|kms| kms.slug().to_owned()),
+        kms_list: kmses.all().iter().map(|kms| kms.slug().to_owned()).collect(),
     }
 }
 

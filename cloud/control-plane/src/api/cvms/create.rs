@@ -13,11 +13,12 @@ use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use crate::api::input::Body;
 use crate::api::negotiate::Version;
 use crate::api::placing::placement_error;
+use crate::api::provisioning::nothing_opens_it;
 use crate::api::responses::Authenticated;
 use crate::api::scene::Scene;
 use crate::api::view::View;
 use crate::operations::{CreateError, CreateRequest};
-use crate::store::Caller;
+use crate::store::{Caller, ProvisionRow};
 
 /// Create a CVM from a provision
 ///
@@ -74,14 +75,15 @@ async fn accept(
     version: ApiVersion,
     request: CreateCvmRequest,
 ) -> ApiResult<Json<Vm>> {
-    // Some clients send an empty text for "none".
-    if request.encrypted_env.is_some_and(|text| !text.is_empty()) {
-        let message = "no key management service could open encrypted_env in this installation; create \
-                       the CVM without it";
-        return Err(ApiError::explained(ErrorCode::IncompatibleParameters, message));
-    }
     let compose_hash = request.compose_hash.0;
     let provision = api.store.provision(caller.workspace_id, compose_hash, api.clock.now_ms()).await?;
+    let encrypted_env = request.encrypted_env.and_then(|env| env.0);
+    if let Some(provision) = &provision {
+        check_kms(api, provision, request.kms_id.as_deref())?;
+        if encrypted_env.is_some() && provision.kms_id.is_none() {
+            return Err(nothing_opens_it());
+        }
+    }
     if let (Some(provision), Some(keys)) = (provision, &request.env_keys) {
         let allowed: Vec<String> = serde_json::from_str(&provision.env_keys).unwrap_or_default();
         if let Some(key) = keys.iter().find(|key| !allowed.contains(key)) {
@@ -91,10 +93,23 @@ async fn accept(
             );
         }
     }
-    let request = CreateRequest { compose_hash, app_id: request.app_id.0, encrypted_env: None };
+    let request = CreateRequest { compose_hash, app_id: request.app_id.0, encrypted_env };
     let cvm = api.lifecycle.create(caller, request).await.map_err(create_error)?;
     let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
     Ok(Json(View::new(api, &scene, &cvm).vm(version)))
+}
+
+/// The service is the one of the provision: applications are known to one only.
+fn check_kms(api: &Api, provision: &ProvisionRow, named: Option<&str>) -> ApiResult<()> {
+    let Some(named) = named.filter(|text| !text.is_empty()) else { return Ok(()) };
+    match api.kmses.find(named) {
+        None => Err(ApiError::coded(ErrorCode::NoMatchingKms).about("kms_id", named)),
+        Some(kms) if provision.kms_id.is_some_and(|id| id != kms.id()) => {
+            let message = "kms_id is not the key management service of the provision; provision again";
+            Err(ApiError::explained(ErrorCode::IncompatibleParameters, message).about("kms_id", named))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 fn create_error(error: CreateError) -> ApiError {

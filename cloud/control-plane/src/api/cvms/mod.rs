@@ -8,6 +8,7 @@ pub(crate) mod composition;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod detail;
+pub(crate) mod envs;
 pub(crate) mod list;
 pub(crate) mod operation_status;
 pub(crate) mod operations;

@@ -34,19 +34,22 @@ pub(super) async fn accept(
     force: bool,
 ) -> ApiResult<CvmRow> {
     let accepted = api.lifecycle.request(cvm.id, LifecycleRequest { kind, force }, caller.user_id).await;
-    accepted.map_err(|error| {
-        let text = error.to_string();
-        match error {
-            RequestError::NotFound => ApiError::coded(ErrorCode::CvmNotFound),
-            // Without a code, so that clients repeat it.
-            RequestError::Busy(_) => ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S),
-            RequestError::Maintenance => {
-                ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
-            }
-            // Not 409: repeating it does not help.
-            RequestError::IllegalStatus { .. } => ApiError::plain(StatusCode::BAD_REQUEST, text),
-            RequestError::Store(error) => error.into(),
-            RequestError::Random(error) => error.into(),
+    accepted.map_err(request_error)
+}
+
+/// A refusal in the words of the interface.
+pub(super) fn request_error(error: RequestError) -> ApiError {
+    let text = error.to_string();
+    match error {
+        RequestError::NotFound => ApiError::coded(ErrorCode::CvmNotFound),
+        // Without a code, so that clients repeat it.
+        RequestError::Busy(_) => ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S),
+        RequestError::Maintenance => {
+            ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
         }
-    })
+        // Not 409: repeating it does not help.
+        RequestError::IllegalStatus { .. } => ApiError::plain(StatusCode::BAD_REQUEST, text),
+        RequestError::Store(error) => error.into(),
+        RequestError::Random(error) => error.into(),
+    }
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::Additions;
-use cloister_management_api::{
-    ErrorBody, ErrorCode, KmsType, PlainError, ProvisionAppRequest, ProvisionResponse,
-};
+use cloister_management_api::{ErrorBody, ErrorCode, PlainError, ProvisionAppRequest, ProvisionResponse};
 
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
+use crate::api::kms::Selection;
 use crate::api::placing::Wish;
 use crate::api::provisioning::{self, compose_error};
 use crate::api::responses::Authenticated;
@@ -31,6 +30,7 @@ use crate::api::responses::Authenticated;
         (status = 200, description = "Kept; create the CVM with this hash and app id", body = ProvisionResponse),
         (status = 400, description = "Invalid configuration (ERR-01-00x), or nothing matches it (ERR-02-…)", body = ErrorBody),
         (status = 409, description = "A CVM of the workspace has this name (ERR-01-004)", body = ErrorBody),
+        (status = 503, description = "The key management service does not answer; repeat the request after `Retry-After`", body = PlainError),
         (status = 413, description = "The body has more than 1 MiB", body = PlainError),
         Authenticated,
     ),
@@ -47,8 +47,16 @@ pub(crate) async fn provision(
         secure_time: request.secure_time,
         storage_fs: request.storage_fs,
     };
+    let compose = request.compose_file.prepare(&additions).map_err(compose_error)?;
+    let selection = Selection {
+        kind: request.kms,
+        id: request.kms_id.as_deref(),
+        contract: request.kms_contract.as_deref(),
+    };
     let draft = provisioning::Draft {
-        compose: request.compose_file.prepare(&additions).map_err(compose_error)?,
+        kms: provisioning::kms_of(&api, &compose, selection)?,
+        compose,
+        encrypted_env: request.encrypted_env.clone().and_then(|env| env.0),
         wish: Wish::from(&request),
         app_id: request.app_id.map(|id| id.0).zip(request.nonce.map(u64::from)),
         name: request.name.to_string(),
@@ -60,11 +68,6 @@ pub(crate) async fn provision(
 
 /// What is well formed but cannot be had here.
 fn check(request: &ProvisionAppRequest) -> ApiResult<()> {
-    let named = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-    let wants_contract = matches!(request.kms, Some(KmsType::Ethereum | KmsType::Base));
-    if wants_contract || named(&request.kms_id) || named(&request.kms_contract) {
-        return Err(ApiError::coded(ErrorCode::NoMatchingKms));
-    }
     if request.gpus.as_ref().is_some_and(|gpus| !gpus.gpus.is_empty()) {
         return Err(ApiError::coded(ErrorCode::NodeLacksGpus));
     }

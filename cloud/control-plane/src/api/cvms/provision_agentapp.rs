@@ -15,6 +15,7 @@ use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
+use crate::api::kms::Selection;
 use crate::api::placing::Wish;
 use crate::api::provisioning::{self, compose_error};
 use crate::api::responses::Authenticated;
@@ -37,6 +38,7 @@ const CHARACTER_VARIABLE: &str = "CHARACTER_JSON";
         (status = 200, description = "Kept; create the CVM with this hash and app id", body = ProvisionResponse),
         (status = 400, description = "Invalid configuration, or nothing matches it", body = ErrorBody),
         (status = 409, description = "A CVM of the workspace has this name (ERR-01-004)", body = ErrorBody),
+        (status = 503, description = "The key management service does not answer; repeat the request after `Retry-After`", body = PlainError),
         (status = 413, description = "The body has more than 1 MiB", body = PlainError),
         Authenticated,
     ),
@@ -50,17 +52,18 @@ pub(crate) async fn provision_agentapp(
         let message = "characterfile must be the text of a JSON object";
         return Err(ApiError::explained(ErrorCode::InvalidParameter, message));
     }
-    if request.kms_id.as_ref().is_some_and(|id| !id.is_empty()) {
-        return Err(ApiError::coded(ErrorCode::NoMatchingKms));
-    }
     let document = json!({
         "name": request.name.as_str(),
         "docker_compose_file": compose_file(&request.characterfile, &request.env_keys),
         "allowed_envs": request.env_keys,
     });
     let draft: Draft = decode::decode(&document, Source::Json, &["body"]).map_err(ApiError::faults)?;
+    let compose = draft.prepare(&Additions::default()).map_err(compose_error)?;
+    let selection = Selection { id: request.kms_id.as_deref(), ..Selection::default() };
     let draft = provisioning::Draft {
-        compose: draft.prepare(&Additions::default()).map_err(compose_error)?,
+        kms: provisioning::kms_of(&api, &compose, selection)?,
+        compose,
+        encrypted_env: None,
         wish: Wish { node_id: request.teepod_id, image: request.image, ..Wish::default() },
         app_id: None,
         name: request.name.to_string(),

@@ -17,6 +17,7 @@ fn body(operation: &str, tenant_provision: &Value) -> Value {
         "create_cvm" | "create_agent_cvm" => json!({
             "app_id": tenant_provision["app_id"], "compose_hash": tenant_provision["compose_hash"],
         }),
+        "update_cvm_envs" => json!({"encrypted_env": "ab".repeat(61)}),
         "batch_cvm_status" => json!({"vm_uuids": [tenant_provision["vm_uuid"]]}),
         "create_token" => json!({"name": "stranger"}),
         "admin_set_node_maintenance" => json!({"maintenance": true}),
@@ -54,6 +55,8 @@ async fn the_matrix_is_the_reviewed_one() {
                 .replace("{token_id}", token.as_str().unwrap())
                 .replace("{slug}", "tenant")
                 .replace("{node}", "local")
+                .replace("{kms_id}", "phala")
+                .replace("{chain}", "base")
                 .replace("{family}", "cpu")
                 .replace("{container}", "web")
                 .replace("{reference}", "cloister.local/x:1");

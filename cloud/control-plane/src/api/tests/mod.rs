@@ -179,6 +179,7 @@ impl Installation {
             lifecycle: Lifecycle::new(store.clone(), clock.clone(), random, Arc::new(Notify::new())),
             store,
             fleet: Arc::new(fleet),
+            kmses: Arc::default(),
             authority,
             clock,
             random,

@@ -18,6 +18,7 @@ use super::Api;
 use super::scene::Scene;
 use super::signed_url::Signer;
 use crate::fleet::{self, NodeStanding};
+use crate::kms::Kms;
 use crate::store::{CvmRow, OperationRow};
 
 /// Version of the runner that records have always named.
@@ -79,13 +80,16 @@ pub(crate) struct View<'a> {
     cvm: &'a CvmRow,
     scene: &'a Scene,
     signer: Signer<'a>,
+    /// Where its keys come from.
+    kms: Option<&'a Kms>,
     now_ms: i64,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(api: &'a Api, scene: &'a Scene, cvm: &'a CvmRow) -> Self {
         let now_ms = api.clock.now_ms();
-        Self { cvm, scene, signer: Signer::new(&api.log_url_key, &api.public_url, now_ms), now_ms }
+        let kms = cvm.kms_id.and_then(|id| api.kmses.get(id)).map(AsRef::as_ref);
+        Self { cvm, scene, signer: Signer::new(&api.log_url_key, &api.public_url, now_ms), kms, now_ms }
     }
 
     fn node(&self) -> Option<&NodeStanding> {
@@ -167,7 +171,7 @@ impl<'a> View<'a> {
             runner: Some(shown.runner.into_owned()),
             docker_compose_file: shown.docker_compose_file.map(Cow::into_owned),
             created_at: time(cvm.created_at_ms),
-            encrypted_env_pubkey: None,
+            encrypted_env_pubkey: cvm.env_pubkey.clone(),
         }
     }
 

@@ -4,6 +4,7 @@ use cloister_management_api::v20251028::{CvmDetail, HostedCvm, MachineInfo, VmIn
 use cloister_management_api::{CvmNode, ManagedUser};
 
 use super::{Shown, View, time};
+use crate::kms::Kms;
 
 impl View<'_> {
     fn cvm_node(&self) -> Option<CvmNode> {
@@ -51,7 +52,7 @@ impl View<'_> {
             project_id: None,
             project_type: None,
             billing_period: None,
-            kms_info: None,
+            kms_info: self.kms.map(Kms::info),
             vcpu: Some(cvm.vcpu),
             memory: Some(cvm.memory_mb),
             disk_size: Some(cvm.disk_gb),
@@ -79,7 +80,7 @@ impl View<'_> {
             memory: cvm.memory_mb,
             disk_size: cvm.disk_gb,
             base_image: Some(cvm.os_image_name.clone()),
-            encrypted_env_pubkey: None,
+            encrypted_env_pubkey: cvm.env_pubkey.clone(),
             listed: cvm.listed != 0,
             project_id: None,
             project_type: None,
@@ -88,7 +89,7 @@ impl View<'_> {
             public_logs: shown.public_logs,
             dapp_dashboard_url: None,
             syslog_endpoint: Some(self.signer.vm_log(cvm.vm_uuid)),
-            kms_info: None,
+            kms_info: self.kms.map(Kms::info),
             contract_address: None,
             deployer_address: None,
             scheduled_delete_at: None,

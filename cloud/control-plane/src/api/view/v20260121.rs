@@ -1,12 +1,13 @@
 //! CVMs as version 2026-01-21 and later ones show them.
 
 use cloister_management_api::v20260121::{
-    BillingPeriod, CvmInfo, CvmInfoDetail, Gateway, LogUrls, Os, Progress, Resource,
+    BillingPeriod, CvmInfo, CvmInfoDetail, CvmKms, Gateway, LogUrls, Os, Progress, Resource,
 };
 use cloister_management_api::{CvmId, UserId, UserRef, UserType, WorkspaceId, WorkspaceRef, WorkspaceType};
 use sha2::{Digest, Sha256};
 
 use super::{Shown, View, node_ref, time};
+use crate::kms::OFF_CHAIN;
 use crate::operations;
 
 const MIB_PER_GIB: f64 = 1024.0;
@@ -46,6 +47,17 @@ impl View<'_> {
         }
     }
 
+    fn kms_info(&self) -> CvmKms {
+        CvmKms {
+            chain_id: None,
+            dstack_kms_address: None,
+            dstack_app_address: None,
+            deployer_address: None,
+            rpc_endpoint: None,
+            encrypted_env_pubkey: self.cvm.env_pubkey.clone(),
+        }
+    }
+
     fn logs(&self) -> LogUrls {
         let serial = self.signer.vm_log(self.cvm.vm_uuid) + "&ch=serial";
         LogUrls { serial: Some(serial), stdout: None, stderr: None, container_log_base: None }
@@ -65,8 +77,8 @@ impl View<'_> {
             resource: self.resource(),
             node_info: self.node().map(node_ref),
             os: Some(self.os()),
-            kms_type: None,
-            kms_info: None,
+            kms_type: self.kms.map(|_| OFF_CHAIN.to_owned()),
+            kms_info: self.kms.map(|_| self.kms_info()),
             status: self.status(),
             in_progress: self.in_progress(),
             progress: self.progress(),

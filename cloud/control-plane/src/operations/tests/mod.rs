@@ -70,6 +70,7 @@ impl Bench {
         let engine = Engine::start(
             self.store.clone(),
             Arc::clone(&self.nodes),
+            Arc::default(),
             self.clock.clone(),
             Random,
             Arc::clone(&self.wake),

@@ -1,0 +1,54 @@
+//! `GET /kms`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use cloister_app_compose::members;
+use cloister_management_api::{KmsRecord, Page};
+use utoipa::IntoParams;
+
+use super::record;
+use crate::api::Api;
+use crate::api::error::ApiResult;
+use crate::api::input::{Query, within};
+use crate::api::negotiate::Version;
+use crate::api::responses::Authenticated;
+
+members! {
+    /// Query of `GET /kms`.
+    #[derive(Debug, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct KmsQuery {
+        /// Number of the page.
+        #[param(required = false, minimum = 1, default = 1)]
+        pub page: Option<i64>,
+        /// Most items of a page.
+        #[param(required = false, minimum = 1, maximum = 100, default = 20)]
+        pub page_size: Option<i64>,
+        /// Only services that belong to a contract, or only the others.
+        #[param(required = false)]
+        pub is_onchain: Option<bool>,
+    }
+}
+
+/// List key management services
+///
+/// From version 2026-06-23 on by what decides for them.
+#[utoipa::path(
+    get, path = "/kms", tag = "KMS", operation_id = "list_kms",
+    params(KmsQuery),
+    responses((status = 200, description = "A page, the default service first", body = Page<KmsRecord>), Authenticated),
+)]
+pub(crate) async fn list(
+    State(api): State<Arc<Api>>,
+    Version(version): Version,
+    Query(parameters): Query<KmsQuery>,
+) -> ApiResult<Json<Page<KmsRecord>>> {
+    let page = within("page", parameters.page, 1, 1..=u32::MAX)?;
+    let page_size = within("page_size", parameters.page_size, 20, 1..=100)?;
+    // None of them belongs to a contract.
+    let shown = if parameters.is_onchain == Some(true) { &[] } else { api.kmses.all() };
+    let records = shown.iter().map(|kms| record(kms, version)).collect();
+    Ok(Json(Page::of_all(records, page, page_size)))
+}

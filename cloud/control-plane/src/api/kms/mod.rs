@@ -1,0 +1,54 @@
+//! Key management services over HTTP.
+
+pub(crate) mod detail;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod next_app_id;
+pub(crate) mod on_chain;
+pub(crate) mod pubkey;
+mod selection;
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use cloister_management_api::{ApiVersion, KmsContract, KmsContractId, KmsRecord};
+
+pub(crate) use selection::Selection;
+
+use super::Api;
+use super::error::{ApiError, ApiResult, RETRY_AFTER_S};
+use crate::kms::{Kms, KmsCallError, OFF_CHAIN};
+
+/// The service that a path names.
+fn named<'a>(api: &'a Api, text: &str) -> ApiResult<&'a Arc<Kms>> {
+    api.kmses.find(text).ok_or_else(|| ApiError::not_found("KMS"))
+}
+
+/// A service in the form of the version.
+fn record(kms: &Kms, version: ApiVersion) -> KmsRecord {
+    if version < ApiVersion::V20260623 {
+        return KmsRecord::Node(kms.info());
+    }
+    let known = kms.known();
+    let root = known.as_ref().and_then(|meta| meta.roots.last());
+    KmsRecord::Contract(KmsContract {
+        id: KmsContractId(kms.id()),
+        slug: Some(kms.slug().to_owned()),
+        label: kms.slug().to_owned(),
+        contract_address: OFF_CHAIN.to_owned(),
+        chain_id: 0,
+        k256_pubkey: root.map(|root| hex::encode(&root.k256_pubkey)),
+        ca_pubkey: root.map(|root| hex::encode(&root.ca_pubkey)),
+        node_count: 1,
+    })
+}
+
+/// A service that cannot be asked now is not the client's fault, and passes; anything else is ours.
+pub(crate) fn call_error(error: &KmsCallError) -> ApiError {
+    if !error.is_transient() {
+        return ApiError::internal(error);
+    }
+    tracing::warn!(error = error as &dyn std::error::Error, "a KMS cannot be asked");
+    let text = "The key management service cannot be asked now; try again later";
+    ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
+}

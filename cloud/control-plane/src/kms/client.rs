@@ -1,0 +1,98 @@
+//! What is asked of one service.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloister_app_compose::{AppId, ComposeHash};
+use cloister_kms_api::admin::{ALLOW_APP, AllowApp};
+use cloister_kms_api::{EnvPublicKeyRequest, EnvPublicKeyResponse, Meta, method};
+use parking_lot::Mutex;
+use serde::de::IgnoredAny;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::config::KmsConfig;
+use super::error::KmsCallError;
+use super::transport::Connection;
+use crate::clock::Clock;
+
+/// How long a public key is taken from memory; keys change with the root only.
+const KEY_AGE: Duration = Duration::from_mins(1);
+/// How long a failure is: those who ask at the same time fail together.
+const FAILURE_AGE: Duration = Duration::from_secs(1);
+/// Most applications whose key is remembered.
+const MAX_KEYS: usize = 10_000;
+/// Calls of this process that a service answers at a time.
+const MAX_CALLS: usize = 32;
+
+type Known = Option<(Instant, Result<EnvPublicKeyResponse, KmsCallError>)>;
+type Keys = Mutex<HashMap<AppId, Arc<tokio::sync::Mutex<Known>>>>;
+
+/// A client of one directory.
+pub(super) struct Directory {
+    connection: Connection,
+    calls: Semaphore,
+    keys: Keys,
+}
+
+impl Directory {
+    pub(super) fn new(config: KmsConfig, clock: Clock) -> Self {
+        Self {
+            connection: Connection::new(config, clock),
+            calls: Semaphore::new(MAX_CALLS),
+            keys: Keys::default(),
+        }
+    }
+
+    pub(super) const fn config(&self) -> &KmsConfig {
+        self.connection.config()
+    }
+
+    /// What the service is, and the certificate (DER) that it showed.
+    pub(super) async fn meta(&self) -> Result<(Meta, Vec<u8>), KmsCallError> {
+        let _turn = self.calls.acquire().await;
+        self.connection.call_seen(method::META).await
+    }
+
+    /// The key to seal an application's environment to. Callers who ask for the same key share one call.
+    pub(super) async fn env_public_key(&self, app_id: AppId) -> Result<EnvPublicKeyResponse, KmsCallError> {
+        let slot = {
+            let mut keys = self.keys.lock();
+            if keys.len() >= MAX_KEYS && !keys.contains_key(&app_id) {
+                keys.clear();
+            }
+            Arc::clone(keys.entry(app_id).or_default())
+        };
+        let mut known = slot.lock().await;
+        if let Some((at, answer)) = &*known
+            && at.elapsed() < if answer.is_ok() { KEY_AGE } else { FAILURE_AGE }
+        {
+            return answer.clone();
+        }
+        let answer = self.ask_env_public_key(app_id).await;
+        *known = Some((Instant::now(), answer.clone()));
+        answer
+    }
+
+    async fn ask_env_public_key(&self, app_id: AppId) -> Result<EnvPublicKeyResponse, KmsCallError> {
+        let _turn = self.calls.acquire().await;
+        let request = EnvPublicKeyRequest { app_id };
+        let answer: EnvPublicKeyResponse =
+            self.connection.call(method::ENV_PUBLIC_KEY, Some(&request)).await?;
+        let fits = answer.public_key.0.len() == 32 && answer.signature.0.len() == 65;
+        let slug = &self.config().slug;
+        fits.then_some(answer).ok_or_else(|| KmsCallError::Malformed { slug: slug.clone(), status: 200 })
+    }
+
+    /// Lets an application run a document; again is as good as once.
+    pub(super) async fn allow_app(
+        &self,
+        app_id: AppId,
+        compose_hash: ComposeHash,
+    ) -> Result<(), KmsCallError> {
+        let _turn = self.calls.acquire().await;
+        let request = AllowApp { app_id, compose_hash };
+        self.connection.administer::<IgnoredAny>(ALLOW_APP, &request).await.map(|_| ())
+    }
+}

@@ -1,0 +1,209 @@
+//! The services of the installation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloister_app_compose::{AppId, ComposeHash};
+use cloister_kms_api::{EnvPublicKeyResponse, Meta};
+use cloister_management_api::{KmsId, KmsInfo};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use url::Url;
+
+use super::client::Directory;
+use super::config::{InvalidKmsConfig, KmsConfig};
+use super::error::KmsCallError;
+use crate::clock::Clock;
+use crate::store::{Store, StoreError};
+
+/// How often each service is asked what it is; nothing but what answers show depends on it.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How often one that did not answer is asked.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Version of a service that was never reached.
+const UNKNOWN_VERSION: &str = "unknown";
+/// The kind of every service so far, by the name of the public interface: no contract decides.
+pub(crate) const OFF_CHAIN: &str = "phala";
+
+/// A key management service.
+pub struct Kms {
+    id: i64,
+    directory: Directory,
+    /// What it said it is, last time.
+    meta: Mutex<Option<Arc<Meta>>>,
+}
+
+/// Every key management service of the installation, the default one first.
+#[derive(Default)]
+pub struct Kmses(Vec<Arc<Kms>>);
+
+/// Why the services cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KmsesError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] InvalidKmsConfig),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Kms {
+    /// Number of its record.
+    #[must_use]
+    pub const fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn slug(&self) -> &str {
+        &self.directory.config().slug
+    }
+
+    /// Where guests reach it.
+    #[must_use]
+    pub fn guest_url(&self) -> &Url {
+        &self.directory.config().guest_url
+    }
+
+    /// What it said it is, last time it was asked.
+    #[must_use]
+    pub fn known(&self) -> Option<Arc<Meta>> {
+        self.meta.lock().clone()
+    }
+
+    /// Asks what it is.
+    pub async fn meta(&self) -> Result<Arc<Meta>, KmsCallError> {
+        self.look().await.map(|(meta, _)| meta)
+    }
+
+    /// Asks what it is; also tells the certificate (DER) that it showed.
+    pub(crate) async fn look(&self) -> Result<(Arc<Meta>, Vec<u8>), KmsCallError> {
+        let (meta, certificate) = self.directory.meta().await?;
+        let meta = Arc::new(meta);
+        *self.meta.lock() = Some(Arc::clone(&meta));
+        Ok((meta, certificate))
+    }
+
+    /// The key to seal an application's environment to, at most a minute old.
+    pub async fn env_public_key(&self, app_id: AppId) -> Result<EnvPublicKeyResponse, KmsCallError> {
+        self.directory.env_public_key(app_id).await
+    }
+
+    /// Its record on the wire.
+    #[must_use]
+    pub fn info(&self) -> KmsInfo {
+        let meta = self.known();
+        let known = |of: fn(&Meta) -> Option<String>| meta.as_deref().and_then(of);
+        KmsInfo {
+            id: KmsId(self.id),
+            slug: Some(self.slug().to_owned()),
+            url: address(self.guest_url()),
+            version: known(|meta| Some(meta.version.clone())).unwrap_or_else(|| UNKNOWN_VERSION.to_owned()),
+            chain_id: None,
+            kms_contract_address: None,
+            gateway_app_id: known(|meta| meta.gateway_app_id.clone()),
+        }
+    }
+}
+
+/// A base address as guests and clients write it: without a slash at its end.
+pub(crate) fn address(url: &Url) -> String {
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+impl Kmses {
+    /// Takes the configured services; each keeps the number that its name was given the first time.
+    pub async fn open(configured: Vec<KmsConfig>, store: &Store, clock: &Clock) -> Result<Self, KmsesError> {
+        let mut kmses: Vec<Arc<Kms>> = Vec::new();
+        for config in configured {
+            config.check()?;
+            if kmses.iter().any(|kms| kms.slug() == config.slug) {
+                return Err(InvalidKmsConfig::Twice(config.slug).into());
+            }
+            let mut change = store.change().await?;
+            let id = change.put_kms(&config.slug, clock.now_ms()).await?;
+            change.commit().await?;
+            kmses.push(Arc::new(Kms {
+                id,
+                directory: Directory::new(config, clock.clone()),
+                meta: Mutex::default(),
+            }));
+        }
+        Ok(Self(kmses))
+    }
+
+    /// All of them, the default one first.
+    #[must_use]
+    pub fn all(&self) -> &[Arc<Kms>] {
+        &self.0
+    }
+
+    /// The one that is used when a request names none.
+    #[must_use]
+    pub fn default_one(&self) -> Option<&Arc<Kms>> {
+        self.0.first()
+    }
+
+    /// The one with a number.
+    #[must_use]
+    pub fn get(&self, id: i64) -> Option<&Arc<Kms>> {
+        self.0.iter().find(|kms| kms.id == id)
+    }
+
+    /// The one that a text names: its id, its slug, or the kind of service.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Option<&Arc<Kms>> {
+        if let Ok(KmsId(id)) = text.parse() {
+            return self.get(id);
+        }
+        let named = self.0.iter().find(|kms| kms.slug().eq_ignore_ascii_case(text));
+        named.or_else(|| self.default_one().filter(|_| text.eq_ignore_ascii_case(OFF_CHAIN)))
+    }
+
+    /// Lets an application run a document at the service with this number.
+    pub(crate) async fn allow_app(
+        &self,
+        id: i64,
+        app_id: AppId,
+        compose_hash: ComposeHash,
+    ) -> Result<(), KmsCallError> {
+        let kms = self.get(id).ok_or(KmsCallError::Unknown)?;
+        kms.directory.allow_app(app_id, compose_hash).await
+    }
+
+    /// Keeps what is known of the services up to date until it is stopped.
+    pub(crate) async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        let watches = self.0.iter().map(|kms| kms.watch());
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = futures_util::future::join_all(watches) => {}
+        }
+    }
+}
+
+impl Kms {
+    async fn watch(&self) {
+        let mut reached = None;
+        loop {
+            let outcome = self.meta().await;
+            match &outcome {
+                Ok(meta) if reached != Some(true) => {
+                    info!(kms = self.slug(), version = meta.version, "the KMS answers");
+                }
+                Err(error) if reached != Some(false) => {
+                    warn!(
+                        kms = self.slug(),
+                        error = error as &dyn std::error::Error,
+                        "the KMS does not answer"
+                    );
+                }
+                _ => {}
+            }
+            reached = Some(outcome.is_ok());
+            tokio::time::sleep(if outcome.is_ok() { LOOK_EVERY } else { LOOK_AGAIN }).await;
+        }
+    }
+}
