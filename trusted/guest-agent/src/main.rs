@@ -9,6 +9,7 @@
 mod agent;
 mod application;
 mod attestation;
+mod boot;
 mod cut;
 mod engine;
 mod external;

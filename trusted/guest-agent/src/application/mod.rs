@@ -3,6 +3,7 @@
 mod bash;
 mod compose;
 mod pre_launch;
+mod variables;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,8 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cloister_app_compose::{AppCompose, AppId, ComposeFile, InstanceId, Runner};
+use cloister_sealed_env::{Environment, Selection, Skipped};
 use tokio::process::Command;
+use tracing::warn;
 
+use self::variables::Variables;
 use crate::engine::{Engine, SOCKET};
 use crate::machine::{DATA, RUNTIME};
 use crate::output::{self, CommandError};
@@ -44,22 +48,31 @@ pub(crate) struct Application {
     /// Where scripts lie during this boot.
     scripts: PathBuf,
     /// Environment of every program of the application; the pre-launch script may change it.
-    environment: Vec<(String, String)>,
+    environment: Variables,
     main_script: Option<bash::MainScript>,
 }
 
 impl Application {
-    /// Writes the application's documents into its project directory.
+    /// Writes the application's documents into its project directory. Of the environment that the deployer
+    /// sealed it gets what the document allows.
     pub(crate) fn prepare(
         app: AppCompose,
         app_id: &AppId,
         instance: Option<&InstanceId>,
+        sealed: Environment,
     ) -> Result<Self, ApplicationError> {
         let directory = Path::new(DATA).join("app");
         let scripts = Path::new(RUNTIME).join("scripts");
         fs::create_dir_all(&scripts)?;
         write_private(&directory.join("app-compose.json"), app.bytes())?;
-        let environment = environment(&app, app_id, instance);
+        let Selection { kept, skipped } =
+            sealed.select(app.members().allowed_envs.iter().map(String::as_str));
+        for Skipped { name, why } in skipped {
+            warn!("the application does not get {name} of its environment: {why}");
+        }
+        variables::write_files(Path::new(RUNTIME), &kept)?;
+        let mut environment = environment(&app, app_id, instance);
+        environment.add(&kept);
         Ok(Self { app, directory, scripts, environment, main_script: None })
     }
 
@@ -111,8 +124,7 @@ impl Application {
     /// A program with the application's environment in its directory.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        let environment = self.environment.iter().map(|(name, value)| (name, value));
-        command.env_clear().envs(environment).current_dir(&self.directory).kill_on_drop(true);
+        command.env_clear().envs(self.environment.iter()).current_dir(&self.directory).kill_on_drop(true);
         command
     }
 
@@ -126,7 +138,7 @@ impl Application {
     }
 }
 
-fn environment(app: &AppCompose, app_id: &AppId, instance: Option<&InstanceId>) -> Vec<(String, String)> {
+fn environment(app: &AppCompose, app_id: &AppId, instance: Option<&InstanceId>) -> Variables {
     let instance = instance.map(ToString::to_string).unwrap_or_default();
     [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
@@ -139,8 +151,8 @@ fn environment(app: &AppCompose, app_id: &AppId, instance: Option<&InstanceId>) 
         ("DSTACK_APP_NAME", app.members().name.clone()),
         ("DSTACK_INSTANCE_ID", instance),
     ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    .into_iter()
+    .collect()
 }
 
 fn write_private(file: &Path, contents: &[u8]) -> io::Result<()> {

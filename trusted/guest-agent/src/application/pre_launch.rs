@@ -4,6 +4,9 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use zeroize::Zeroizing;
+
+use super::variables::Variables;
 use super::{Application, ApplicationError};
 use crate::output;
 
@@ -38,8 +41,8 @@ impl Application {
     }
 }
 
-fn read_environment(file: &Path) -> io::Result<Vec<(String, String)>> {
-    let mut text = Vec::new();
+fn read_environment(file: &Path) -> io::Result<Variables> {
+    let mut text = Zeroizing::new(Vec::new());
     fs::File::open(file)?.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut text)?;
     fs::remove_file(file)?;
     Ok(parse_environment(&text))
@@ -47,11 +50,10 @@ fn read_environment(file: &Path) -> io::Result<Vec<(String, String)>> {
 
 /// Variables as `env -0` prints them. What is not text is left out: nothing could name it in a compose
 /// file.
-fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
+fn parse_environment(text: &[u8]) -> Variables {
     text.split(|byte| *byte == 0)
         .filter_map(|entry| str::from_utf8(entry).ok()?.split_once('='))
         .filter(|(name, _)| !name.is_empty())
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
 
@@ -63,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    fn run(script: &str) -> (Option<i32>, Vec<(String, String)>) {
+    fn run(script: &str) -> (Option<i32>, Variables) {
         let dir = tempfile::tempdir().unwrap();
         let (file, environment) = (dir.path().join("script"), dir.path().join("environment"));
         fs::write(&file, script).unwrap();
@@ -80,10 +82,10 @@ mod tests {
     fn exports_reach_the_application() {
         let (status, environment) = run("export GREETING='a\nb=c'\nfalse\n");
         assert_eq!(status, Some(0));
-        assert!(environment.contains(&("GREETING".into(), "a\nb=c".into())));
+        assert!(environment.iter().any(|variable| variable == ("GREETING", "a\nb=c")));
         let (status, environment) = run("export A=1; exit 0");
         assert_eq!(status, Some(0));
-        assert!(environment.contains(&("A".into(), "1".into())));
+        assert!(environment.iter().any(|variable| variable == ("A", "1")));
     }
 
     #[test]

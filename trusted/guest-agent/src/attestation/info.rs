@@ -5,7 +5,6 @@ use std::time::Duration;
 use cloister_evidence::{Aggregates, EventLog, Measurement, Registers, device_id};
 use serde_json::{Value, json};
 
-use super::events::KEY_PROVIDER;
 use super::{Attestation, Certificates};
 
 /// Longest wait for the certificate that goes along: SDKs find out within 500 ms whether anybody answers.
@@ -19,8 +18,11 @@ impl Attestation {
         let log = EventLog::new(self.attester.event_log().to_vec());
         let registers = self.registers(&log);
         let identity = self.launch.as_ref().map(|launch| launch.identity);
+        let provider = self.key_provider();
         let aggregates = registers.as_ref().zip(identity).map(|(registers, identity)| {
-            hex::encode(Aggregates::new(registers, &identity, Some(KEY_PROVIDER.as_bytes())).mr_aggregated)
+            hex::encode(
+                Aggregates::new(registers, &identity, Some(provider.as_str().as_bytes())).mr_aggregated,
+            )
         });
         let aggregates = aggregates.unwrap_or_default();
         let facts = &self.facts;
@@ -36,7 +38,7 @@ impl Attestation {
             "device_id": device,
             "mr_aggregated": aggregates,
             "os_image_hash": facts.os_image_hash,
-            "key_provider_info": KEY_PROVIDER,
+            "key_provider_info": provider.as_str(),
             "compose_hash": facts.compose_hash.to_string(),
             "vm_config": if hidden { "" } else { &facts.vm_config },
             "cloud_vendor": self.vendor,

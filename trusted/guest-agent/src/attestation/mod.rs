@@ -16,7 +16,7 @@ use std::time::Duration;
 use cloister_app_compose::{AppCompose, AppId, ComposeHash, InstanceId};
 use cloister_attester::{AttestError, Attester, DetectError, Evidence};
 use cloister_evidence::report_data::ReportData;
-use cloister_evidence::{LaunchIdentity, Registers, RuntimeEvent, VmConfig};
+use cloister_evidence::{KeyProviderKind, LaunchIdentity, Registers, RuntimeEvent, VmConfig};
 use cloister_guest_channel::config_disk::SysConfig;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -24,11 +24,12 @@ use tracing::{info, warn};
 
 pub(crate) use certificates::{CertificateError, Certificates};
 pub(crate) use document::{DocumentError, event_log_json};
+pub(crate) use events::KeyProviderInfo;
 pub(crate) use prover::Prover;
 pub(crate) use tls_keys::TlsKeyRequest;
 
 use crate::failure;
-use crate::keys::{AppKeys, CertificateSigner};
+use crate::keys::{AppKeys, CertificateSigner, KeyProvider};
 use crate::machine::clock;
 
 /// Longest wait of those who need the certificates of this boot, which take two quotes.
@@ -72,6 +73,10 @@ pub(crate) struct Facts {
     pub(crate) app_id: AppId,
     pub(crate) compose_hash: ComposeHash,
     pub(crate) instance: Option<InstanceId>,
+    /// The document forbids an identity of its own.
+    pub(crate) no_instance_id: bool,
+    /// What the document wants its keys from.
+    pub(crate) key_provider: KeyProvider,
     pub(crate) app_name: String,
     /// Exact text of the app-compose document.
     pub(crate) app_compose: String,
@@ -101,6 +106,7 @@ pub(crate) struct Attestation {
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(crate) app: AppKeys,
+    pub(crate) provider: KeyProviderInfo,
     pub(crate) signer: Box<dyn CertificateSigner>,
 }
 
@@ -115,7 +121,7 @@ enum Making {
 }
 
 impl Facts {
-    pub(crate) fn new(app: &AppCompose, system: &SysConfig) -> Self {
+    pub(crate) fn new(app: &AppCompose, system: &SysConfig, key_provider: KeyProvider) -> Self {
         let described: Option<VmConfig> = serde_json::from_str(&system.vm_config).ok();
         let members = app.members();
         let app_id = system.app_id.to_string();
@@ -126,6 +132,8 @@ impl Facts {
             app_id: system.app_id,
             compose_hash: app.compose_hash(),
             instance: None,
+            no_instance_id: members.no_instance_id,
+            key_provider,
             app_name: members.name.clone(),
             app_compose: String::from_utf8_lossy(app.bytes()).into_owned(),
             public_tcbinfo: members.public_tcbinfo,
@@ -152,16 +160,35 @@ impl Measuring {
         Ok(Self { attester, launch })
     }
 
-    /// Measures the rest. The certificates are made behind the caller's back, since they take two quotes.
+    /// Measures which CVM this is, which ends what a KMS wants to see.
+    pub(crate) async fn instance(&self, instance: Option<&InstanceId>) -> Result<(), AttestationError> {
+        Ok(self.attester.measure(events::of_instance(instance)).await?)
+    }
+
+    /// Measures who gave the keys, and the image as the KMS verified it, if one did.
+    pub(crate) async fn keys(
+        &self,
+        provider: &KeyProviderInfo,
+        os_image_hash: Option<&[u8]>,
+    ) -> Result<(), AttestationError> {
+        Ok(self.attester.measure(events::of_keys(provider, os_image_hash)).await?)
+    }
+
+    /// Who makes evidence during the boot.
+    pub(crate) fn prover(&self, facts: &Facts) -> Prover {
+        Prover { attester: self.attester.clone(), vm_config: facts.vm_config.clone() }
+    }
+
+    /// Measures that the system is ready. The certificates are made behind the caller's back, since they
+    /// take two quotes.
     pub(crate) async fn finish(
         self,
         facts: Facts,
         keys: Option<Keys>,
     ) -> Result<Arc<Attestation>, AttestationError> {
         let Self { attester, launch } = self;
-        let started_ms = clock::uptime_ms();
-        attester.measure(events::of_instance(facts.instance.as_ref())).await?;
-        info!("the instance is measured ({} ms)", clock::uptime_ms().saturating_sub(started_ms));
+        attester.measure(events::of_system()).await?;
+        info!("the system is measured ({} ms since power-on)", clock::uptime_ms());
         let (made, certificates) = watch::channel(Making::UnderWay);
         let attestation = Arc::new(Attestation {
             attester,
@@ -198,10 +225,16 @@ impl Launch {
     fn of(evidence: &Evidence, facts: &Facts) -> Result<Self, AttestationError> {
         let quote = cloister_evidence::Quote::parse(&evidence.quote)?;
         let report = quote.td_report().ok_or(AttestationError::NotTdx)?;
+        let (kind, id) = match &facts.key_provider {
+            KeyProvider::None => (KeyProviderKind::None, [].as_slice()),
+            KeyProvider::Kms { pinned_root } => {
+                (KeyProviderKind::Kms, pinned_root.as_deref().unwrap_or_default())
+            }
+        };
         let expected = cloister_evidence::ExpectedConfig {
             compose_hash: &facts.compose_hash,
             app_id: &facts.app_id,
-            key_provider: Some((cloister_evidence::KeyProviderKind::None, &[])),
+            key_provider: Some((kind, id)),
             document: None,
         };
         cloister_evidence::check_mr_config_id(&report.mrconfigid, &expected)
@@ -219,6 +252,11 @@ impl Attestation {
     /// Measures an event of the application.
     pub(crate) async fn measure(&self, event: RuntimeEvent) -> Result<(), AttestError> {
         self.attester.measure(vec![event]).await
+    }
+
+    /// Who gave the application its keys.
+    pub(crate) fn key_provider(&self) -> KeyProviderInfo {
+        self.keys.as_ref().map_or_else(KeyProviderInfo::none, |keys| keys.provider.clone())
     }
 
     /// What the KMS released; `None` for an application without key provider.

@@ -15,10 +15,13 @@ use cloister_guest_channel::NodeToken;
 use cloister_guest_channel::config_disk::SysConfig;
 use cloister_guest_channel::tee::{Call, Outcome, Request, Response};
 
-use super::{Attestation, AttestationError, Facts, Making, Measuring};
+use super::{Attestation, AttestationError, Facts, KeyProviderInfo, Keys, Making, Measuring};
+use crate::keys::KeyProvider;
 
 pub(crate) const APP_COMPOSE: &str = r#"{"manifest_version":2,"name":"grüße","runner":"docker-compose","docker_compose_file":"services: {}\n","public_tcbinfo":true}"#;
-const VM_CONFIG: &str = r#"{"spec_version":1,"os_image_hash":"e6f5cfecbd9d3a2bc85dfd4de3b3b0ad9c8c2cc1f2a4cbbd0b6b3e0ddc6c09db","cpu_count":1,"memory_size":1073741824}"#;
+/// The same application with keys.
+pub(crate) const APP_COMPOSE_OF_KMS: &str = r#"{"manifest_version":2,"name":"grüße","runner":"docker-compose","docker_compose_file":"services: {}\n","kms_enabled":true}"#;
+pub(crate) const VM_CONFIG: &str = r#"{"spec_version":1,"os_image_hash":"e6f5cfecbd9d3a2bc85dfd4de3b3b0ad9c8c2cc1f2a4cbbd0b6b3e0ddc6c09db","cpu_count":1,"memory_size":1073741824}"#;
 
 /// The one boot event of these machines.
 fn boot_event() -> EventLogEntry {
@@ -94,23 +97,32 @@ fn serve(node: UnixStream, config_id: Measurement, refused: usize) {
     }
 }
 
+/// An attester on a node that plays the hardware.
+pub(crate) fn attester(config_id: Measurement) -> Attester {
+    attester_refused(config_id, 0)
+}
+
+/// The same on a node that refuses `refused` quotes, all but the first.
+fn attester_refused(config_id: Measurement, refused: usize) -> Attester {
+    let (guest, node) = UnixStream::pair().unwrap();
+    thread::spawn(move || serve(node, config_id, refused));
+    Attester::over_development_channel(guest.try_clone().unwrap(), guest).unwrap()
+}
+
 /// Boots a CVM whose node was told to launch it for `config_id`.
 pub(crate) async fn boot(
     app_compose: &str,
     config_id: Measurement,
 ) -> Result<Arc<Attestation>, AttestationError> {
-    boot_on(app_compose, config_id, 0).await
+    boot_on(app_compose, attester(config_id), None).await
 }
 
-/// The same on a node that refuses `refused` quotes, all but the first.
-async fn boot_on(
+/// Boots a CVM to which a KMS gave `keys`.
+pub(crate) async fn boot_on(
     app_compose: &str,
-    config_id: Measurement,
-    refused: usize,
+    attester: Attester,
+    keys: Option<Keys>,
 ) -> Result<Arc<Attestation>, AttestationError> {
-    let (guest, node) = UnixStream::pair().unwrap();
-    thread::spawn(move || serve(node, config_id, refused));
-    let attester = Attester::over_development_channel(guest.try_clone().unwrap(), guest).unwrap();
     let app = AppCompose::parse(app_compose.as_bytes()).unwrap();
     let system = SysConfig {
         kms_urls: Vec::new(),
@@ -122,10 +134,19 @@ async fn boot_on(
         node_token: NodeToken::from_bytes([1; 32]),
         vm_config: VM_CONFIG.to_owned(),
     };
-    let mut facts = Facts::new(&app, &system);
+    let mut facts = Facts::new(&app, &system, KeyProvider::of(&app).unwrap());
     let measuring = Measuring::begin(attester, &facts).await?;
     facts.instance = Some("836a333a23811140f86b94c3c8a7cb0deef0a6d5".parse().unwrap());
-    measuring.finish(facts, None).await
+    measuring.instance(facts.instance.as_ref()).await?;
+    let provider = keys.as_ref().map_or_else(KeyProviderInfo::none, |keys| keys.provider.clone());
+    measuring.keys(&provider, keys.as_ref().map(|_| [0xE6; 32].as_slice())).await?;
+    measuring.finish(facts, keys).await
+}
+
+/// A CVM that was launched for what it runs and got keys.
+pub(crate) async fn booted_with(keys: Keys) -> Arc<Attestation> {
+    let config_id = mr_config_id_v1(&ComposeHash::of(APP_COMPOSE_OF_KMS.as_bytes()));
+    boot_on(APP_COMPOSE_OF_KMS, attester(config_id), Some(keys)).await.unwrap()
 }
 
 /// A CVM that was launched for what it runs.
@@ -154,7 +175,8 @@ mod tests {
 
     #[tokio::test]
     async fn certificates_that_cannot_be_made_are_made_later() {
-        let attestation = boot_on(APP_COMPOSE, launched_for(APP_COMPOSE), 2).await.unwrap();
+        let attestation =
+            boot_on(APP_COMPOSE, attester_refused(launched_for(APP_COMPOSE), 2), None).await.unwrap();
         // The first attempt fails, and nobody who asks waits for the next one.
         let document = loop {
             if let Ok(document) = attestation.document(&[7; 64]).await {

@@ -3,8 +3,17 @@
 //! No other program of the guest gets them. What the application may have is derived from
 //! [`AppKeys`] by the guest API; what it gets of the environment is opened by them.
 
+mod client;
+mod endpoint;
+pub(crate) mod environment;
+mod exchange;
 mod material;
+mod provider;
 mod signer;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use material::{AppKeys, InvalidKeys, RootedKeys};
+pub(crate) use client::{BOOT_PATIENCE, KmsClient, KmsFailure, Release};
+pub(crate) use material::{AppKeys, RootedKeys};
+pub(crate) use provider::{KeyProvider, UnsupportedProvider};
 pub(crate) use signer::{CertificateSigner, SignerError, Signing};

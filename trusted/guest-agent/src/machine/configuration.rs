@@ -16,6 +16,8 @@ pub(crate) struct Configuration {
     pub(crate) app: AppCompose,
     /// The node's hints.
     pub(crate) system: SysConfig,
+    /// The environment that the deployer sealed, if there is one.
+    pub(crate) encrypted_env: Option<Vec<u8>>,
 }
 
 /// Why the configuration cannot be used.
@@ -35,8 +37,8 @@ impl Configuration {
     /// Finds and reads the configuration disk.
     pub(crate) fn read() -> Result<Self, ConfigurationError> {
         let disk = disks::find(CONFIG_DISK_SERIAL)?;
-        let ConfigDisk { app_compose, sys_config, .. } =
+        let ConfigDisk { app_compose, sys_config, encrypted_env, .. } =
             ConfigDisk::read(BufReader::new(File::open(disk.device)?))?;
-        Ok(Self { app: AppCompose::parse(&app_compose)?, system: sys_config })
+        Ok(Self { app: AppCompose::parse(&app_compose)?, system: sys_config, encrypted_env })
     }
 }
