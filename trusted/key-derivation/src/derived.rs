@@ -67,6 +67,14 @@ pub enum Algorithm {
 #[error("Unsupported algorithm: {0}")]
 pub struct UnknownAlgorithm(String);
 
+impl UnknownAlgorithm {
+    /// Tells what was asked for, cut at 32 characters.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self(name.chars().take(32).collect())
+    }
+}
+
 impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
@@ -76,7 +84,7 @@ impl FromStr for Algorithm {
             "secp256k1" | "k256" => Ok(Self::Secp256k1),
             "secp256k1_prehashed" => Ok(Self::Secp256k1Prehashed),
             "ed25519" => Ok(Self::Ed25519),
-            other => Err(UnknownAlgorithm(other.chars().take(32).collect())),
+            other => Err(UnknownAlgorithm::of(other)),
         }
     }
 }

@@ -12,9 +12,11 @@ use crate::attestation::Attestation;
 pub(crate) enum Method {
     Attest,
     Attestation,
+    DeriveK256Key,
     DeriveKey,
     EmitEvent,
     GetAttestation,
+    GetAttestationForAppKey,
     GetKey,
     GetQuote,
     GetTlsKey,
@@ -27,13 +29,14 @@ pub(crate) enum Method {
 }
 
 /// Names as they stand in paths.
-const METHODS: [(&str, Method); 15] = [
+const METHODS: [(&str, Method); 16] = [
     ("Attest", Method::Attest),
     ("attestation", Method::Attestation),
-    ("DeriveK256Key", Method::GetKey),
+    ("DeriveK256Key", Method::DeriveK256Key),
     ("DeriveKey", Method::DeriveKey),
     ("EmitEvent", Method::EmitEvent),
     ("GetAttestation", Method::GetAttestation),
+    ("GetAttestationForAppKey", Method::GetAttestationForAppKey),
     ("GetKey", Method::GetKey),
     ("GetQuote", Method::GetQuote),
     ("GetTlsKey", Method::GetTlsKey),
@@ -74,16 +77,18 @@ impl Method {
         match self {
             Self::Attest => quotes::attest(attestation, message).await,
             Self::Attestation => quotes::attestation(attestation, message).await,
+            Self::DeriveK256Key => keys::derive_k256_key(attestation, message),
             Self::DeriveKey => keys::derive_key(attestation, message).await,
             Self::EmitEvent => quotes::emit_event(attestation, message).await,
             Self::GetAttestation => quotes::get_attestation(attestation, message).await,
-            Self::GetKey => keys::get_key(message),
+            Self::GetAttestationForAppKey => keys::attestation_for_app_key(attestation, message).await,
+            Self::GetKey => keys::get_key(attestation, message),
             Self::GetQuote if plainly => quotes::get_quote_plainly(attestation, message).await,
             Self::GetQuote => quotes::get_quote(attestation, message).await,
             Self::GetTlsKey => keys::get_tls_key(attestation, message).await,
             Self::Info => Ok(attestation.info(false).await),
             Self::RawQuote => quotes::raw_quote(attestation, message).await,
-            Self::Sign => keys::sign(message),
+            Self::Sign => keys::sign(attestation, message),
             Self::TdxQuote => quotes::tdx_quote(attestation, message).await,
             Self::Verify => keys::verify(message),
             Self::Version => Ok(version()),

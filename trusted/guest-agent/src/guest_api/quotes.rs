@@ -28,7 +28,8 @@ pub(super) async fn get_quote(attestation: &Attestation, message: &Message) -> R
     quote(attestation, &report_data::given(&message.bytes("report_data")?)?).await
 }
 
-async fn quote(attestation: &Attestation, report_data: &ReportData) -> Result<Value, ApiError> {
+/// The same over 64 bytes.
+pub(super) async fn quote(attestation: &Attestation, report_data: &ReportData) -> Result<Value, ApiError> {
     let platform = attestation.attester.platform();
     if platform == Platform::Nitro {
         return Err(refused("this machine makes Nitro documents; ask for /GetAttestation"));
