@@ -88,7 +88,7 @@ async fn a_worker_that_lost_its_lease_does_not_go_on_beside_the_next_one() {
         // What the others do now, they do before this has ended.
         bench.stop_workers().await;
         let events = bench.events(&bench.operations(&cvm).await[0]).await;
-        assert_eq!(events.len(), 5, "no step is recorded twice: {events:?}");
+        assert_eq!(events.len(), 6, "no step is recorded twice: {events:?}");
     })
     .await;
 }

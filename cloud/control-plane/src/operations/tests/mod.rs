@@ -162,6 +162,7 @@ async fn a_cvm_lives_through_its_whole_life() {
             bench.events(create).await,
             [
                 "instance.create.start",
+                "instance.create.allow_keys",
                 "instance.create.prepare_disk",
                 "instance.create.start_vm",
                 "instance.create.await_boot",
@@ -345,7 +346,7 @@ async fn every_step_of_every_operation_may_fail() {
                 .rules()
                 .steps
                 .iter()
-                .filter(|step| !matches!(step, Step::AwaitBoot | Step::AwaitPowerOff))
+                .filter(|step| !matches!(step, Step::AllowKeys | Step::AwaitBoot | Step::AwaitPowerOff))
             {
                 bench.nodes.set_fault(*step, Fault::Refuse("no"));
                 bench.request(&cvm, kind).await.unwrap();
@@ -381,7 +382,7 @@ async fn a_node_that_vanishes_fails_the_operation_with_its_name() {
         assert_eq!(row.boot_error.as_deref(), Some(reason));
         let events = bench.events(&bench.operations(&cvm).await[0]).await;
         assert_eq!(
-            events[2..],
+            events[3..],
             ["instance.create.start_vm.failed", "instance.create.stop_vm.skipped", "instance.create.failed"]
         );
     })
