@@ -31,7 +31,7 @@ pub use extensions::{MAX_ATTESTATION_BYTES, MAX_EVENT_LOG_BYTES, MAX_QUOTE_BYTES
 pub use inspect::{CertificateEvidence, InvalidCertificate, MAX_CERTIFICATE_BYTES, inspect, inspect_pem};
 pub use issue::{AuthoritySubject, CertificateIssuer};
 pub use key::AttestedKey;
-pub use peer::{Issuers, PeerError, PeerIdentity, PeerPolicy, PeerVerifier, Role};
+pub use peer::{Issuers, MAX_SERVER_CHAIN, PeerError, PeerIdentity, PeerPolicy, PeerVerifier, Role};
 pub use request::{
     CertificateRequest, InvalidRequest, MAX_REQUEST_BYTES, MAX_REQUEST_NAMES, RequestedCertificate,
 };

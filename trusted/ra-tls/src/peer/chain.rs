@@ -10,8 +10,8 @@ use super::{Issuers, PeerError};
 /// Most certificates that a client may show.
 const MAX_CLIENT_CHAIN: usize = 4;
 /// Most certificates that a server may show: an authority that renews its root shows each one, signed by the
-/// one before.
-pub(crate) const MAX_SERVER_CHAIN: usize = 17;
+/// one before. They fit into a TLS handshake message of 64 KiB.
+pub const MAX_SERVER_CHAIN: usize = 49;
 
 /// Which end of a connection a peer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,8 +18,7 @@ use crate::carried::CarriedEvidence;
 use crate::inspect::{parse, read};
 use cache::{ChainHash, VerifiedPeers};
 
-pub(crate) use chain::MAX_SERVER_CHAIN;
-pub use chain::Role;
+pub use chain::{MAX_SERVER_CHAIN, Role};
 pub use error::PeerError;
 pub use identity::PeerIdentity;
 pub use policy::{Issuers, PeerPolicy};

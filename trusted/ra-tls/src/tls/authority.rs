@@ -71,7 +71,8 @@ pub enum AuthorityError {
     /// The leaf is for something else.
     #[error("the server's certificate is not for {0}")]
     Usage(String),
-    /// One of the authorities is none, has expired, or was not signed by the next one.
+    /// One of the authorities is none, has expired, or was not signed by the next one; counted from 1, which
+    /// is the current one.
     #[error("authority {0} of the server's chain {1}")]
     Root(usize, &'static str),
     /// The pinned root is not there.
@@ -212,22 +213,14 @@ fn judge(
             .ok_or(AuthorityError::OtherRoot)?,
         None => parsed.len().saturating_sub(1),
     };
-    for (index, root) in parsed.iter().enumerate().take(anchor.saturating_add(1)) {
-        let wrong = |what| AuthorityError::Root(index.saturating_add(1), what);
-        check_authority(root, index).map_err(wrong)?;
-        // The pinned key is what counts of the anchor. One that is not pinned must have signed itself: it is
-        // the first of all.
-        if policy.root.is_some() && index == anchor {
-            continue;
+    for (index, (root, der)) in parsed.iter().zip(roots).enumerate().take(anchor.saturating_add(1)) {
+        let number = index.saturating_add(1);
+        check_authority(root, index).map_err(|what| AuthorityError::Root(number, what))?;
+        // Of the last one that counts, only the key does: it is pinned, or it is told to whoever asks.
+        let below = index.checked_sub(1).and_then(|below| parsed.get(below));
+        if let Some(below) = below {
+            check_signature(below, root, der, now).map_err(|what| AuthorityError::Root(index, what))?;
         }
-        let signer = index.saturating_add(1).min(parsed.len().saturating_sub(1));
-        let (Some(parent), Some(parent_der)) = (parsed.get(signer), roots.get(signer)) else {
-            return Err(wrong("has no issuer"));
-        };
-        if !holds_at(root, now) {
-            return Err(wrong("is not valid at this time"));
-        }
-        check_signature(root, parent, parent_der).map_err(wrong)?;
     }
     let current = roots.first().ok_or(AuthorityError::Length(chain.len()))?;
     check_leaf(leaf, current, now)?;
@@ -242,6 +235,10 @@ fn judge(
 /// Whether a certificate is an authority above so many others.
 fn check_authority(root: &X509Certificate<'_>, below: usize) -> Result<(), &'static str> {
     let Ok(Some(constraints)) = root.basic_constraints() else { return Err("is no authority") };
+    // Authorities of single applications stand below roots, and are none.
+    if !usage(root).is_ok_and(|usage| usage.is_none()) {
+        return Err("is the authority of something else");
+    }
     let deep = constraints
         .value
         .path_len_constraint
@@ -253,16 +250,16 @@ fn check_authority(root: &X509Certificate<'_>, below: usize) -> Result<(), &'sta
     }
 }
 
-fn holds_at(root: &X509Certificate<'_>, now: Timestamp) -> bool {
-    let validity = root.validity();
-    (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now.as_second())
-}
-
 fn check_signature(
     root: &X509Certificate<'_>,
     parent: &X509Certificate<'_>,
     parent_der: &CertificateDer<'_>,
+    now: Timestamp,
 ) -> Result<(), &'static str> {
+    let validity = root.validity();
+    if !(validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now.as_second()) {
+        return Err("is not valid at this time");
+    }
     if root.issuer().as_raw() != parent.subject().as_raw() {
         return Err("names another issuer than the next one");
     }

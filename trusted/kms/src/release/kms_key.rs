@@ -1,0 +1,25 @@
+//! All roots, for another KMS.
+
+use cloister_kms_api::log::Released;
+use cloister_kms_api::{KmsError, KmsKeyRequest, KmsKeyResponse};
+use hyper::body::Incoming;
+
+use super::caller::{image, names_an_image};
+use super::{Peer, record};
+use crate::door::{Answer, Shared, read, secret_json};
+use crate::policy::{BootInfo, Form, Question};
+
+pub(super) async fn release(shared: &Shared, peer: &Peer, body: Incoming) -> Result<Answer, KmsError> {
+    let request: KmsKeyRequest = read(body, shared.limits.body).await?;
+    let os_image_hash = match names_an_image(&request.vm_config)? {
+        true => Some(image(&peer.identity.registers, &request.vm_config)?),
+        false => None,
+    };
+    let boot = BootInfo::of_peer(&peer.identity, os_image_hash, Form::Full);
+    shared.keys.authorize(Question::Kms, &boot).await?;
+    let roots = shared.keys.export_roots().await?;
+    let version = roots.last().map_or(0, |root| root.info.version);
+    let answer = secret_json(&KmsKeyResponse { roots })?;
+    record(shared, Released::Roots, boot.caller(), version, None).await?;
+    Ok(answer)
+}
