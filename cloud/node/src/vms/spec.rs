@@ -11,6 +11,8 @@ const MAX_VCPU: u32 = 256;
 const MEMORY_MB: std::ops::RangeInclusive<u32> = 128..=4 * 1024 * 1024;
 const MAX_DISK_GB: u32 = 64 * 1024;
 const MAX_NAME_BYTES: usize = 256;
+const MAX_KMS_URLS: usize = 16;
+const MAX_URL_BYTES: usize = 1024;
 /// Longest label of a host name.
 const MAX_LABEL: usize = 63;
 
@@ -25,6 +27,11 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), VmError> {
         (spec.app_compose.len() as u64 <= MAX_APP_COMPOSE_BYTES, "the compose document is too long"),
         (bytes(&spec.encrypted_env) <= 2 * MAX_ENCRYPTED_ENV_BYTES + 2, "the sealed environment is too long"),
         (bytes(&spec.user_config) <= MAX_USER_CONFIG_BYTES, "the user configuration is too long"),
+        (spec.kms_urls.len() <= MAX_KMS_URLS, "a CVM has at most 16 addresses of its KMS"),
+        (
+            spec.kms_urls.iter().all(|url| url.len() <= MAX_URL_BYTES),
+            "an address of a KMS has at most 1024 bytes",
+        ),
     ];
     if let Some((_, rule)) = rules.iter().find(|(holds, _)| !holds) {
         return Err(VmError::Invalid((*rule).to_owned()));

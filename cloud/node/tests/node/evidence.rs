@@ -8,13 +8,13 @@ use base64::prelude::BASE64_STANDARD;
 use cloister_app_compose::ComposeHash;
 use cloister_evidence::{BootLog, ImageMeasurement, Measurement, Registers, mr_config_id_v1};
 use cloister_guest_channel::tee::{Call, MAX_LINE_BYTES, Outcome, Request, Response};
-use cloister_node::{Node, OnExit, StartError};
+use cloister_node::{HostProcess, Node, OnExit, StartError};
 use cloister_node_api::{Platform, paths};
 use cloister_verifier::{Clock, Collateral, TrustRoot, TrustRoots, VerifiedQuote, Verifier};
 use jiff::Timestamp;
 use reqwest::Method;
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use uuid::Uuid;
 
@@ -223,5 +223,49 @@ async fn production_refuses_a_host_without_tee_hardware() {
     assert!(matches!(Node::start(world.config.clone()).await, Err(StartError::Production(_))));
     assert!(!world.dir.path().join("node/development-tee").exists(), "no keys were made");
     world.config.production = false;
+    world.end().await;
+}
+
+/// Asks the machine that the node plays for a process beside it.
+async fn post(socket: &Path, path: &str, body: &str) -> serde_json::Value {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+    stream.write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_beside_the_node_gets_a_machine_of_its_own() {
+    let mut world = World::prepared().await;
+    let (program, socket) = (world.dir.path().join("program"), world.dir.path().join("node/run/agent.sock"));
+    std::fs::write(&program, "a program").unwrap();
+    world.config.host_process = Some(HostProcess { socket: socket.clone(), executable: program.clone() });
+    world.start().await;
+    let sealing = r#"{"path":"kms/state","purpose":"sealing"}"#;
+    let key = post(&socket, "/GetKey", sealing).await["key"].clone();
+    let asked = format!(r#"{{"report_data":"{}"}}"#, "ab".repeat(64));
+    let quote = hex::decode(post(&socket, "/GetQuote", &asked).await["quote"].as_str().unwrap()).unwrap();
+    let quote = verify(&world, &quote);
+    assert_eq!((quote.trust_root, quote.report_data), (TrustRoot::Development, [0xab; 64]));
+    assert_eq!(quote.registers.unwrap().mrtd, Measurement::of("a program"));
+
+    // Another program is another machine on the same platform.
+    world.stop(OnExit::LeaveRunning).await;
+    assert!(UnixStream::connect(&socket).await.is_err(), "nobody answers for a node that has stopped");
+    std::fs::write(&program, "another program").unwrap();
+    world.start().await;
+    let other = hex::decode(post(&socket, "/GetQuote", &asked).await["quote"].as_str().unwrap()).unwrap();
+    let other = verify(&world, &other);
+    assert_eq!(other.device_id, quote.device_id);
+    assert_eq!(other.registers.unwrap().mrtd, Measurement::of("another program"));
+    assert_eq!(post(&socket, "/GetKey", sealing).await["key"], key, "what was sealed stays readable");
+    world.stop(OnExit::LeaveRunning).await;
+
+    std::fs::remove_file(&program).unwrap();
+    assert!(matches!(Node::start(world.config.clone()).await, Err(StartError::HostProcess { .. })));
+    std::fs::write(&program, "a program").unwrap();
     world.end().await;
 }

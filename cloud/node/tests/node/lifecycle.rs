@@ -25,6 +25,7 @@ async fn a_vm_from_order_to_removal() {
         (config.sys_config.hostname.as_str(), config.encrypted_env),
         ("hello", Some(vec![0x00, 0xff]))
     );
+    assert_eq!(config.sys_config.kms_urls, ["https://10.0.2.2:12001"]);
 
     let (status, text) = world.raw(Method::GET, &format!("{}/{vm}/serial?tail=2", paths::VMS), None).await;
     assert_eq!((status, text.as_str()), (200, "line 3\nline 4\n"));

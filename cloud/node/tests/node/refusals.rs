@@ -63,6 +63,8 @@ async fn bad_orders_are_refused_and_leave_nothing() {
         bad(&|spec| spec.memory_mb = 1),
         bad(&|spec| spec.disk_gb = 0),
         bad(&|spec| spec.encrypted_env = Some("zz".to_owned())),
+        bad(&|spec| spec.kms_urls = vec!["https://kms".to_owned(); 17]),
+        bad(&|spec| spec.kms_urls = vec!["x".repeat(1025)]),
     ] {
         let (status, error) = world.prepare(&spec).await.unwrap_err();
         assert_eq!((status, error.code), (400, NodeErrorCode::Invalid), "{error:?}");

@@ -279,7 +279,7 @@ async fn fake_control_plane(
 
 pub(crate) fn spec(number: u128, image: OsImageHash) -> VmSpec {
     VmSpec {
-        kms_urls: Vec::new(),
+        kms_urls: vec!["https://10.0.2.2:12001".to_owned()],
         vm_uuid: Uuid::from_u128(number),
         workspace_id: 1,
         name: "Hello".to_owned(),
