@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cloister_evidence::report_data::ReportData;
+use cloister_evidence::{EventLog, PlatformEvidence, RUNTIME_EVENT_TYPE, RuntimeEvent, VersionedAttestation};
+use cloister_ra_tls::Evidence;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -77,6 +80,32 @@ struct Key {
     key: cloister_kms_api::SecretHex,
 }
 
+impl OwnEvidence {
+    /// As it goes into certificates.
+    pub(crate) fn into_certificate_form(self) -> Evidence {
+        Evidence { quote: Some(self.quote), event_log: self.event_log, attestation: None }
+    }
+
+    /// As one versioned attestation over `report_data`, encoded.
+    pub(crate) fn versioned(&self, report_data: &ReportData) -> Result<Vec<u8>, AgentError> {
+        let unreadable = || AgentError::Answer("/GetQuote");
+        let log = EventLog::parse(&self.event_log).map_err(|_| unreadable())?;
+        let runtime = log.entries().iter().filter(|entry| entry.event_type == RUNTIME_EVENT_TYPE);
+        let runtime_events = runtime
+            .map(|entry| Ok(RuntimeEvent::new(&*entry.event, hex::decode(&entry.event_payload)?)))
+            .collect::<Result<_, hex::FromHexError>>()
+            .map_err(|_| unreadable())?;
+        VersionedAttestation {
+            evidence: PlatformEvidence::Tdx { quote: self.quote.clone(), event_log: log.entries().to_vec() },
+            runtime_events,
+            report_data: *report_data,
+            config: self.vm_config.clone(),
+        }
+        .encode()
+        .map_err(|_| unreadable())
+    }
+}
+
 impl Agent {
     /// The agent behind this socket.
     pub(crate) fn new(socket: &Path) -> Self {
@@ -84,7 +113,7 @@ impl Agent {
     }
 
     /// A quote over `report_data`.
-    pub(crate) async fn quote(&self, report_data: &[u8; 64]) -> Result<OwnEvidence, AgentError> {
+    pub(crate) async fn quote(&self, report_data: &ReportData) -> Result<OwnEvidence, AgentError> {
         let asked = format!(r#"{{"report_data":"{}"}}"#, hex::encode(report_data));
         let answer: Quote = self.post("/GetQuote", asked).await?;
         let quote = hex::decode(&answer.quote).map_err(|_| AgentError::Answer("/GetQuote"))?;

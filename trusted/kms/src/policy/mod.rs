@@ -40,3 +40,10 @@ pub(crate) enum Authority {
     /// A service.
     Webhook(Webhook),
 }
+
+impl Authority {
+    /// Whether the rules in the state decide.
+    pub(crate) const fn is_built_in(&self) -> bool {
+        matches!(self, Self::BuiltIn)
+    }
+}

@@ -27,7 +27,7 @@ pub use opening::StateError;
 pub(crate) use opening::{NewState, Opened, Store};
 pub use recovery::RecoveryError;
 pub use roots::{InvalidRoots, MakeRootError};
-pub(crate) use roots::{LiveRoot, Root, check as check_roots, make as make_root};
+pub(crate) use roots::{LiveRoot, check as check_roots, make as make_root};
 pub use sealing::{SealError, UnsealError};
 pub(crate) use snapshot::Snapshot;
 pub use writer::WriteError;

@@ -1,0 +1,4 @@
+mod files;
+mod lab;
+mod model;
+mod rotations;
