@@ -12,6 +12,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::api::BaseUrl;
+use crate::commands::deploy::RootKey;
 use crate::failure::{Exit, Failure};
 
 /// Name of the file in whatever directory holds it.
@@ -59,6 +60,9 @@ impl fmt::Debug for ApiKey {
 pub(crate) struct Credentials {
     current: Option<BaseUrl>,
     servers: BTreeMap<BaseUrl, ApiKey>,
+    /// Roots of KMSes that were met first, by server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    kms_roots: BTreeMap<BaseUrl, RootKey>,
 }
 
 impl Credentials {
@@ -92,6 +96,16 @@ impl Credentials {
     /// The key that `server` issued.
     pub(crate) fn key(&self, server: &BaseUrl) -> Option<&ApiKey> {
         self.servers.get(server)
+    }
+
+    /// The root of the KMS that environments for `server` are sealed under.
+    pub(crate) fn kms_root(&self, server: &BaseUrl) -> Option<RootKey> {
+        self.kms_roots.get(server).copied()
+    }
+
+    /// Trusts a root from now on.
+    pub(crate) fn remember_kms_root(&mut self, server: BaseUrl, root: RootKey) {
+        self.kms_roots.insert(server, root);
     }
 
     /// Replaces the file as a whole, readable by its owner only.

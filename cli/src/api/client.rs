@@ -79,6 +79,11 @@ impl Client {
         .await
     }
 
+    /// `PATCH` with a document.
+    pub(crate) async fn patch(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        self.document(self.request(Method::PATCH, path).json(body)).await
+    }
+
     /// `DELETE`.
     pub(crate) async fn delete(&self, path: &[&str]) -> Result<Value, Failure> {
         self.document(self.request(Method::DELETE, path)).await

@@ -1,6 +1,7 @@
 //! `cloister cvms`: look at CVMs and change their state.
 
 mod delete;
+mod envs;
 mod get;
 mod list;
 mod logs;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Shutdown(power::Args),
     /// Shut a CVM down and start it again
     Restart(power::RestartArgs),
+    /// Replace the sealed environment of a CVM, which restarts it
+    Envs(envs::Args),
     /// Delete a CVM and its data
     Delete(delete::Args),
 }
@@ -43,6 +46,7 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
         Command::Stop(args) => power::run(power::Change::Stop, args, session).await,
         Command::Shutdown(args) => power::run(power::Change::Shutdown, args, session).await,
         Command::Restart(args) => power::restart(args, session).await,
+        Command::Envs(args) => envs::run(args, session).await,
         Command::Delete(args) => delete::run(args, session).await,
     }
 }

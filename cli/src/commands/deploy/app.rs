@@ -27,12 +27,24 @@ impl App {
         pre_launch_script: Option<&str>,
         public_logs: bool,
     ) -> Result<Self, Failure> {
+        Self::with_envs(name, compose_file, pre_launch_script, public_logs, Vec::new())
+    }
+
+    /// The same for an application that takes variables of these names from its sealed environment.
+    pub(crate) fn with_envs(
+        name: CvmName,
+        compose_file: &str,
+        pre_launch_script: Option<&str>,
+        public_logs: bool,
+        allowed_envs: Vec<&str>,
+    ) -> Result<Self, Failure> {
         let members = json!({
             "name": name.as_str(),
             "docker_compose_file": compose_file,
             "pre_launch_script": pre_launch_script,
             "public_logs": public_logs,
             "public_sysinfo": false,
+            "allowed_envs": allowed_envs,
         });
         let wrong = |error| Failure::usage("the compose file cannot be used").caused_by(error);
         let draft: Draft = decode::decode(&members, Source::Json, &[])

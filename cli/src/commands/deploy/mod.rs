@@ -1,14 +1,18 @@
 //! `cloister deploy`: from a compose file to a running CVM.
 
 mod app;
+mod environment;
 mod size;
 
 pub(super) use app::{App, read_text};
+pub(crate) use environment::RootKey;
+pub(super) use environment::{EnvArgs, seal};
 pub(super) use size::Size;
 
 use std::path::{Path, PathBuf};
 
 use cloister_management_api::{CvmName, ProvisionResponse, Vm, VmId};
+use cloister_sealed_env::Environment;
 use serde_json::{Value, json};
 
 use super::follow::{self, Goal};
@@ -38,6 +42,8 @@ pub(crate) struct Args {
     #[arg(long)]
     public_logs: bool,
     #[command(flatten)]
+    environment: EnvArgs,
+    #[command(flatten)]
     size: Size,
     #[command(flatten)]
     waiting: Waiting,
@@ -45,11 +51,20 @@ pub(crate) struct Args {
 
 /// Deploys and says where the application answers.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
-    let app = app(&args)?;
+    let environment = args.environment.read()?;
+    let app = app(&args, environment.as_ref())?;
     let (client, output) = (session.client()?, &session.output);
     let mut progress = output.progress();
     progress.phase("checking the compose file");
-    let created = create(&client, &app, &args.size).await?;
+    let created = match &environment {
+        None => create(&client, &app, &args.size).await?,
+        Some(environment) => {
+            let provision = provision(&client, &app, &args.size).await?;
+            progress.phase("sealing the environment");
+            let sealed = sealed(&provision, environment, &args.environment, &client, session).await?;
+            create_from(&client, &app, &provision, Some(sealed)).await?
+        }
+    };
     let id = text_id(&read::<Vm>(&created)?.id);
     if args.waiting.no_wait {
         progress.done(&format!("{} is accepted", app.name()));
@@ -80,12 +95,13 @@ fn text_id(id: &VmId) -> String {
     }
 }
 
-fn app(args: &Args) -> Result<App, Failure> {
+fn app(args: &Args, environment: Option<&Environment>) -> Result<App, Failure> {
     let path = args.compose.clone().map_or_else(default_compose_file, Ok)?;
     let compose = read_text(&path)?;
     let script = args.pre_launch_script.as_deref().map(read_text).transpose()?;
     let name = args.name.clone().map_or_else(|| name_from(&path), Ok)?;
-    App::new(name, &compose, script.as_deref(), args.public_logs)
+    let names = environment.into_iter().flat_map(Environment::iter).map(|(name, _)| name).collect();
+    App::with_envs(name, &compose, script.as_deref(), args.public_logs, names)
 }
 
 fn default_compose_file() -> Result<PathBuf, Failure> {
@@ -110,12 +126,48 @@ pub(super) fn name_from(path: &Path) -> Result<CvmName, Failure> {
 
 /// Makes the CVM and answers with its record. The operation goes on in the cloud.
 pub(super) async fn create(client: &Client, app: &App, size: &Size) -> Result<Value, Failure> {
+    let provision = provision(client, app, size).await?;
+    create_from(client, app, &provision, None).await
+}
+
+/// Has the document checked and placed.
+async fn provision(client: &Client, app: &App, size: &Size) -> Result<ProvisionResponse, Failure> {
     let provision = client.post(&["cvms", "provision"], Some(&request(app, size))).await;
     let provision: ProvisionResponse = read(&provision.map_err(|failure| taken(failure, app))?)?;
     if provision.compose_hash != app.compose_hash() {
         return Err(another_document(&provision, app));
     }
-    let body = json!({ "app_id": provision.app_id, "compose_hash": provision.compose_hash });
+    Ok(provision)
+}
+
+/// Seals to the key of the application that was provisioned.
+async fn sealed(
+    provision: &ProvisionResponse,
+    environment: &Environment,
+    args: &EnvArgs,
+    client: &Client,
+    session: &Session,
+) -> Result<String, Failure> {
+    let (Some(kms), Some(app_id)) = (&provision.kms_info, provision.app_id) else {
+        return Err(Failure::new(
+            Exit::Failed,
+            "the server has no KMS, so that no guest could open an environment",
+        )
+        .hint("nothing was created; deploy without --env-file and -e, or ask the operator for a KMS"));
+    };
+    seal(environment, app_id, &kms.id.to_string(), args.root(), client, session).await
+}
+
+async fn create_from(
+    client: &Client,
+    app: &App,
+    provision: &ProvisionResponse,
+    encrypted_env: Option<String>,
+) -> Result<Value, Failure> {
+    let mut body = json!({ "app_id": provision.app_id, "compose_hash": provision.compose_hash });
+    if let (Some(members), Some(encrypted_env)) = (body.as_object_mut(), encrypted_env) {
+        members.insert("encrypted_env".to_owned(), encrypted_env.into());
+    }
     client.post(&["cvms"], Some(&body)).await.map_err(|failure| taken(failure, app))
 }
 

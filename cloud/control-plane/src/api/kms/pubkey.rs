@@ -12,6 +12,7 @@ use super::{call_error, named};
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::responses::Authenticated;
+use crate::kms::{Kms, OFF_CHAIN};
 
 /// Get the key to seal an application's environment to
 ///
@@ -20,7 +21,7 @@ use crate::api::responses::Authenticated;
 #[utoipa::path(
     get, path = "/kms/{kms_id}/pubkey/{app_id}", tag = "KMS", operation_id = "get_app_env_encrypt_pubkey",
     params(
-        ("kms_id" = String, Path, description = "Id, slug, or `phala` for the default one"),
+        ("kms_id" = String, Path, description = "Id, slug, or `phala` for that of the application's CVMs, else the default one"),
         ("app_id" = String, Path, description = "Application, with or without `0x` or `app_`"),
     ),
     responses(
@@ -35,13 +36,22 @@ pub(crate) async fn pubkey(
     State(api): State<Arc<Api>>,
     Path((kms_id, app_id)): Path<(String, String)>,
 ) -> ApiResult<Json<KmsPubkey>> {
-    let kms = named(&api, &kms_id)?;
+    let named = named(&api, &kms_id)?;
     let digits = app_id.strip_prefix("app_").unwrap_or(&app_id);
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
     let app_id: AppId = digits
         .parse()
         .map_err(|_| ApiError::plain(StatusCode::BAD_REQUEST, "app_id must have 40 hex digits"))?;
+    let kms = if kms_id.eq_ignore_ascii_case(OFF_CHAIN) { of_app(&api, app_id).await? } else { None };
+    let kms = kms.unwrap_or(named);
     let key = kms.env_public_key(app_id).await.map_err(|error| call_error(&error))?;
     let (public_key, signature) = (hex::encode(&key.public_key), hex::encode(&key.signature));
     Ok(Json(KmsPubkey { public_key, signature }))
+}
+
+/// The service that an application's CVMs have their keys from. Clients that change an environment name the
+/// kind only.
+async fn of_app(api: &Api, app_id: AppId) -> ApiResult<Option<&Arc<Kms>>> {
+    let cvms = api.store.cvms_of_app(app_id).await?;
+    Ok(cvms.iter().find_map(|cvm| api.kmses.get(cvm.kms_id?)))
 }

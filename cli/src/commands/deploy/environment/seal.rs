@@ -1,0 +1,37 @@
+//! Sealing an environment to the key of an application, after the key was shown to be the KMS's.
+
+use cloister_app_compose::AppId;
+use cloister_kms_api::statements::{env_key_digest, recover};
+use cloister_management_api::KmsPubkey;
+use cloister_sealed_env::{Environment, SealError};
+
+use super::root::{self, RootKey};
+use crate::api::{Client, read};
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+/// Asks for the application's key, verifies who signed it, and seals: hex of what only the
+/// guest can open. `kms` is an id or slug, or the kind `phala` for that of the application's CVM.
+pub(crate) async fn seal(
+    environment: &Environment,
+    app_id: AppId,
+    kms: &str,
+    named_root: Option<RootKey>,
+    client: &Client,
+    session: &Session,
+) -> Result<String, Failure> {
+    let key: KmsPubkey = read(&client.get(&["kms", kms, "pubkey", &app_id.to_string()], &[]).await?)?;
+    let unusable = || Failure::new(Exit::Unverified, "the KMS's answer is no signed key of the application");
+    let bytes = |text: &str| hex::decode(text).map_err(|_| unusable());
+    let recipient: [u8; 32] = bytes(&key.public_key)?.try_into().map_err(|_| unusable())?;
+    let digest = env_key_digest(&app_id, &recipient);
+    let signer = recover(&digest, &bytes(&key.signature)?).map_err(|error| unusable().caused_by(error))?;
+    root::check(RootKey::from(signer), named_root, kms, client, session).await?;
+
+    let sealed = cloister_sealed_env::seal(&recipient, environment, &mut |bytes| getrandom::fill(bytes));
+    sealed.map(hex::encode).map_err(|error: SealError<getrandom::Error>| match error {
+        SealError::TooLong(_) => Failure::usage("the environment cannot be sealed").caused_by(error),
+        SealError::WeakKey => unusable().caused_by(error),
+        other => Failure::local("the environment cannot be sealed", other),
+    })
+}
