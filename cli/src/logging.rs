@@ -4,7 +4,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Environment variable with filter directives, such as `info,cloister_node=debug`.
-const VARIABLE: &str = "CLOISTER_LOG";
+pub(crate) const VARIABLE: &str = "CLOISTER_LOG";
 
 /// Form of the log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -16,15 +16,21 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts to log. `levels` are the filters for no `-v`, one and more; `CLOISTER_LOG` wins over them.
-pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
+/// The filter for a process of ours, as [`start`] would take it in this one.
+pub(crate) fn filter(levels: [&str; 3], verbosity: u8) -> String {
     let [quiet, more, everything] = levels;
     let level = match verbosity {
         0 => quiet,
         1 => more,
         _ => everything,
     };
-    let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
+    let chosen = std::env::var(VARIABLE).ok().filter(|directives| EnvFilter::try_new(directives).is_ok());
+    chosen.unwrap_or_else(|| level.to_owned())
+}
+
+/// Starts to log. `levels` are the filters for no `-v`, one and more; `CLOISTER_LOG` wins over them.
+pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
+    let filter = EnvFilter::new(filter(levels, verbosity));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

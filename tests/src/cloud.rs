@@ -13,7 +13,8 @@ use crate::paths;
 
 const START_PATIENCE: Duration = Duration::from_mins(1);
 
-/// A running `mortal-cloud`. Dropping it kills the process, not its VMs.
+/// A running `mortal-cloud`. Dropping it kills the process and its KMS, not its VMs: those end with the
+/// [`DataDir`](crate::data_dir::DataDir).
 pub struct MortalCloud {
     child: Child,
     /// Base URL of its API.

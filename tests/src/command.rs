@@ -55,7 +55,7 @@ impl Up {
         let mut command = cloister(data_dir);
         command.env("CLOISTER_GUEST_IMAGES", images);
         command.args(["--json", "up"]);
-        for listener in ["api", "fleet", "node", "http", "https"] {
+        for listener in ["api", "fleet", "node", "http", "https", "kms", "kms-directory"] {
             command.arg(format!("--{listener}-listen")).arg("127.0.0.1:0");
         }
         if let Some(directory) = deploy {

@@ -4,7 +4,9 @@
 pub mod api;
 pub mod cloud;
 pub mod command;
+pub mod data_dir;
 pub mod http;
+pub mod kms;
 pub mod paths;
 pub mod vms;
 

@@ -4,6 +4,7 @@
 //! data directory/
 //!   credentials.json    API key of this installation, for commands on this machine
 //!   control-plane/      database, certificate authority
+//!   kms/                sealed roots, release log, the administrator's token
 //!   node/               CVMs, pushed images, the node's certificate
 //!   guest-images/       one directory for each guest image
 //! ```
@@ -11,6 +12,7 @@
 pub(crate) mod control_plane;
 mod home;
 mod interrupts;
+pub(crate) mod kms;
 pub(crate) mod node;
 mod sockets;
 

@@ -75,6 +75,12 @@ impl NodePart {
     }
 }
 
+/// Where a node in `dir` answers the key management service beside it, as its guest agent.
+pub(crate) fn kms_agent_socket(dir: &Path) -> Result<PathBuf, Failure> {
+    let sockets = sockets::directory(dir)?.unwrap_or_else(|| dir.join("run"));
+    Ok(sockets.join("kms-agent.sock"))
+}
+
 /// This program, as QEMU starts it for connections of guests.
 fn relay_command() -> Result<Vec<String>, Failure> {
     let program = std::env::current_exe()

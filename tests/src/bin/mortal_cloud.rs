@@ -1,4 +1,4 @@
-//! A whole cloud in one process that kills itself, as `kill -9` would, at one boundary of one step.
+//! A whole cloud in one process, with a KMS in a second one, that kills itself, as `kill -9` would, at one boundary of one step.
 //!
 //! Arguments: data directory, directory of guest images, and optionally `operation/step/boundary`, for
 //! example `create/start_vm/CarriedOut`. Prints one line of JSON when it is up: `api`, `http` and, at
@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cloister_control_plane::operations::{EngineOptions, Observer};
-use cloister_control_plane::{Config, ControlPlane};
+use cloister_control_plane::{Config, ControlPlane, DEVELOPMENT_ROOT_FILE};
 use cloister_fleet_tls::Credentials;
 use cloister_node::ingress::{DEFAULT_DOMAIN, Ingress, IngressConfig, Limits};
 use cloister_node::{Node, relay};
+use cloister_tests::kms::KmsPlace;
 use rustix::process::{Signal, getpid, kill_process};
 
 type Failure = Box<dyn std::error::Error>;
@@ -35,6 +36,8 @@ fn main() -> Result<(), Failure> {
 async fn live(data_dir: PathBuf, images: PathBuf, death: Option<String>) -> Result<(), Failure> {
     let any: SocketAddr = "127.0.0.1:0".parse()?;
     let mut config = Config::embedded(data_dir.join("control-plane"), any, any);
+    let kms = KmsPlace::of(&data_dir);
+    config.kms = vec![kms.config()];
     config.engine = EngineOptions { observer: death.map(die_at), ..EngineOptions::default() };
     let control_plane = ControlPlane::start(config).await?;
 
@@ -46,7 +49,10 @@ async fn live(data_dir: PathBuf, images: PathBuf, death: Option<String>) -> Resu
     );
     let this = std::env::current_exe()?.into_os_string().into_string().map_err(|_| "odd path")?;
     node_config.relay_command = vec![this, "relay".to_owned()];
+    node_config.host_process = Some(kms.host_process());
     let node = Node::start(node_config).await?;
+    let development_root = data_dir.join("control-plane").join(DEVELOPMENT_ROOT_FILE);
+    let _kms = kms.start(&development_root, control_plane.api_address()).await;
     let ingress = IngressConfig {
         http_listen: any,
         https: None,

@@ -1,6 +1,7 @@
 //! `cloister serve`: one part of a cloud, for service managers.
 
 mod control_plane;
+mod kms;
 mod node;
 
 use super::Outcome;
@@ -17,6 +18,8 @@ pub(crate) enum Part {
     ControlPlane(control_plane::Args),
     /// CVMs on this machine and the ingress to them
     Node(node::Args),
+    /// A key management service, which releases keys to code that proves itself
+    Kms(kms::Args),
 }
 
 /// Options of every part.
@@ -38,6 +41,10 @@ pub(super) fn run(part: Part, session: &Session) -> Outcome {
         Part::Node(args) => {
             start(&args.logging);
             super::host(node::run(args, session))
+        }
+        Part::Kms(args) => {
+            start(&args.logging);
+            super::host(kms::run(args, session))
         }
     }
 }

@@ -5,43 +5,78 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cloister_control_plane::{Config as ControlPlaneConfig, ControlPlane};
+use cloister_control_plane::{Config as ControlPlaneConfig, ControlPlane, DEVELOPMENT_ROOT_FILE};
 use cloister_fleet_tls::Credentials;
 use cloister_node::ingress::{Domain, server_config, wildcard_names};
-use cloister_node::{Config as NodeConfig, OnExit};
+use cloister_node::{Config as NodeConfig, HostProcess, OnExit};
 use url::Url;
 
 use super::ports::Ports;
 use crate::failure::Failure;
 use crate::parts::control_plane::{self, Access};
+use crate::parts::kms::{self, KmsPart, Setup};
 use crate::parts::node::{self, Newcomer, NodePart, Way};
 use crate::parts::{Home, local};
 
 /// Name of the only node.
 const NODE_NAME: &str = "local";
+/// How long CVMs of an earlier start get when this start fails.
+const STOP_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
-/// A running control plane with a node on the same machine.
+/// A running control plane with a node and a key management service on the same machine.
 pub(super) struct Cloud {
     control_plane: ControlPlane,
     node: NodePart,
+    kms: KmsPart,
+    /// Where the directory of the key management service is.
+    pub(super) kms_directory: String,
     http: SocketAddr,
     https: SocketAddr,
 }
 
 impl Cloud {
-    /// Starts the control plane, then the node, which joins at its first start.
+    /// Starts the control plane, then the node, which joins at its first start, then the key management
+    /// service, for which the node plays a machine. `log` is what that service logs.
     pub(super) async fn start(
         ports: &Ports,
         domain: Domain,
         home: &Home,
         guest_images: PathBuf,
+        log: &str,
     ) -> Result<Self, Failure> {
-        let config = ControlPlaneConfig::embedded(home.join("control-plane"), ports.api, ports.fleet);
+        let node_dir = home.join("node");
+        let control_plane_dir = home.join("control-plane");
+        let kms = Setup {
+            dir: home.join(kms::DIRECTORY),
+            listen: ports.kms,
+            directory: ports.kms_directory,
+            agent_socket: node::kms_agent_socket(&node_dir)?,
+            development_root: control_plane_dir.join(DEVELOPMENT_ROOT_FILE),
+            pccs_url: format!("http://{}/development-pccs", local(ports.api)),
+            log: log.to_owned(),
+        };
+        kms.prepare()?;
+        let mut config = ControlPlaneConfig::embedded(control_plane_dir, ports.api, ports.fleet);
+        config.kms = vec![kms.config()?];
         let control_plane = control_plane::start(config).await?;
-        match start_node(&control_plane, ports, domain, home, guest_images).await {
-            Ok(node) => Ok(Self { control_plane, node, http: ports.http, https: ports.https }),
+        let host_process =
+            HostProcess { socket: kms.agent_socket.clone(), executable: PathBuf::from(kms::PROGRAM) };
+        let node = match start_node(&control_plane, ports, domain, node_dir, guest_images, host_process).await
+        {
+            Ok(node) => node,
             Err(failure) => {
                 control_plane.stop().await;
+                return Err(failure);
+            }
+        };
+        let kms_directory = kms.directory_url();
+        match KmsPart::start(kms).await {
+            Ok(kms) => {
+                Ok(Self { control_plane, node, kms, kms_directory, http: ports.http, https: ports.https })
+            }
+            Err(failure) => {
+                control_plane.stop().await;
+                node.stop(OnExit::Shutdown(STOP_AFTER_FAILURE)).await;
                 Err(failure)
             }
         }
@@ -63,12 +98,13 @@ impl Cloud {
     }
 
     /// Ends everything. The control plane goes first, so that it does not take CVMs that power off for
-    /// failed ones. If `urgent` comes to an end, what is not done by then is left to the next start.
+    /// failed ones; the key management service goes last. If `urgent` comes to an end, what is not done by then is left to the next start.
     /// Tells whether everything was done.
     pub(super) async fn stop(self, patience: Duration, urgent: impl Future<Output = ()>) -> bool {
         let orderly = async {
             self.control_plane.stop().await;
             self.node.stop(OnExit::Shutdown(patience)).await;
+            self.kms.stop().await;
         };
         tokio::select! {
             () = orderly => true,
@@ -81,10 +117,10 @@ async fn start_node(
     control_plane: &ControlPlane,
     ports: &Ports,
     domain: Domain,
-    home: &Home,
+    dir: PathBuf,
     guest_images: PathBuf,
+    host_process: HostProcess,
 ) -> Result<NodePart, Failure> {
-    let dir = home.join("node");
     let fleet = local(control_plane.node_address()).to_string();
     let credentials = match node::credentials(&dir)? {
         Some(credentials) => credentials,
@@ -96,6 +132,7 @@ async fn start_node(
     let way = Way { http: ports.http, https: Some((ports.https, tls)), domain };
     let mut config = NodeConfig::new(dir, guest_images, credentials, fleet);
     config.listen = ports.node;
+    config.host_process = Some(host_process);
     // No client knows this installation's authority yet, so links are plain HTTP.
     config.ingress_url_template = way.url_template(false);
     NodePart::start(config, way).await

@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::output::{Output, Progress};
 use crate::parts::control_plane::Access;
-use crate::parts::{Home, Interrupts};
+use crate::parts::{Home, Interrupts, kms};
 use crate::places::{data_dir, login_credentials};
 use crate::session::Session;
 use cloud::Cloud;
@@ -63,13 +63,14 @@ async fn up(args: Args, session: &Session) -> Outcome {
     let mut interrupts = Interrupts::install()?;
     let home = Home::open(&session.data_dir()?)?;
     let guest_images = find_guest_images(args.guest_images, home.path())?;
-    let ports = args.ports.settle()?;
+    let ports = args.ports.settle(kms::port_before(home.path()))?;
 
     let output = &session.output;
     output.say(&format!("Starting a cloud in {}", home.path().display()));
     let mut progress = output.progress();
-    progress.phase("starting the control plane and the node");
-    let cloud = Cloud::start(&ports, args.domain, &home, guest_images).await?;
+    progress.phase("starting the control plane, the node and the key management service");
+    let log = logging::filter(LEVELS, session.verbosity);
+    let cloud = Cloud::start(&ports, args.domain, &home, guest_images, &log).await?;
     let brought_up = tokio::select! {
         result = bring_up(args.deploy, &home, &cloud, progress, output) => result,
         () = interrupts.next() => Err(Failure::new(Exit::Failed, "interrupted before the cloud was up")),
@@ -111,15 +112,16 @@ async fn bring_up(
     if output.json {
         output.document(&json!({
             "api_url": access.server, "credentials": home.credentials(), "https_port": cloud.https_port(),
+            "kms_url": cloud.kms_directory, "kms_root": home.join(kms::DIRECTORY).join(kms::ROOT_FILE),
             "app_url": app.as_ref().map(example::Running::url), "cvm": app.as_ref().map(|app| &app.cvm),
         }));
     } else {
-        present(home, &access, app.as_ref(), cloud.https_port(), output);
+        present(home, &access, app.as_ref(), cloud, output);
     }
     Ok(())
 }
 
-fn present(home: &Home, access: &Access, app: Option<&example::Running>, https_port: u16, output: &Output) {
+fn present(home: &Home, access: &Access, app: Option<&example::Running>, cloud: &Cloud, output: &Output) {
     let mut program = std::env::args().next().unwrap_or_else(|| "cloister".to_owned());
     if !data_dir().is_ok_and(|usual| usual == home.path()) {
         program.push_str(&format!(" --data-dir {}", home.path().display()));
@@ -131,6 +133,7 @@ fn present(home: &Home, access: &Access, app: Option<&example::Running>, https_p
         ("App URL", app.map(|app| app.url().to_owned())),
         ("API URL", Some(access.server.to_string())),
         ("API key", Some(key)),
+        ("KMS directory", Some(cloud.kms_directory.clone())),
     ]);
     output.say("\nTry, in another terminal:");
     if let Some(app) = app {
@@ -141,6 +144,7 @@ fn present(home: &Home, access: &Access, app: Option<&example::Running>, https_p
     output.say(&format!("  {program} deploy -c compose.yaml -n my-app"));
     output.say(&format!("  eval \"$({program} env)\"    # then any client of the public API"));
     if let Some(app) = app {
+        let https_port = cloud.https_port();
         let port = if https_port == DEFAULT_HTTPS.port() {
             String::new()
         } else {

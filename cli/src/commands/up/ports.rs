@@ -28,23 +28,39 @@ pub(crate) struct Ports {
     /// Ingress to the applications, HTTPS
     #[arg(long = "https-listen", value_name = "ADDRESS", default_value_t = DEFAULT_HTTPS)]
     pub(super) https: SocketAddr,
+    /// Release of keys to CVMs (TLS, both sides with evidence); with port 0 the one of the last start, if it
+    /// is free
+    #[arg(long = "kms-listen", value_name = "ADDRESS", default_value = "127.0.0.1:12001")]
+    pub(super) kms: SocketAddr,
+    /// Directory and administration of the key management service (TLS)
+    #[arg(long = "kms-directory-listen", value_name = "ADDRESS", default_value = "127.0.0.1:12002")]
+    pub(super) kms_directory: SocketAddr,
 }
 
 impl Ports {
     /// Each address with the option that changes it.
-    const fn options(&mut self) -> [(&'static str, &mut SocketAddr); 5] {
+    const fn options(&mut self) -> [(&'static str, &mut SocketAddr); 7] {
         [
             ("--api-listen", &mut self.api),
             ("--fleet-listen", &mut self.fleet),
             ("--node-listen", &mut self.node),
             ("--http-listen", &mut self.http),
             ("--https-listen", &mut self.https),
+            ("--kms-listen", &mut self.kms),
+            ("--kms-directory-listen", &mut self.kms_directory),
         ]
     }
 
     /// Looks whether every address is free, so that a taken one is named with its option before anything
     /// starts, and settles ports that were left open: links to applications hold the number.
-    pub(super) fn settle(mut self) -> Result<Self, Failure> {
+    /// CVMs keep the address of the key management service: `kms_before` is where it was.
+    pub(super) fn settle(mut self, kms_before: Option<u16>) -> Result<Self, Failure> {
+        if let (0, Some(port)) = (self.kms.port(), kms_before) {
+            let same = SocketAddr::new(self.kms.ip(), port);
+            if TcpListener::bind(same).is_ok() {
+                self.kms = same;
+            }
+        }
         for (option, address) in self.options() {
             let bound = TcpListener::bind(*address).and_then(|listener| listener.local_addr());
             *address = bound.map_err(|error| unusable(option, *address, error))?;
@@ -79,11 +95,26 @@ mod tests {
         let address = taken.local_addr().unwrap().to_string();
         let free = ["--api-listen", "--fleet-listen", "--node-listen", "--https-listen"]
             .into_iter()
+            .chain(["--kms-listen", "--kms-directory-listen"])
             .flat_map(|option| [option, "127.0.0.1:0"]);
         let line = ["up", "--http-listen", &address].into_iter().chain(free);
-        let failure = Line::parse_from(line).ports.settle().unwrap_err();
+        let failure = Line::parse_from(line).ports.settle(None).unwrap_err();
         assert_eq!(failure.exit, Exit::Conflict);
         assert!(failure.message.contains(&address), "{failure}");
         assert!(failure.hints.iter().any(|hint| hint.contains("--http-listen")), "{:?}", failure.hints);
+    }
+    #[test]
+    fn the_kms_stays_where_it_was_unless_somebody_else_is_there() {
+        let options = ["--api-listen", "--fleet-listen", "--node-listen", "--http-listen", "--https-listen"];
+        let options = options.into_iter().chain(["--kms-listen", "--kms-directory-listen"]);
+        let line: Vec<_> =
+            std::iter::once("up").chain(options.flat_map(|option| [option, "127.0.0.1:0"])).collect();
+        let settled = |before| Line::parse_from(&line).ports.settle(before).unwrap().kms.port();
+        let first = settled(None);
+        assert_ne!(first, 0);
+        assert_eq!(settled(Some(first)), first);
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = taken.local_addr().unwrap().port();
+        assert_ne!(settled(Some(taken)), taken);
     }
 }

@@ -1,0 +1,133 @@
+//! `cloister serve kms`.
+
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cloister_kms::{Authorization, Config, Kms};
+use tokio::sync::oneshot;
+use url::Url;
+
+use super::Logging;
+use crate::commands::Outcome;
+use crate::failure::Failure;
+use crate::parts::{Interrupts, kms};
+use crate::session::Session;
+
+/// Longest time that requests under way get after the parent has gone: nobody else would end this process.
+const ORPHAN_GRACE: Duration = Duration::from_secs(2);
+
+/// Arguments of `serve kms`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "First start: POST http://ADDRESS/prpc/Onboard.Bootstrap {\"domain\": NAME}, then GET http://ADDRESS/finish"
+)]
+pub(crate) struct Args {
+    /// Onboarding at first, then the release of keys (TLS, both sides with evidence)
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:12001")]
+    listen: SocketAddr,
+    /// Directory and administration (TLS, callers anonymous)
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:12002")]
+    directory_listen: SocketAddr,
+    /// Unix socket of the machine's guest agent, which gives evidence and the key that seals the state
+    #[arg(long, value_name = "PATH", default_value = "/var/run/cloister.sock")]
+    agent_socket: PathBuf,
+    /// File with 32 raw bytes that seal the state, where the guest agent has no sealing key
+    #[arg(long, value_name = "FILE")]
+    sealing_key_file: Option<PathBuf>,
+    /// File with the administrator's token, one line; without it there is no administration
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// Service that decides who gets keys (public webhook: POST URL/bootAuth/app) instead of the built-in
+    /// rules
+    #[arg(long, value_name = "URL")]
+    auth_webhook: Option<Url>,
+    /// Rules with which a new KMS begins, a policy document in JSON
+    #[arg(long, value_name = "FILE")]
+    initial_rules: Option<PathBuf>,
+    /// Development root to accept beside the vendors' roots, PEM. Nothing protects what it signs
+    #[arg(long, value_name = "FILE", env = "CLOISTER_DEVELOPMENT_ROOT", hide_env = true)]
+    development_root: Option<PathBuf>,
+    /// Release keys to machines with TEE hardware only
+    #[arg(long, env = "CLOISTER_PRODUCTION", hide_env = true)]
+    production: bool,
+    /// Caching service (PCCS) for collateral: the development vendor's with --development-root
+    /// [default: Intel's own service]
+    #[arg(long, value_name = "URL", env = "CLOISTER_PCCS_URL", hide_env = true)]
+    pccs_url: Option<Url>,
+    /// End when standard input is closed, as it is when the process on the other end of it ends
+    #[arg(long)]
+    exit_with_parent: bool,
+    #[command(flatten)]
+    pub(super) logging: Logging,
+}
+
+/// Serves until it is told to stop, or its parent has gone.
+pub(super) async fn run(args: Args, session: &Session) -> Outcome {
+    let mut interrupts = Interrupts::install()?;
+    let data_dir = session.data_dir()?.join(kms::DIRECTORY);
+    let mut parent = args.exit_with_parent.then(watch_parent);
+    let start = async {
+        Kms::start(args.config(data_dir))
+            .await
+            .map_err(|error| Failure::local("the key management service did not start", error))
+    };
+    let kms = tokio::select! {
+        started = start => started?,
+        () = interrupts.next() => return Ok(()),
+        () = orphaned(&mut parent) => return Ok(()),
+    };
+    tracing::info!(address = %kms.address(), directory = %kms.directory_address(), "the KMS is up");
+    let is_orphan = tokio::select! {
+        () = interrupts.next() => false,
+        () = orphaned(&mut parent) => true,
+    };
+    let impatient = async {
+        if is_orphan {
+            tokio::time::sleep(ORPHAN_GRACE).await;
+        } else {
+            interrupts.again().await;
+        }
+    };
+    tokio::select! {
+        () = kms.stop() => {}
+        () = impatient => {}
+    }
+    Ok(())
+}
+
+impl Args {
+    fn config(self, data_dir: PathBuf) -> Config {
+        let mut config = Config::new(data_dir, self.listen, self.directory_listen);
+        config.agent_socket = self.agent_socket;
+        config.sealing_key_file = self.sealing_key_file;
+        config.admin_token_file = self.admin_token_file;
+        config.authorization = self.auth_webhook.map_or(Authorization::BuiltIn, Authorization::Webhook);
+        config.initial_rules = self.initial_rules;
+        config.development_root = self.development_root;
+        config.production = self.production;
+        config.pccs_url = self.pccs_url;
+        config
+    }
+}
+
+/// Returns when standard input is at its end; never if the end does not count.
+async fn orphaned(parent: &mut Option<oneshot::Receiver<()>>) {
+    match parent {
+        Some(gone) => drop(gone.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Watches standard input. A thread of its own does, because nothing can interrupt such a read, and the
+/// runtime would wait for it at the end.
+fn watch_parent() -> oneshot::Receiver<()> {
+    let (sender, gone) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut ignored = [0; 64];
+        while std::io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}
+        let _ = sender.send(());
+    });
+    gone
+}
