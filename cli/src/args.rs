@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    completion, cvms, deploy, env, image, login, nodes, operations, relay, serve, topics, up, verify, version,
+    completion, cvms, deploy, env, image, kms, login, nodes, operations, relay, serve, topics, up, verify,
+    version,
 };
 
 /// Confidential VMs from compose files, on your own machines.
@@ -68,6 +69,9 @@ pub(crate) enum Command {
     /// Bring container images to the nodes without a registry
     #[command(subcommand)]
     Image(image::Command),
+    /// Look at and manage a key management service, and check its release log
+    #[command(subcommand)]
+    Kms(kms::Command),
     /// Print a completion script for a shell
     Completion(completion::Args),
     /// Print the version

@@ -6,6 +6,7 @@ pub(crate) mod deploy;
 pub(crate) mod env;
 mod follow;
 pub(crate) mod image;
+pub(crate) mod kms;
 pub(crate) mod login;
 pub(crate) mod nodes;
 pub(crate) mod operations;
@@ -41,6 +42,7 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Operations(command) => block_on(operations::run(command, session)),
         Command::Nodes(command) => block_on(nodes::run(command, session)),
         Command::Image(command) => block_on(image::run(command, session)),
+        Command::Kms(command) => block_on(kms::run(command, session)),
         Command::Completion(args) => show(&session.output, &completion::script(&args)),
         Command::Version(_) => show(&session.output, &version::text(session.output.json)),
         Command::ExitCodes => show(&session.output, &topics::exit_codes()),

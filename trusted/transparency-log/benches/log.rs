@@ -36,7 +36,7 @@ fn record(index: u64) -> Vec<u8> {
 
 fn main() -> Outcome<()> {
     // Not /tmp, which may be memory.
-    let parent = std::env::var_os("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, Into::into);
+    let parent = option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, Into::into);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
     println!("callers  appends/s     p50       p99");
     for callers in CALLERS {

@@ -10,6 +10,8 @@ mod report;
 mod target;
 mod trust;
 
+pub(super) use trust::TrustArgs;
+
 use std::path::PathBuf;
 
 use cloister_verifier::appraisal::{Evidence, appraise, appraise_with};

@@ -21,7 +21,7 @@ const DEVELOPMENT: &str = "development-pccs";
 /// Options for trust.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Trust")]
-pub(super) struct TrustArgs {
+pub(in crate::commands) struct TrustArgs {
     /// Development root to accept beside the vendors' roots, PEM or DER. Nothing protects what it signs
     #[arg(long, value_name = "FILE", env = "CLOISTER_DEVELOPMENT_ROOT", hide_env_values = true)]
     development_root: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub(super) struct TrustArgs {
 
 /// What to tell somebody whose evidence is refused.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(in crate::commands) struct Notes {
     /// Whether a development root is accepted.
     pub(super) development_root: bool,
     /// Whether hardware is demanded.
@@ -44,7 +44,7 @@ pub(super) struct Notes {
 
 impl TrustArgs {
     /// The verifier; without sources of collateral when it is `offline`.
-    pub(super) fn verifier(
+    pub(in crate::commands) fn verifier(
         &self,
         session: &Session,
         clock: &Clock,
