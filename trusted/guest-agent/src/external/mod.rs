@@ -106,7 +106,7 @@ async fn serve(stream: TcpStream, external: &External) {
 }
 
 async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin, external: &External) {
-    let service = service_fn(|request| async move { Ok::<_, Infallible>(external.respond(&request).await) });
+    let service = service_fn(|request| async move { Ok::<_, Infallible>(external.serve(request).await) });
     // A connection that breaks is the peer's affair.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())

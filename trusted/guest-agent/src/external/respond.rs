@@ -6,11 +6,13 @@ use bytes::Bytes;
 use cloister_guest_channel::NODE_TOKEN_HEADER;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::channel::Channel;
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt as _, Either, Full, Limited};
+use hyper::body::Body;
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::External;
+use super::evidence::PRIVATE;
 use super::log_stream;
 use super::query::LogQuery;
 use crate::engine::EngineError;
@@ -20,13 +22,35 @@ use crate::machine::clock;
 /// A whole body or a stream.
 pub(super) type Answer = Response<Either<Full<Bytes>, Channel<Bytes>>>;
 
+/// Where the methods of the public platform are.
+const WORKER: &str = "/prpc/";
+/// Longest body, in bytes: one member.
+const MAX_BODY_BYTES: usize = 4 << 10;
+/// Longest wait for it.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
 const MAX_NAME_BYTES: usize = 255;
 /// Longest wait for the engine to begin its answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 impl External {
-    pub(super) async fn respond<B>(&self, request: &Request<B>) -> Answer {
-        let rpc = request.uri().path().starts_with("/prpc/");
+    /// Answers a request, of whose body only the methods of the public platform read the beginning.
+    pub(super) async fn serve<B>(&self, request: Request<B>) -> Answer
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let (head, body) = request.into_parts();
+        if !(head.method == Method::POST && head.uri.path().starts_with(WORKER)) {
+            return self.respond(&Request::from_parts(head, Bytes::new())).await;
+        }
+        match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
+            Ok(Ok(body)) => self.respond(&Request::from_parts(head, body.to_bytes())).await,
+            _ => text(StatusCode::BAD_REQUEST, "the body is too long or did not arrive in time\n"),
+        }
+    }
+
+    pub(super) async fn respond(&self, request: &Request<Bytes>) -> Answer {
+        let rpc = request.uri().path().starts_with(WORKER);
         if request.method() != Method::GET && !(rpc && request.method() == Method::POST) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
         }
@@ -37,12 +61,13 @@ impl External {
             "/attestation" if self.public_tcbinfo || self.is_node(request) => {
                 self.evidence(request.uri()).await
             }
-            "/attestation" => {
-                text(StatusCode::FORBIDDEN, "this application keeps its measurements private\n")
-            }
+            "/attestation" => text(StatusCode::FORBIDDEN, PRIVATE),
             "/node/attestation" if self.is_node(request) => self.evidence(request.uri()).await,
             "/node/attestation" => text(StatusCode::FORBIDDEN, "this is for the node alone\n"),
-            path if path.starts_with("/prpc/") => self.worker(path).await,
+            path if path.starts_with(WORKER) => {
+                let may_see_evidence = self.public_tcbinfo || self.is_node(request);
+                self.worker(request.uri(), request.body(), may_see_evidence).await
+            }
             path => match path.strip_prefix("/logs/") {
                 Some(_) if !self.public_logs && !self.is_node(request) => {
                     text(StatusCode::FORBIDDEN, "this application keeps its logs private\n")
@@ -139,7 +164,6 @@ fn with_type(kind: &'static str, body: Either<Full<Bytes>, Channel<Bytes>>) -> A
 #[cfg(test)]
 mod tests {
     use cloister_guest_channel::NodeToken;
-    use http_body_util::BodyExt as _;
 
     use super::*;
     use crate::engine::Engine;
@@ -161,7 +185,7 @@ mod tests {
         if let Some(token) = token {
             request = request.header(NODE_TOKEN_HEADER, token.header_value());
         }
-        let answer = external.respond(&request.body(()).unwrap()).await;
+        let answer = external.respond(&request.body(Bytes::new()).unwrap()).await;
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -189,7 +213,7 @@ mod tests {
         assert_eq!(get(&external, "/logs/a%2Fb", None).await.0, 400);
         assert_eq!(get(&external, "/logs/a/../b", None).await.0, 400);
         assert_eq!(get(&external, "/logs/web?tail=x", None).await.0, 400);
-        let post = Request::post("/health").body(()).unwrap();
+        let post = Request::post("/health").body(Bytes::new()).unwrap();
         assert_eq!(external.respond(&post).await.status(), StatusCode::METHOD_NOT_ALLOWED);
     }
 }

@@ -118,6 +118,42 @@ async fn the_outside_sees_info_and_version_and_no_other_method() {
 }
 
 #[tokio::test]
+async fn evidence_for_the_signing_key_is_as_private_as_measurements() {
+    let path = "/prpc/Worker.GetAttestationForAppKey";
+    let private = open(false, Some(booted().await)).await;
+    assert_eq!(get(private, path, None).await.0, 403);
+    assert_eq!(get(private, path, Some(NodeToken::from_bytes([2; 32]))).await.0, 403);
+    assert_eq!(get(private, path, Some(NodeToken::from_bytes([1; 32]))).await.0, 400);
+    let public = open(true, Some(booted().await)).await;
+    let (status, refusal) = get(public, path, None).await;
+    assert_eq!((status, refusal["error"].as_str().unwrap().contains("no key provider")), (400, true));
+    let busy = open_with(true, Some(booted().await), Semaphore::new(0)).await;
+    assert_eq!(get(busy, path, None).await.0, 503);
+}
+
+#[tokio::test]
+async fn methods_read_a_query_or_a_short_body() {
+    let address = open(true, Some(booted().await)).await;
+    let path = "/prpc/Worker.GetAttestationForAppKey";
+    let post = async |body: String| {
+        let length = body.len();
+        let request = format!(
+            "POST {path}?json HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
+    };
+    let unsupported = "Unsupported algorithm: rsa";
+    assert_eq!(get(address, &format!("{path}?algorithm=rsa"), None).await.1["error"], unsupported);
+    assert!(post(r#"{"algorithm":"rsa"}"#.to_owned()).await.contains(unsupported));
+    assert!(post("[]".to_owned()).await.contains("not a JSON object"));
+    assert!(post(" ".repeat(5000)).await.contains("too long"));
+}
+
+#[tokio::test]
 async fn before_the_boot_is_measured_there_is_no_evidence() {
     let address = open(true, None).await;
     for path in ["/attestation", "/prpc/Worker.Info"] {

@@ -169,10 +169,7 @@ impl<'a> NamedKey<'a> {
 
     /// The application's signature over the public side, and the root's over the application's key.
     fn chain(&self, purpose: &str, public_key: &[u8]) -> [String; 2] {
-        [
-            hex::encode(self.app.chain(purpose, public_key)),
-            hex::encode(self.rooted.k256_signature()),
-        ]
+        [hex::encode(self.app.chain(purpose, public_key)), hex::encode(self.rooted.k256_signature())]
     }
 }
 

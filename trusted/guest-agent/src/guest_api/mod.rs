@@ -4,7 +4,7 @@
 //! Any container can open them once they are mounted into it, and none can without.
 
 pub(crate) mod answer;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod message;
 pub(crate) mod methods;
 pub(crate) mod quotes;

@@ -1,5 +1,7 @@
 //! The surface as clients see it: real sockets, raw bytes.
 
+mod keys;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -33,9 +35,13 @@ impl Reply {
 
 impl Socket {
     async fn open() -> Self {
+        Self::of(booted().await)
+    }
+
+    fn of(attestation: Arc<Attestation>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sub/agent.sock");
-        listen_at(&path, booted().await).unwrap();
+        listen_at(&path, attestation).unwrap();
         Self { path, _directory: directory }
     }
 
