@@ -85,7 +85,7 @@ async fn route(visitor: &Visitor, head: &Parts, body: Incoming) -> Result<Answer
         _ => {}
     }
     match full_name(path).as_deref() {
-        Some(method::META) => json(&meta(shared)?),
+        Some(method::META) => json(&meta(shared)),
         Some(method::ENV_PUBLIC_KEY) => {
             json(&env_public_key(shared, &read(body, shared.limits.body).await?)?)
         }

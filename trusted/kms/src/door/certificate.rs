@@ -22,7 +22,7 @@ const VALIDITY: SignedDuration = SignedDuration::from_hours(24 * 7);
 /// How far the clock of a caller may be behind.
 const SKEW: SignedDuration = SignedDuration::from_hours(24);
 /// After this time there is a new one, with new evidence.
-const RENEWAL: Duration = Duration::from_secs(24 * 60 * 60);
+const RENEWAL: Duration = Duration::from_hours(24);
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(30);
 /// Longest common name (X.520).
@@ -102,8 +102,8 @@ impl Certifier {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep_until(due) => {}
-                changed = changes.changed() => {
-                    if changed.is_err() {
+                rotated = changes.changed() => {
+                    if rotated.is_err() {
                         return;
                     }
                     let current = changes.borrow_and_update().current.version();

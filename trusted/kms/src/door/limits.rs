@@ -40,8 +40,8 @@ impl Default for Limits {
             requests_at_once: 20_000.0,
             head: Duration::from_secs(30),
             body: Duration::from_secs(10),
-            idle: Duration::from_secs(60),
-            age: Duration::from_secs(600),
+            idle: Duration::from_mins(1),
+            age: Duration::from_mins(10),
             farewell: Duration::from_secs(10),
             streams: 128,
         }

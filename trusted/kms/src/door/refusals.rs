@@ -13,7 +13,7 @@ use super::peers::Network;
 use crate::state::Keys;
 
 /// How long refusals are counted together.
-const TOGETHER: Duration = Duration::from_secs(60);
+const TOGETHER: Duration = Duration::from_mins(1);
 /// How often it is looked for what was counted long enough.
 const SWEEP: Duration = Duration::from_secs(5);
 /// Most callers that are told apart within that time.

@@ -11,9 +11,10 @@ use crate::policy::{BootInfo, Form, Question};
 
 pub(super) async fn release(shared: &Shared, peer: &Peer, body: Incoming) -> Result<Answer, KmsError> {
     let request: KmsKeyRequest = read(body, shared.limits.body).await?;
-    let os_image_hash = match names_an_image(&request.vm_config)? {
-        true => Some(image(&peer.identity.registers, &request.vm_config)?),
-        false => None,
+    let os_image_hash = if names_an_image(&request.vm_config)? {
+        Some(image(&peer.identity.registers, &request.vm_config)?)
+    } else {
+        None
     };
     let boot = BootInfo::of_peer(&peer.identity, os_image_hash, Form::Full);
     shared.keys.authorize(Question::Kms, &boot).await?;

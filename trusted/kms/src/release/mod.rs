@@ -86,7 +86,7 @@ async fn route(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) ->
     let (head, body) = request.into_parts();
     let limit = shared.limits.body;
     let kind = match full_name(head.uri.path()).as_deref() {
-        Some(method::META) => return json(&meta(shared)?),
+        Some(method::META) => return json(&meta(shared)),
         Some(method::ENV_PUBLIC_KEY) => return json(&env_public_key(shared, &read(body, limit).await?)?),
         Some(method::APP_KEY) => Released::AppKeys,
         Some(method::KEY) => Released::NamedKey,

@@ -6,10 +6,10 @@ use super::underivable;
 use crate::door::Shared;
 
 /// What this KMS is.
-pub(crate) fn meta(shared: &Shared) -> Result<Meta, KmsError> {
+pub(crate) fn meta(shared: &Shared) -> Meta {
     let snapshot = shared.keys.snapshot();
     let current = &snapshot.current.root;
-    Ok(Meta {
+    Meta {
         ca_cert: current.certificate.clone(),
         allow_any_upgrade: false,
         k256_pubkey: current.info.k256_pubkey.clone(),
@@ -23,7 +23,7 @@ pub(crate) fn meta(shared: &Shared) -> Result<Meta, KmsError> {
         domain: snapshot.domain.clone(),
         roots: snapshot.root_infos(),
         log_verifier_key: shared.keys.log().verifier_key(),
-    })
+    }
 }
 
 /// To what an application's environment is sealed.
