@@ -23,7 +23,7 @@ pub(crate) struct Args {
 /// Makes the first root.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let request = BootstrapRequest { domain: args.domain };
-    let made: BootstrapResponse = args.onboarding.call(method::BOOTSTRAP, &request).await?;
+    let made: BootstrapResponse = args.onboarding.open(session)?.call(method::BOOTSTRAP, &request).await?;
     if session.output.json {
         session.output.document(&json!(made));
         return Ok(());

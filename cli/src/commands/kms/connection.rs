@@ -1,5 +1,6 @@
 //! Talking to the directory of a KMS, which is known by its root.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use cloister_verifier::Clock;
 use reqwest::{RequestBuilder, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use url::Url;
 
 use crate::api::is_loopback;
@@ -51,10 +53,32 @@ pub(crate) struct AdminArgs {
     admin_token_file: Option<PathBuf>,
 }
 
-/// What a KMS writes into its directory when it starts.
-#[derive(Debug, Deserialize)]
+/// Where a KMS of this machine is reached; a file in its directory.
+#[derive(Debug, Serialize, Deserialize)]
 struct Endpoint {
     directory_url: String,
+    release_url: String,
+}
+
+/// Writes down for other commands where the KMS in `dir` is reached from this machine.
+pub(crate) fn announce(dir: &Path, release: SocketAddr, directory: SocketAddr) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let url = |address| format!("https://{}", crate::parts::local(address));
+    let endpoint = Endpoint { directory_url: url(directory), release_url: url(release) };
+    let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut file| {
+        writeln!(file, "{}", json!(endpoint))?;
+        file.persist(dir.join(ENDPOINT_FILE)).map(drop).map_err(|error| error.error)
+    });
+    written.map_err(|error| Failure::local(format!("cannot write into {}", dir.display()), error))
+}
+
+/// Where the KMS of this machine releases keys, or is onboarded.
+pub(super) fn own_release_url(session: &Session) -> Result<Url, Failure> {
+    parsed(&endpoint(session)?.release_url)
+}
+
+fn parsed(url: &str) -> Result<Url, Failure> {
+    Url::parse(url).map_err(|error| Failure::local(format!("{ENDPOINT_FILE} does not name a KMS"), error))
 }
 
 /// The directory of a KMS.
@@ -80,7 +104,7 @@ impl ConnectionArgs {
         let own = own(session)?;
         let url = match &self.directory_url {
             Some(url) => url.clone(),
-            None => endpoint(&own.join(ENDPOINT_FILE))?,
+            None => parsed(&endpoint(session)?.directory_url)?,
         };
         if url.scheme() != "https" {
             return Err(Failure::usage(format!(
@@ -138,16 +162,17 @@ fn own(session: &Session) -> Result<PathBuf, Failure> {
     Ok(session.data_dir()?.join(OWN))
 }
 
-fn endpoint(path: &Path) -> Result<Url, Failure> {
+fn endpoint(session: &Session) -> Result<Endpoint, Failure> {
+    let path = own(session)?.join(ENDPOINT_FILE);
     if !path.exists() {
         return Err(Failure::new(Exit::Unreachable, "no KMS is known")
             .hint("start a cloud on this machine: cloister up")
-            .hint("or name one: --directory-url URL --ca FILE"));
+            .hint(
+                "or name one: --directory-url URL --ca FILE, or --url URL of one that is being onboarded",
+            ));
     }
-    let wrong = || format!("{} does not name a KMS", path.display());
-    let Endpoint { directory_url } =
-        serde_json::from_str(&read_text(path)?).map_err(|error| Failure::local(wrong(), error))?;
-    Url::parse(&directory_url).map_err(|error| Failure::local(wrong(), error))
+    serde_json::from_str(&read_text(&path)?)
+        .map_err(|error| Failure::local(format!("{} does not name a KMS", path.display()), error))
 }
 
 /// Reads a small text file.

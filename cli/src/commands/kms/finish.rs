@@ -17,7 +17,7 @@ pub(crate) struct Args {
 
 /// Ends onboarding.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
-    args.onboarding.get(method::FINISH).await?;
+    args.onboarding.open(session)?.get(method::FINISH).await?;
     if session.output.json {
         session.output.document(&json!({ "finished": true }));
     } else {

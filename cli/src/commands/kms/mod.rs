@@ -12,6 +12,8 @@ mod rotate;
 mod status;
 mod verify;
 
+pub(super) use connection::announce;
+
 use super::Outcome;
 use crate::session::Session;
 

@@ -38,7 +38,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         domain: args.domain,
         k256_pubkey: args.root_key.map(Into::into),
     };
-    let taken: OnboardResponse = args.onboarding.call(method::ONBOARD, &request).await?;
+    let taken: OnboardResponse = args.onboarding.open(session)?.call(method::ONBOARD, &request).await?;
     if session.output.json {
         session.output.document(&json!(taken));
         return Ok(());

@@ -11,6 +11,7 @@ use url::Url;
 
 use super::Logging;
 use crate::commands::Outcome;
+use crate::commands::kms::announce;
 use crate::failure::Failure;
 use crate::parts::{Interrupts, kms};
 use crate::session::Session;
@@ -69,7 +70,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let data_dir = session.data_dir()?.join(kms::DIRECTORY);
     let mut parent = args.exit_with_parent.then(watch_parent);
     let start = async {
-        Kms::start(args.config(data_dir))
+        Kms::start(args.config(data_dir.clone()))
             .await
             .map_err(|error| Failure::local("the key management service did not start", error))
     };
@@ -78,6 +79,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         () = interrupts.next() => return Ok(()),
         () = orphaned(&mut parent) => return Ok(()),
     };
+    announce(&data_dir, kms.address(), kms.directory_address())?;
     tracing::info!(address = %kms.address(), directory = %kms.directory_address(), "the KMS is up");
     let is_orphan = tokio::select! {
         () = interrupts.next() => false,
