@@ -1,5 +1,6 @@
 //! The key calls of an application that has keys, checked as a client checks them: up to the root.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use cloister_app_compose::AppId;
@@ -16,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime
 use super::*;
 use crate::attestation::testing::booted_with;
 use crate::attestation::{KeyProviderInfo, Keys};
-use crate::keys::{AppKeys, CertificateSigner, SignerError, Signing};
+use crate::keys::{AppKeys, CertificateSigner, SignerError};
 
 const NOW: i64 = 1_760_000_000;
 
@@ -62,7 +63,11 @@ fn released() -> AppKeyResponse {
 struct PlayedKms;
 
 impl CertificateSigner for PlayedKms {
-    fn sign(&self, request: Vec<u8>, signature: Vec<u8>) -> Signing<'_> {
+    fn sign(
+        &self,
+        request: Vec<u8>,
+        signature: Vec<u8>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, SignerError>> + Send + '_>> {
         Box::pin(async move {
             let request = CertificateRequest::decode(&request, &signature)
                 .map_err(|error| SignerError(error.to_string()))?;
