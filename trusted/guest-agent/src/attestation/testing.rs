@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cloister_app_compose::{AppCompose, ComposeHash};
 use cloister_attester::Attester;
-use cloister_evidence::{BootLog, EventLogEntry, Measurement, mr_config_id_v1};
+use cloister_evidence::{BootLog, EventLogEntry, Measurement, Registers, mr_config_id_v1};
 use cloister_guest_channel::NodeToken;
 use cloister_guest_channel::config_disk::SysConfig;
 use cloister_guest_channel::tee::{Call, Outcome, Request, Response};
@@ -45,8 +45,8 @@ fn quote(config_id: Measurement, rtmr3: Measurement, report_data: &[u8]) -> Vec<
     body.extend(Measurement::of("firmware").as_bytes());
     body.extend(config_id.as_bytes());
     body.extend([0; 96]);
-    let rtmr0 = Measurement::ZERO.extended_by(&Measurement::of("shape"));
-    for register in [rtmr0, Measurement::ZERO, Measurement::ZERO, rtmr3] {
+    let Registers { rtmr0, rtmr1, rtmr2, rtmr3, .. } = registers(rtmr3);
+    for register in [rtmr0, rtmr1, rtmr2, rtmr3] {
         body.extend(register.as_bytes());
     }
     body.extend(report_data);
@@ -64,8 +64,18 @@ fn quote(config_id: Measurement, rtmr3: Measurement, report_data: &[u8]) -> Vec<
     quote
 }
 
+/// Makes a quote with RTMR 3 over report data.
+type Quoting = Box<dyn Fn(Measurement, &[u8]) -> Vec<u8> + Send>;
+
+/// Registers of these machines but RTMR 3.
+pub(crate) fn registers(rtmr3: Measurement) -> Registers {
+    let rtmr0 = Measurement::ZERO.extended_by(&Measurement::of("shape"));
+    let (rtmr1, rtmr2) = (Measurement::ZERO, Measurement::ZERO);
+    Registers { mrtd: Measurement::of("firmware"), rtmr0, rtmr1, rtmr2, rtmr3 }
+}
+
 /// Plays the node. Of the quotes behind the one that a boot begins with, the first `refused` fail.
-fn serve(node: UnixStream, config_id: Measurement, refused: usize) {
+fn serve(node: UnixStream, quoting: &Quoting, refused: usize) {
     let mut rtmr3 = Measurement::ZERO;
     let mut quotes = 0;
     let mut out = node.try_clone().unwrap();
@@ -84,7 +94,7 @@ fn serve(node: UnixStream, config_id: Measurement, refused: usize) {
                 if (2..2 + refused).contains(&quotes) {
                     Outcome::Refused { reason: "not now".to_owned() }
                 } else {
-                    let quote = quote(config_id, rtmr3, &hex::decode(report_data).unwrap());
+                    let quote = quoting(rtmr3, &hex::decode(report_data).unwrap());
                     Outcome::Quote { quote: hex::encode(quote) }
                 }
             }
@@ -104,8 +114,14 @@ pub(crate) fn attester(config_id: Measurement) -> Attester {
 
 /// The same on a node that refuses `refused` quotes, all but the first.
 fn attester_refused(config_id: Measurement, refused: usize) -> Attester {
+    let quoting = Box::new(move |rtmr3, report_data: &[u8]| quote(config_id, rtmr3, report_data));
+    attester_with(quoting, refused)
+}
+
+/// An attester whose quotes somebody else makes.
+pub(crate) fn attester_with(quoting: Quoting, refused: usize) -> Attester {
     let (guest, node) = UnixStream::pair().unwrap();
-    thread::spawn(move || serve(node, config_id, refused));
+    thread::spawn(move || serve(node, &quoting, refused));
     Attester::over_development_channel(guest.try_clone().unwrap(), guest).unwrap()
 }
 
@@ -117,12 +133,11 @@ pub(crate) async fn boot(
     boot_on(app_compose, attester(config_id), None).await
 }
 
-/// Boots a CVM to which a KMS gave `keys`.
-pub(crate) async fn boot_on(
+/// A boot that has come as far as a KMS wants to see.
+pub(crate) async fn booting(
     app_compose: &str,
     attester: Attester,
-    keys: Option<Keys>,
-) -> Result<Arc<Attestation>, AttestationError> {
+) -> Result<(Measuring, Facts), AttestationError> {
     let app = AppCompose::parse(app_compose.as_bytes()).unwrap();
     let system = SysConfig {
         kms_urls: Vec::new(),
@@ -138,6 +153,16 @@ pub(crate) async fn boot_on(
     let measuring = Measuring::begin(attester, &facts).await?;
     facts.instance = Some("836a333a23811140f86b94c3c8a7cb0deef0a6d5".parse().unwrap());
     measuring.instance(facts.instance.as_ref()).await?;
+    Ok((measuring, facts))
+}
+
+/// Boots a CVM to which a KMS gave `keys`.
+pub(crate) async fn boot_on(
+    app_compose: &str,
+    attester: Attester,
+    keys: Option<Keys>,
+) -> Result<Arc<Attestation>, AttestationError> {
+    let (measuring, facts) = booting(app_compose, attester).await?;
     let provider = keys.as_ref().map_or_else(KeyProviderInfo::none, |keys| keys.provider.clone());
     measuring.keys(&provider, keys.as_ref().map(|_| [0xE6; 32].as_slice())).await?;
     measuring.finish(facts, keys).await
@@ -176,13 +201,11 @@ mod tests {
     #[tokio::test]
     async fn certificates_that_cannot_be_made_are_made_later() {
         let attestation =
-            boot_on(APP_COMPOSE, attester_refused(launched_for(APP_COMPOSE), 2), None).await.unwrap();
-        // The first attempt fails, and nobody who asks waits for the next one.
-        let document = loop {
-            if let Ok(document) = attestation.document(&[7; 64]).await {
-                break document;
-            }
-        };
+            boot_on(APP_COMPOSE, attester_refused(launched_for(APP_COMPOSE), 1), None).await.unwrap();
+        let mut first = attestation.certificates.clone();
+        first.wait_for(|making| matches!(making, Making::Failed)).await.unwrap();
+        // Nobody who asks waits for the next attempt.
+        let document = attestation.document(&[7; 64]).await.unwrap();
         assert_eq!(document.app_cert, None);
         assert_eq!(attestation.info(false).await["app_cert"], "");
         let mut made = attestation.certificates.clone();

@@ -131,6 +131,12 @@ impl KmsClient {
         self.ask(method::CONFIRM_RESEAL, &request, patience, &|_| (), done).await
     }
 
+    /// The same client for other addresses.
+    #[cfg(test)]
+    pub(super) fn readdress(&mut self, urls: &[String]) {
+        self.endpoints = urls.iter().map(|url| Endpoint::parse(url).unwrap()).collect();
+    }
+
     async fn signed(&self, csr: Vec<u8>, signature: Vec<u8>) -> Result<Vec<String>, KmsFailure> {
         let request = SignCertRequest {
             api_version: SIGN_CERT_VERSION,

@@ -30,7 +30,12 @@ impl Endpoint {
             authority.filter(|_| bare && uri.scheme_str() == Some("https")).ok_or_else(invalid)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone()).map_err(|_| invalid())?;
-        Ok(Self { host, port: authority.port_u16().unwrap_or(HTTPS_PORT), name })
+        let port = match (authority.as_str() == authority.host(), authority.port_u16()) {
+            (true, _) => HTTPS_PORT,
+            (false, Some(port)) => port,
+            (false, None) => return Err(invalid()),
+        };
+        Ok(Self { host, port, name })
     }
 }
 

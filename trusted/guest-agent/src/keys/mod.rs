@@ -7,7 +7,7 @@ mod client;
 mod endpoint;
 pub(crate) mod environment;
 mod exchange;
-mod material;
+pub(crate) mod material;
 mod provider;
 mod signer;
 #[cfg(test)]
@@ -16,4 +16,4 @@ mod tests;
 pub(crate) use client::{BOOT_PATIENCE, KmsClient, KmsFailure, Release};
 pub(crate) use material::{AppKeys, RootedKeys};
 pub(crate) use provider::{KeyProvider, UnsupportedProvider};
-pub(crate) use signer::{CertificateSigner, SignerError, Signing};
+pub(crate) use signer::{CertificateSigner, SignerError};

@@ -1,1 +1,5 @@
+//! Against a KMS over real TLS, with evidence of a development platform.
 
+mod calls;
+mod environments;
+mod kms;
