@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloister_app_compose::{AppId, ComposeHash};
 use cloister_kms_api::{EnvPublicKeyResponse, Meta};
-use cloister_management_api::{KmsId, KmsInfo};
+use cloister_management_api::{KmsContractId, KmsId, KmsInfo};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -153,10 +153,13 @@ impl Kmses {
         self.0.iter().find(|kms| kms.id == id)
     }
 
-    /// The one that a text names: its id, its slug, or the kind of service.
+    /// The one that a text names: its id, that of what decides for it, its slug, or the kind of service.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<&Arc<Kms>> {
         if let Ok(KmsId(id)) = text.parse() {
+            return self.get(id);
+        }
+        if let Ok(KmsContractId(id)) = text.parse() {
             return self.get(id);
         }
         let named = self.0.iter().find(|kms| kms.slug().eq_ignore_ascii_case(text));

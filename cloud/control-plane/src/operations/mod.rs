@@ -5,7 +5,7 @@ mod lifecycle;
 mod machine;
 mod steps;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use engine::{Boundary, Engine, EngineError, EngineOptions, Observer};
 pub use lifecycle::{

@@ -6,6 +6,7 @@ mod attestations;
 mod authorisation;
 mod cvms;
 mod evidence;
+mod kms;
 mod node;
 mod openapi;
 mod provisioning;
@@ -19,7 +20,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
-use cloister_app_compose::OsImageHash;
+use cloister_app_compose::decode::{self, Source};
+use cloister_app_compose::{Additions, Draft, OsImageHash};
 use cloister_fleet_tls::{Authority, Identity};
 use cloister_node_api::{NodeCapacity, NodeImage, NodeReport, Platform};
 use cloister_throwaway_postgres::ThrowawayPostgres;
@@ -152,9 +154,13 @@ impl Installation {
     }
 
     async fn on_postgres() -> Self {
+        Self::on_postgres_at(Clock::manual(START.parse().unwrap())).await
+    }
+
+    async fn on_postgres_at(clock: Clock) -> Self {
         let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
         let store = Store::open(&url).await.unwrap();
-        Self::on(store, Clock::manual(START.parse().unwrap()), tempfile::tempdir().unwrap()).await
+        Self::on(store, clock, tempfile::tempdir().unwrap()).await
     }
 
     async fn on(store: Store, clock: Clock, data: TempDir) -> Self {
@@ -235,6 +241,20 @@ impl Installation {
     async fn create(&self, name: &str) -> Value {
         let provision = self.provision(name).await;
         let body = json!({"app_id": provision["app_id"], "compose_hash": provision["compose_hash"]});
+        self.call("POST", "/cvms", body).await.expect(200).json()
+    }
+
+    /// The same when the key management service of the installation does not answer.
+    async fn create_with_kms(&self, name: &str) -> Value {
+        let refused = self.call("POST", "/cvms/provision", provision_body(name)).await;
+        assert_eq!(refused.summary(), "503 plain");
+        // The provision is kept all the same.
+        let draft: Draft = decode::decode(&provision_body(name)["compose_file"], Source::Json, &[]).unwrap();
+        let compose_hash = draft.prepare(&Additions { name, ..Additions::default() }).unwrap().compose_hash();
+        let now_ms = self.app.clock.now_ms();
+        let provision = self.app.store.provision(self.tenant_workspace, compose_hash, now_ms).await;
+        let app_id = provision.unwrap().unwrap().app_id.to_string();
+        let body = json!({"app_id": app_id, "compose_hash": compose_hash.to_string()});
         self.call("POST", "/cvms", body).await.expect(200).json()
     }
 

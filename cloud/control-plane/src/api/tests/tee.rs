@@ -79,6 +79,11 @@ impl Tee {
         Verifier::new(roots, Arc::clone(collateral), self.time())
     }
 
+    /// Another platform of the node.
+    pub(super) fn further_platform(&self, node: &str) -> Arc<Platform> {
+        Arc::new(registered_platform(&self.vendor, node, self.clock.now()))
+    }
+
     pub(super) fn ppid(&self) -> String {
         hex::encode(self.platform.lock().ppid())
     }

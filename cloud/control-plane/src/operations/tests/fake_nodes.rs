@@ -11,7 +11,7 @@ use crate::operations::{NodeCallError, Nodes, Step};
 
 /// What the node does when a step's call arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// Refuse for good.
     Refuse(&'static str),
     /// Do it, but lose the answer, this many times.
@@ -23,7 +23,7 @@ pub(super) enum Fault {
 }
 
 #[derive(Default)]
-pub(super) struct FakeNodes {
+pub(crate) struct FakeNodes {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -31,38 +31,44 @@ pub(super) struct FakeNodes {
 #[derive(Default)]
 struct State {
     vms: HashMap<Uuid, VmReport>,
+    /// What each was prepared with last.
+    specs: HashMap<Uuid, VmSpec>,
     faults: HashMap<Step, Fault>,
     /// Transitions from off to on; one too many would be a second VM.
     power_ons: u32,
 }
 
 impl FakeNodes {
-    pub(super) fn set_fault(&self, step: Step, fault: Fault) {
+    pub(crate) fn set_fault(&self, step: Step, fault: Fault) {
         self.state.lock().faults.insert(step, fault);
     }
 
-    pub(super) fn clear_faults(&self) {
+    pub(crate) fn clear_faults(&self) {
         self.state.lock().faults.clear();
         self.changed.notify_waiters();
     }
 
     /// A guest that hung is up after all.
-    pub(super) fn boot(&self, vm: Uuid) {
+    pub(crate) fn boot(&self, vm: Uuid) {
         if let Some(report) = self.state.lock().vms.get_mut(&vm) {
             report.boot_progress = Some("done".to_owned());
         }
         self.changed.notify_waiters();
     }
 
-    pub(super) fn power_ons(&self) -> u32 {
+    pub(crate) fn power_ons(&self) -> u32 {
         self.state.lock().power_ons
     }
 
-    pub(super) fn state_of(&self, vm: Uuid) -> Option<VmState> {
+    pub(crate) fn state_of(&self, vm: Uuid) -> Option<VmState> {
         self.state.lock().vms.get(&vm).map(|report| report.state)
     }
 
-    pub(super) fn vm_count(&self) -> usize {
+    pub(crate) fn spec_of(&self, vm: Uuid) -> Option<VmSpec> {
+        self.state.lock().specs.get(&vm).cloned()
+    }
+
+    pub(crate) fn vm_count(&self) -> usize {
         self.state.lock().vms.len()
     }
 
@@ -116,6 +122,7 @@ impl Nodes for FakeNodes {
                 started_at: None,
                 exited_at: None,
             };
+            state.specs.insert(spec.vm_uuid, spec.clone());
             Ok(state.vms.entry(spec.vm_uuid).or_insert_with(fresh).clone())
         })
     }

@@ -1,0 +1,199 @@
+//! An installation with a real key management service: the service itself, within the test's process, on a
+//! machine that the tests' development platform plays.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloister_app_compose::AppId;
+use cloister_development_tee::{HostProcess, HostProcessAgent};
+use cloister_kms::Kms;
+use cloister_kms_api::admin::{GET_POLICY, PolicyDocument};
+use cloister_kms_api::statements::K256Public;
+use cloister_kms_api::{BootstrapRequest, BootstrapResponse, method};
+use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pem};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+
+use super::super::super::{Api, surface};
+use super::super::Installation;
+use crate::App;
+use crate::clock::{Clock, Random};
+use crate::kms::{KmsConfig, Kmses};
+use crate::operations::tests::fake_nodes::FakeNodes;
+use crate::operations::{CvmStatus, Engine, EngineOptions, Lifecycle};
+use crate::store::CvmRow;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// The installation, its service, and workers with a node in memory.
+pub(super) struct Cloud {
+    pub(super) installation: Installation,
+    pub(super) nodes: Arc<FakeNodes>,
+    _engine: Engine<FakeNodes>,
+    kms: Option<Kms>,
+    config: KmsConfig,
+    /// Key of the root, as the bootstrap told it.
+    pub(super) root: K256Public,
+    _agent: HostProcessAgent,
+    _dir: TempDir,
+}
+
+impl Cloud {
+    pub(super) async fn new() -> Self {
+        Self::on(Installation::with_clock(Clock::system()).await).await
+    }
+
+    pub(super) async fn on(mut installation: Installation) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (agent, socket) = machine(&installation, &dir);
+        let (kms, root) = started(&installation, &dir, socket).await;
+        let config = KmsConfig {
+            slug: "local".to_owned(),
+            guest_url: format!("https://10.0.2.2:{}", kms.address().port()).parse().unwrap(),
+            directory_url: format!("https://{}", kms.directory_address()).parse().unwrap(),
+            ca_file: dir.path().join("kms/root-ca.pem"),
+            admin_token_file: dir.path().join("token"),
+        };
+        let wake = know(&mut installation, vec![config.clone()]).await;
+        let app = &installation.app;
+        let kmses = Arc::clone(&app.kmses);
+        // The doors open a moment after onboarding ended.
+        within("the KMS answers", async || kmses.all()[0].meta().await.is_ok()).await;
+        let nodes = Arc::<FakeNodes>::default();
+        let engine = Engine::start(
+            app.store.clone(),
+            Arc::clone(&nodes),
+            kmses,
+            app.clock.clone(),
+            Random,
+            wake,
+            EngineOptions::default(),
+        );
+        let engine = engine.await.unwrap();
+        Self { installation, nodes, _engine: engine, kms: Some(kms), config, root, _agent: agent, _dir: dir }
+    }
+
+    /// The service ends.
+    pub(super) async fn stop_kms(&mut self) {
+        self.kms.take().unwrap().stop().await;
+    }
+
+    /// Which documents the service lets an application run.
+    pub(super) async fn allowed(&self, app_id: AppId) -> Vec<String> {
+        let root = public_key_of_pem(&fs::read_to_string(&self.config.ca_file).unwrap()).unwrap();
+        let clock = self.installation.app.clock.clone();
+        let tls = authority_client_config(AuthorityPolicy::kms(Some(root)), None, move || clock.now());
+        let client = reqwest::Client::builder().tls_backend_preconfigured(tls.unwrap()).no_proxy().build();
+        let url = self.config.directory_url.join(GET_POLICY).unwrap();
+        let answer = client.unwrap().post(url).bearer_auth(TOKEN).send().await.unwrap();
+        let policy: PolicyDocument = answer.error_for_status().unwrap().json().await.unwrap();
+        policy.apps.get(&app_id).into_iter().flatten().map(ToString::to_string).collect()
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Value {
+        self.installation.call("GET", path, Value::Null).await.expect(200).json()
+    }
+
+    /// Provisions an app that takes one variable, and creates its CVM with a sealed environment.
+    pub(super) async fn create(&self, name: &str, encrypted_env: &str) -> Value {
+        let mut body = super::super::provision_body(name);
+        body["env_keys"] = json!(["API_KEY"]);
+        let provision = self.installation.call("POST", "/cvms/provision", body).await.expect(200).json();
+        let create = json!({
+            "app_id": provision["app_id"], "compose_hash": provision["compose_hash"],
+            "encrypted_env": encrypted_env, "env_keys": ["API_KEY"], "kms_id": "local",
+        });
+        self.installation.call("POST", "/cvms", create).await.expect(200).json()
+    }
+
+    /// Waits until no operation holds the CVM and it is in this status.
+    pub(super) async fn at_rest(&self, vm: &Value, status: CvmStatus) -> CvmRow {
+        within("the CVM comes to rest", async || self.installation.row(vm).await.operation_id.is_none())
+            .await;
+        let row = self.installation.row(vm).await;
+        assert_eq!(row.status, status, "{:?}", row.boot_error);
+        row
+    }
+}
+
+/// Gives an installation these services. Returns what wakes its workers.
+pub(super) async fn know(installation: &mut Installation, configured: Vec<KmsConfig>) -> Arc<Notify> {
+    let (old, wake) = (&installation.app, Arc::new(Notify::new()));
+    let kmses = Kmses::open(configured, &old.store, &old.clock).await.unwrap();
+    let app = Arc::new(App {
+        kmses: Arc::new(kmses),
+        lifecycle: Lifecycle::new(old.store.clone(), old.clock.clone(), Random, Arc::clone(&wake)),
+        verifier: old.verifier.clone(),
+        development_vendor: old.development_vendor.clone(),
+        collateral: Arc::clone(&old.collateral),
+        proof_of_cloud: Arc::clone(&old.proof_of_cloud),
+        store: old.store.clone(),
+        fleet: Arc::clone(&old.fleet),
+        authority: Arc::clone(&old.authority),
+        clock: old.clock.clone(),
+        random: Random,
+        public_url: old.public_url.clone(),
+        log_url_key: old.log_url_key,
+    });
+    let api = Api::new(Arc::clone(&app), installation.stop.clone());
+    (installation.router, installation.api, installation.app) = (surface(Arc::clone(&api)), api, app);
+    wake
+}
+
+/// The machine of the service: evidence and a sealing key on a Unix socket.
+fn machine(installation: &Installation, dir: &TempDir) -> (HostProcessAgent, PathBuf) {
+    let program = dir.path().join("program");
+    fs::write(&program, "stands for the program of the KMS").unwrap();
+    let process = HostProcess::measure(&dir.path().join("platform"), &program).unwrap();
+    let platform = installation.tee.further_platform("local");
+    let socket = dir.path().join("run/agent.sock");
+    let agent = HostProcessAgent::serve(&socket, Arc::new(process), watch::channel(Some(platform)).1);
+    (agent.unwrap(), socket)
+}
+
+/// A bootstrapped service. Its collateral comes from the installation's own listener, as in development.
+async fn started(installation: &Installation, dir: &TempDir, agent_socket: PathBuf) -> (Kms, K256Public) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pccs = format!("http://{}/development-pccs", listener.local_addr().unwrap());
+    let router = installation.router.clone();
+    tokio::spawn(async move {
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        axum::serve(listener, service).await.unwrap();
+    });
+    let (token, root) = (dir.path().join("token"), dir.path().join("development-root.pem"));
+    fs::write(&token, TOKEN).unwrap();
+    installation.tee.vendor.publish_root(&root).unwrap();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let config = cloister_kms::Config {
+        agent_socket,
+        admin_token_file: Some(token),
+        pccs_url: Some(pccs.parse().unwrap()),
+        development_root: Some(root),
+        ..cloister_kms::Config::new(dir.path().join("kms"), any, any)
+    };
+    let kms = Kms::start(config).await.unwrap();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let url = |path: &str| format!("http://{}{path}", kms.address());
+    let request = BootstrapRequest { domain: "localhost".to_owned() };
+    let answer = client.post(url(method::BOOTSTRAP)).json(&request).send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    let answer: BootstrapResponse = answer.json().await.unwrap();
+    client.get(url(method::FINISH)).send().await.unwrap().error_for_status().unwrap();
+    (kms, answer.k256_pubkey.0.try_into().unwrap())
+}
+
+/// Looks until something is so.
+pub(super) async fn within(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    for _ in 0..3000 {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never became true that {what}");
+}
