@@ -37,17 +37,17 @@ impl KmsPlace {
     #[must_use]
     pub fn of(data_dir: &Path) -> Self {
         let kept = data_dir.join("kms-ports.json");
-        let ports: [u16; 2] = match std::fs::read(&kept) {
-            Ok(text) => serde_json::from_slice(&text).expect("two ports"),
-            Err(_) => {
+        let ports: [u16; 2] = std::fs::read(&kept).map_or_else(
+            |_| {
                 // Both are held until both are known.
                 let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
                 let ports = free.map(|listener| listener.local_addr().expect("its address").port());
                 std::fs::create_dir_all(data_dir).expect("the data directory");
                 std::fs::write(&kept, serde_json::to_vec(&ports).expect("JSON")).expect("a file");
                 ports
-            }
-        };
+            },
+            |text| serde_json::from_slice(&text).expect("two ports"),
+        );
         let [release, directory] = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         Self { data_dir: data_dir.to_owned(), release, directory }
     }

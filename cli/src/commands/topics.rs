@@ -10,7 +10,7 @@ CLOISTER_API_URL, PHALA_CLOUD_API_PREFIX  management API to talk to (--api-url w
 CLOISTER_API_KEY, PHALA_CLOUD_API_KEY     API key for it; otherwise the key kept for that server is used
 CLOISTER_DATA_DIR                         directory of the cloud on this machine (--data-dir wins)
 CLOISTER_GUEST_IMAGES                     directory with guest images (`up --guest-images` wins)
-CLOISTER_DEVELOPMENT_ROOT                 development root that `verify` accepts (--development-root wins)
+CLOISTER_DEVELOPMENT_ROOT                 development root that `verify` and `serve kms` accept
 CLOISTER_PRODUCTION                       true: `serve` trusts hardware only (as --production does)
 CLOISTER_PCCS_URL                         collateral of Intel's platforms for `serve` (--pccs-url wins)
 CLOISTER_LOG                              what `up` and `serve` log, such as info,cloister_node=debug

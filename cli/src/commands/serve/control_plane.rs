@@ -1,12 +1,13 @@
 //! `cloister serve control-plane`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use cloister_control_plane::Config;
 use cloister_control_plane::proof_of_cloud::{ListSigner, ListSource, ProofOfCloudConfig};
 use url::Url;
 
-use super::Logging;
+use super::{Logging, kms_list};
 use crate::commands::Outcome;
 use crate::parts::{Home, Interrupts, control_plane};
 use crate::session::Session;
@@ -44,6 +45,10 @@ pub(crate) struct Args {
     /// Caching service (PCCS) for the collateral of Intel's platforms [default: Intel's own service]
     #[arg(long, value_name = "URL", env = "CLOISTER_PCCS_URL", hide_env = true)]
     pccs_url: Option<Url>,
+    /// Key management services that CVMs can have their keys from, a JSON list of objects with `slug`,
+    /// `guest_url`, `directory_url`, `ca_file` and `admin_token_file`
+    #[arg(long, value_name = "FILE")]
+    kms_list: Option<PathBuf>,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -57,6 +62,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     config.public_url = args.public_url;
     config.production = args.production;
     config.pccs_url = args.pccs_url;
+    config.kms = args.kms_list.as_deref().map(kms_list::read).transpose()?.unwrap_or_default();
     config.node_names.extend(args.fleet_name);
     config.proof_of_cloud = args
         .platform_list

@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod kms;
+mod kms_list;
 mod node;
 
 use super::Outcome;

@@ -1,0 +1,76 @@
+//! The key management services of an installation, from a file.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use cloister_control_plane::kms::KmsConfig;
+use serde::Deserialize;
+use url::Url;
+
+use crate::failure::Failure;
+
+/// Largest file, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+const EXAMPLE: &str = r#"[{"slug": "main", "guest_url": "https://kms.example:12001", "directory_url": "https://kms.example:12002", "ca_file": "root-ca.pem", "admin_token_file": "admin-token"}]"#;
+
+/// One service; paths are relative to the file's directory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    slug: String,
+    guest_url: Url,
+    directory_url: Url,
+    ca_file: PathBuf,
+    admin_token_file: PathBuf,
+}
+
+/// Reads the list. Whether names and addresses are good is the control plane's to say.
+pub(super) fn read(path: &Path) -> Result<Vec<KmsConfig>, Failure> {
+    let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
+    let mut text = Vec::new();
+    File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
+    let malformed = || {
+        Failure::usage(format!("{} is not a list of key management services", path.display()))
+            .hint(format!("such as {EXAMPLE}"))
+    };
+    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_BYTES) {
+        return Err(malformed());
+    }
+    let entries: Vec<Entry> = serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let config = |entry: Entry| KmsConfig {
+        slug: entry.slug,
+        guest_url: entry.guest_url,
+        directory_url: entry.directory_url,
+        ca_file: dir.join(entry.ca_file),
+        admin_token_file: dir.join(entry.admin_token_file),
+    };
+    Ok(entries.into_iter().map(config).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_list_with_files_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kms.json");
+        std::fs::write(&path, EXAMPLE).unwrap();
+        let list = read(&path).unwrap();
+        assert_eq!((list.len(), list[0].slug.as_str()), (1, "main"));
+        assert_eq!(list[0].ca_file, dir.path().join("root-ca.pem"));
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused_with_an_example() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kms.json");
+        assert!(read(&path).unwrap_err().message.contains("cannot be read"));
+        for wrong in ["{}", r#"[{"slug":"main"}]"#, &EXAMPLE.replace("slug", "name"), &" ".repeat(1 << 21)] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(read(&path).unwrap_err().hints[0].contains("guest_url"), "{wrong:.40}");
+        }
+    }
+}
