@@ -11,6 +11,8 @@ mod metrics;
 mod peers;
 mod refusals;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -301,8 +303,8 @@ impl Limits {
     /// For callers without a name, of whom little is wanted: some of their questions cost signatures.
     fn for_anybody(&self) -> Self {
         Self {
-            connections: self.connections / 4,
-            connections_per_peer: self.connections_per_peer / 4,
+            connections: self.connections.div_ceil(4),
+            connections_per_peer: self.connections_per_peer.div_ceil(4),
             requests_per_second: self.requests_per_second / 40.0,
             requests_at_once: self.requests_at_once / 20.0,
             ..self.clone()

@@ -1,0 +1,371 @@
+//! A KMS with open doors on loopback, and machines that ask it, with evidence minted for the test.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
+use cloister_development_tee::{
+    CollateralOptions, HostProcess, HostProcessAgent, Platform, PlatformKey, TdReport, Vendor, VendorOptions,
+};
+use cloister_evidence::{
+    EventLog, ImageMeasurement, LaunchMeasurement, Measurement, Registers, RuntimeEvent, VmConfig,
+};
+use cloister_kms_api::admin::{AllowApp, PlatformRules, PolicyDocument};
+use cloister_kms_api::log::{Event, Record};
+use cloister_kms_api::{Hex, KmsError, KmsErrorCode};
+use cloister_ra_tls::{
+    AttestedCertificate, AttestedKey, AuthorityConnector, AuthorityPolicy, Evidence, Subject,
+};
+use cloister_verifier::{
+    Clock, Collateral, CollateralCache, CollateralError, CollateralSources, InProcess, TrustRoot, TrustRoots,
+    Verifier,
+};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use crate::agent::Agent;
+use crate::clock::Random;
+use crate::door::{Doors, Limits, Parts};
+use crate::policy::Authority;
+use crate::state::{Boundaries, Keys, NewState, Store, make_root};
+
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+pub(crate) fn now() -> Timestamp {
+    "2026-11-21T12:34:56Z".parse().unwrap()
+}
+
+pub(crate) fn days(days: i64) -> SignedDuration {
+    SignedDuration::from_hours(24 * days)
+}
+
+pub(crate) fn app(number: u8) -> AppId {
+    AppId::from_bytes([number; 20])
+}
+
+/// How a KMS is started.
+pub(crate) struct Options {
+    pub(crate) limits: Limits,
+    pub(crate) collateral: Box<dyn FnOnce(&mut CollateralOptions)>,
+    pub(crate) production: bool,
+    pub(crate) rules: PlatformRules,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            collateral: Box::new(|_| {}),
+            production: false,
+            rules: PlatformRules::default(),
+        }
+    }
+}
+
+pub(crate) struct Lab {
+    pub(crate) keys: Keys,
+    pub(crate) release: SocketAddr,
+    pub(crate) directory: SocketAddr,
+    pub(crate) platform: Arc<Platform>,
+    clock: Arc<Mutex<Timestamp>>,
+    doors: Doors,
+    _agent: HostProcessAgent,
+    _dir: TempDir,
+}
+
+impl Lab {
+    pub(crate) async fn new() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    pub(crate) async fn with(options: Options) -> Self {
+        let vendor = Vendor::in_memory(VendorOptions::default(), now()).unwrap();
+        let key = PlatformKey::generate().unwrap();
+        let chain = vendor.issue_platform_certificate(key.ppid(), key.public_key(), now()).unwrap();
+        let platform = Arc::new(Platform::new(key, &chain).unwrap());
+        let clock = Arc::new(Mutex::new(now()));
+        let read = Arc::clone(&clock);
+        let time = Clock::from_fn(move || *read.lock());
+
+        let dir = tempfile::tempdir().unwrap();
+        let executable = dir.path().join("kms");
+        std::fs::write(&executable, "the KMS").unwrap();
+        let process = Arc::new(HostProcess::measure(&dir.path().join("tee"), &executable).unwrap());
+        let socket = dir.path().join("agent/socket");
+        let (_, platforms) = watch::channel(Some(Arc::clone(&platform)));
+        let agent = HostProcessAgent::serve(&socket, process, platforms).unwrap();
+
+        let mut collateral = CollateralOptions::at(now());
+        (options.collateral)(&mut collateral);
+        let collateral = vendor.collateral_with(&collateral).unwrap();
+        let collateral: Collateral =
+            serde_json::from_value(serde_json::to_value(collateral).unwrap()).unwrap();
+        let source = InProcess::new(move |_| Ok::<_, CollateralError>(collateral.clone()));
+        let sources = CollateralSources::new().with(TrustRoot::Development, source);
+        let cache = CollateralCache::start(sources, time.clone()).unwrap();
+        let roots = TrustRoots::vendors().with_development_root(vendor.root_der()).unwrap();
+
+        let secret = Zeroizing::new([7; 32]);
+        let data = dir.path().join("data");
+        let store =
+            Store::take(&data, secret, Authority::BuiltIn, time.clone(), Boundaries::default()).unwrap();
+        let (root, _) = make_root(None, Random, now()).unwrap();
+        let origin = Event::Bootstrapped {
+            k256_pubkey: root.info.k256_pubkey.clone(),
+            domain: "kms.example".to_owned(),
+        };
+        let state = NewState {
+            domain: "kms.example".to_owned(),
+            roots: vec![root],
+            bootstrap: None,
+            policy: PolicyDocument { platform: options.rules, ..PolicyDocument::default() },
+            origin,
+        };
+        let keys = store.create(state, "bootstrap").unwrap();
+
+        let token = dir.path().join("token");
+        std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+        let bind = async || TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (release, directory) = (bind().await, bind().await);
+        let addresses = (release.local_addr().unwrap(), directory.local_addr().unwrap());
+        let parts = Parts {
+            keys: keys.clone(),
+            agent: Agent::new(&socket),
+            verifier: Verifier::new(roots, cache, time),
+            production: options.production,
+            admin_token_file: Some(&token),
+            limits: options.limits,
+        };
+        let doors = Doors::open(parts, release, directory).await.unwrap();
+        let (release, directory) = addresses;
+        Self { keys, release, directory, platform, clock, doors, _agent: agent, _dir: dir }
+    }
+
+    pub(crate) fn set_clock(&self, at: Timestamp) {
+        *self.clock.lock() = at;
+    }
+
+    /// Lets a machine's application run its document.
+    pub(crate) async fn allow(&self, machine: &Machine) {
+        let compose_hash = ComposeHash::from_bytes(machine.compose_hash);
+        self.keys.allow_app(AllowApp { app_id: app(machine.app), compose_hash }).await.unwrap();
+    }
+
+    /// Everything in the log, after what was counted is recorded.
+    pub(crate) async fn events(&self) -> Vec<Event> {
+        self.doors.shared.refusals.flush(std::time::Duration::ZERO).await;
+        let records = self.keys.log().records(0, 1000).unwrap();
+        records.iter().map(|record| serde_json::from_slice::<Record>(record).unwrap().event).collect()
+    }
+
+    /// Closes the doors.
+    pub(crate) async fn close(self) {
+        self.doors.close().await;
+    }
+
+    /// A connection with this certificate, or none.
+    pub(crate) async fn connect(&self, holder: Option<&Holder>) -> Client {
+        Client::connect(self.release, holder).await
+    }
+
+    /// A connection of a machine that is booting.
+    pub(crate) async fn machine(&self, machine: &Machine) -> Client {
+        self.connect(Some(&machine.holder(&self.platform))).await
+    }
+}
+
+/// What a machine booted and measured.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    pub(crate) app: u8,
+    pub(crate) compose_hash: [u8; 32],
+    pub(crate) instance: Vec<u8>,
+    pub(crate) kernel: &'static str,
+    /// Events behind `boot-mr-done`.
+    pub(crate) further: Vec<RuntimeEvent>,
+}
+
+pub(crate) struct Holder {
+    pub(crate) key: AttestedKey,
+    pub(crate) certificate: AttestedCertificate,
+}
+
+impl Machine {
+    /// Of this application.
+    pub(crate) fn of(app: u8) -> Self {
+        Self { app, compose_hash: [app; 32], instance: vec![9; 20], kernel: "kernel", further: Vec::new() }
+    }
+
+    fn image(&self) -> ImageMeasurement {
+        ImageMeasurement {
+            firmware: Measurement::of("firmware"),
+            kernel: Measurement::of(self.kernel),
+            initrd: Measurement::of("initrd"),
+            cmdline: "console=hvc0".to_owned(),
+        }
+    }
+
+    pub(crate) fn vm_config(&self) -> String {
+        let measurement = serde_json::to_vec(&self.image()).unwrap();
+        let checksums = format!("{}  measurement.json\n", hex::encode(Sha256::digest(&measurement)));
+        let config = VmConfig {
+            spec_version: 1,
+            os_image_hash: OsImageHash::from_bytes(Sha256::digest(&checksums).into()),
+            cpu_count: 2,
+            memory_size: 1 << 30,
+            image: None,
+            launch_measurement: Some(LaunchMeasurement {
+                checksum_file: BASE64_STANDARD.encode(&checksums),
+                measurement: BASE64_STANDARD.encode(&measurement),
+            }),
+        };
+        serde_json::to_string(&config).unwrap()
+    }
+
+    fn measured(&self) -> (EventLog, Registers) {
+        let launch = self.image().launch(2, 1 << 30);
+        let mut events = vec![
+            RuntimeEvent::new("system-preparing", []),
+            RuntimeEvent::new("app-id", [self.app; 20]),
+            RuntimeEvent::new("compose-hash", self.compose_hash),
+            RuntimeEvent::new("instance-id", self.instance.clone()),
+            RuntimeEvent::new("boot-mr-done", []),
+        ];
+        events.extend(self.further.clone());
+        let log =
+            EventLog::new(launch.events.into_iter().chain(events.iter().map(RuntimeEvent::entry)).collect());
+        let [rtmr0, rtmr1, rtmr2, rtmr3] = log.replay().unwrap();
+        (log, Registers { mrtd: launch.mrtd, rtmr0, rtmr1, rtmr2, rtmr3 })
+    }
+
+    /// Evidence of this machine over `key`.
+    pub(crate) fn evidence(&self, platform: &Platform, key: &AttestedKey) -> Evidence {
+        let (log, registers) = self.measured();
+        let report = TdReport::new(registers, [0; 48], key.report_data());
+        Evidence {
+            quote: Some(platform.quote(&report).unwrap()),
+            event_log: serde_json::to_string(&log).unwrap(),
+            attestation: None,
+        }
+    }
+
+    pub(crate) fn holder(&self, platform: &Platform) -> Holder {
+        let key = AttestedKey::generate().unwrap();
+        let evidence = self.evidence(platform, &key);
+        Holder::new(key, &evidence, now() - days(1), now() + days(40))
+    }
+}
+
+impl Holder {
+    pub(crate) fn new(key: AttestedKey, evidence: &Evidence, from: Timestamp, until: Timestamp) -> Self {
+        let subject = Subject::new("a machine", vec!["guest".to_owned()], from, until);
+        let certificate = key.certificate(evidence, &subject, None).unwrap();
+        Self { key, certificate }
+    }
+}
+
+/// A connection.
+pub(crate) struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    /// The root that the server showed.
+    pub(crate) root_public_key: Vec<u8>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+impl Told {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// Its code, which must go with its status.
+    pub(crate) fn code(&self) -> KmsErrorCode {
+        let error: KmsError = serde_json::from_slice(&self.body).unwrap();
+        assert_eq!(error.code.http_status(), self.status.as_u16());
+        error.code
+    }
+
+    pub(crate) fn reason(&self) -> String {
+        serde_json::from_slice::<KmsError>(&self.body).unwrap().error
+    }
+}
+
+impl Client {
+    pub(crate) async fn connect(address: SocketAddr, holder: Option<&Holder>) -> Self {
+        let own = holder.map(|holder| (&holder.key, &holder.certificate));
+        let connector = AuthorityConnector::new(AuthorityPolicy::kms(None), own, &[], now).unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (stream, authority) =
+            connector.connect(ServerName::try_from("kms.example").unwrap(), stream).await.unwrap();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Self { sender, root_public_key: authority.root_public_key().to_vec() }
+    }
+
+    pub(crate) async fn try_send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Told> {
+        self.sender.ready().await?;
+        let (head, body) = self.sender.send_request(request).await?.into_parts();
+        Ok(Told { status: head.status, body: body.collect().await?.to_bytes() })
+    }
+
+    /// Waits until the other side has ended the connection.
+    pub(crate) async fn ended(&mut self) {
+        while self.sender.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Told {
+        let request = Request::get(path).header("host", "kms").body(Full::default()).unwrap();
+        self.try_send(request).await.unwrap()
+    }
+
+    pub(crate) async fn post(&mut self, path: &str, body: &impl Serialize) -> Told {
+        self.try_send(post(path, body)).await.unwrap()
+    }
+
+    /// As the administrator.
+    pub(crate) async fn admin(&mut self, path: &str, body: &impl Serialize) -> Told {
+        let mut request = post(path, body);
+        request.headers_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+        self.try_send(request).await.unwrap()
+    }
+
+    /// `getKey(name)`.
+    pub(crate) async fn key(&mut self, name: &str, vm_config: &str) -> Told {
+        self.post(cloister_kms_api::method::KEY, &json!({"name": name, "vm_config": vm_config})).await
+    }
+
+    pub(crate) async fn app_key(&mut self, vm_config: &str) -> Told {
+        self.post(cloister_kms_api::method::APP_KEY, &json!({"vm_config": vm_config})).await
+    }
+}
+
+pub(crate) fn post(path: &str, body: &impl Serialize) -> Request<Full<Bytes>> {
+    let body = Full::new(serde_json::to_vec(body).unwrap().into());
+    Request::post(format!("{path}?json")).header("host", "kms").body(body).unwrap()
+}
+
+pub(crate) fn hex_of(value: &Value) -> Hex {
+    serde_json::from_value(value.clone()).unwrap()
+}

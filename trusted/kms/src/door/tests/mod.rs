@@ -1,0 +1,5 @@
+mod admin;
+mod callers;
+mod floods;
+pub(crate) mod lab;
+mod releases;
