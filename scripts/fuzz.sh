@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fuzzes every parser of the protocol crates that have targets for a few seconds each, with the stable
+# Fuzzes every parser that has a target, in crates of protocol/ and trusted/, for a few seconds each, with the stable
 # compiler: usage: scripts/fuzz.sh [seconds per target]. Starts from the seeds beside the targets, from what
 # earlier runs found (target/fuzz/corpus), and from the public test data where it is. Fails on the first
 # input that crashes, hangs or takes too much memory, and keeps it in target/fuzz/crashes.
@@ -31,7 +31,7 @@ public_samples() {
 }
 
 failed=0
-for crate in protocol/evidence protocol/app-compose protocol/sealed-env; do
+for crate in protocol/evidence protocol/app-compose protocol/sealed-env trusted/luks-header; do
     RUSTFLAGS=$flags CARGO_INCREMENTAL=0 cargo build --locked --target "$host" --target-dir target/fuzz \
         --manifest-path "$crate/fuzz/Cargo.toml"
     for source in "$crate"/fuzz/fuzz_targets/*.rs; do

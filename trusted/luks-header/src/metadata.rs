@@ -10,6 +10,7 @@ use crate::cryptsetup::{CIPHER, HASH, ITERATIONS, KEY_BYTES, SECTOR_BYTES};
 use crate::{COPY_BYTES, KEY_AREA_BYTES, KEY_AREAS, PAYLOAD_OFFSET};
 
 const SALT_BYTES: usize = 32;
+const DIGEST_BYTES: usize = 64;
 const JSON_BYTES: usize = COPY_BYTES - 4096;
 /// What LUKS splits a key into, so that no single lost sector keeps it.
 const STRIPES: u32 = 4000;
@@ -21,7 +22,7 @@ pub(crate) struct Metadata {
     key_area: usize,
     slot_salt: [u8; SALT_BYTES],
     digest_salt: [u8; SALT_BYTES],
-    digest: [u8; SALT_BYTES],
+    digest: [u8; DIGEST_BYTES],
 }
 
 impl Metadata {
@@ -29,17 +30,12 @@ impl Metadata {
     /// after us, by whatever rules of JSON, reads what we have judged.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         let found: Value = serde_json::from_slice(text).map_err(|_| "its JSON is none")?;
-        let bytes = |pointer: &str| -> Result<[u8; SALT_BYTES], String> {
-            let text = found.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-            let bytes = BASE64_STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-            bytes.ok_or_else(|| format!("its JSON differs at {pointer}"))
-        };
         let offset = found.pointer("/keyslots/0/area/offset").and_then(Value::as_str).unwrap_or_default();
         let metadata = Self {
             key_area: if offset == KEY_AREAS[1].to_string() { KEY_AREAS[1] } else { KEY_AREAS[0] },
-            slot_salt: bytes("/keyslots/0/kdf/salt")?,
-            digest_salt: bytes("/digests/0/salt")?,
-            digest: bytes("/digests/0/digest")?,
+            slot_salt: bytes(&found, "/keyslots/0/kdf/salt")?,
+            digest_salt: bytes(&found, "/digests/0/salt")?,
+            digest: bytes(&found, "/digests/0/digest")?,
         };
         if let Some(path) = difference(&metadata.json(), &found) {
             return Err(format!("its JSON differs at {path}"));
@@ -106,6 +102,13 @@ impl Metadata {
             },
         })
     }
+}
+
+/// Bytes that a document holds as Base64.
+fn bytes<const N: usize>(document: &Value, pointer: &str) -> Result<[u8; N], String> {
+    let text = document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let bytes = BASE64_STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| format!("its JSON differs at {pointer}"))
 }
 
 /// Where two documents first differ, as a JSON pointer of names that are ours.

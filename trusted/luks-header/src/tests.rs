@@ -151,7 +151,7 @@ fn the_json_is_the_documented_one() {
     let Some(real) = REAL.as_ref() else { return };
     let mut json: serde_json::Value = serde_json::from_slice(&ours(&real.before).metadata.text()).unwrap();
     for pointer in ["/keyslots/0/kdf/salt", "/digests/0/salt", "/digests/0/digest"] {
-        *json.pointer_mut(pointer).unwrap() = "(32 random bytes)".into();
+        *json.pointer_mut(pointer).unwrap() = "(random)".into();
     }
     insta::assert_snapshot!(serde_json::to_string_pretty(&json).unwrap());
 }
@@ -165,7 +165,7 @@ fn refuses_every_freedom_that_luks_leaves() {
         "--key-size=256",
         "--sector-size=512",
         "--offset=65536",
-        "--hash=sha512",
+        "--hash=sha256",
         "--pbkdf-force-iterations=2000",
         "--label=",
         "--label=C1C1C1C1C1C1C1C1C1C1C1C1C1C1C1C1C1C1C1C1",
