@@ -1,3 +1,4 @@
+mod authorities;
 mod certificates;
 mod handshakes;
 mod lab;
