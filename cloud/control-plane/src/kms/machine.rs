@@ -42,12 +42,12 @@ impl KmsMachine {
     /// Verifies the evidence in a certificate (DER). Waits for collateral, so it gets a thread of its own.
     pub(crate) async fn of(certificate: Vec<u8>, verifier: &Verifier) -> Result<Self, KmsMachineError> {
         let verifier = PeerVerifier::new(verifier.clone(), PeerPolicy::any_app(Policy::default()));
-        let verified = tokio::task::spawn_blocking(move || {
+        let outcome = tokio::task::spawn_blocking(move || {
             let shown = inspect(&certificate)?;
             Ok(verifier.evidence(&shown.public_key, &shown.evidence)?.into())
         });
-        match tokio::time::timeout(super::TIME_TO_VERIFY, verified).await {
-            Ok(Ok(outcome)) => outcome,
+        match tokio::time::timeout(super::TIME_TO_VERIFY, outcome).await {
+            Ok(Ok(machine)) => machine,
             _ => Err(KmsMachineError::Busy),
         }
     }

@@ -68,7 +68,7 @@ impl Connection {
         body: &impl Serialize,
     ) -> Result<T, KmsCallError> {
         let token = Zeroizing::new(self.read(&self.config.admin_token_file, MAX_TOKEN_BYTES).await?);
-        let unusable = || self.unusable(&self.config.admin_token_file, io::ErrorKind::InvalidData.into());
+        let unusable = || self.unusable(&self.config.admin_token_file, &io::ErrorKind::InvalidData.into());
         let token = std::str::from_utf8(&token).map_err(|_| unusable())?.trim();
         if token.is_empty() {
             return Err(unusable());
@@ -128,7 +128,10 @@ impl Connection {
             return Ok(client.clone());
         }
         let unusable = |error: &dyn std::error::Error| {
-            self.unusable(&self.config.ca_file, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+            self.unusable(
+                &self.config.ca_file,
+                &io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+            )
         };
         // The root may have had successors since: it stands in the chain that the service shows.
         let root = public_key_of_pem(&String::from_utf8_lossy(&pem)).map_err(|error| unusable(&error))?;
@@ -156,10 +159,10 @@ impl Connection {
             file.take(limit).read_to_end(&mut bytes).await?;
             io::Result::Ok(bytes)
         };
-        read.await.map_err(|error| self.unusable(path, error))
+        read.await.map_err(|error| self.unusable(path, &error))
     }
 
-    fn unusable(&self, path: &Path, source: io::Error) -> KmsCallError {
+    fn unusable(&self, path: &Path, source: &io::Error) -> KmsCallError {
         let source = io::Error::new(source.kind(), format!("{}: {source}", path.display()));
         KmsCallError::File { slug: self.slug(), source: Arc::new(source) }
     }

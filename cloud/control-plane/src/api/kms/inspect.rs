@@ -37,15 +37,14 @@ pub(crate) async fn inspect(
     let nodes = api.fleet.reports().await?;
     let asked = kms.look().await;
     let db_version = match (&before, &asked) {
-        (Some(meta), _) => meta.version.clone(),
-        (None, Ok((meta, _))) => meta.version.clone(),
+        (Some(meta), _) | (None, Ok((meta, _))) => meta.version.clone(),
         (None, Err(_)) => kms.info().version,
     };
     let (rpc, guest_agent, rpc_error, guest_agent_error) = match asked {
         Ok((meta, certificate)) => {
             let machine = KmsMachine::of(certificate, &api.verifier).await;
             let why_not = machine.as_ref().err().map(ToString::to_string);
-            (Some(rpc(&meta, &db_version)), machine.ok().map(shown), None, why_not)
+            (Some(rpc(&meta, &db_version)), machine.as_ref().ok().map(shown), None, why_not)
         }
         Err(error) => {
             tracing::debug!(
@@ -100,7 +99,7 @@ fn rpc(meta: &Meta, before: &str) -> KmsRpcInfo {
     }
 }
 
-fn shown(machine: KmsMachine) -> cloister_management_api::KmsMachine {
+fn shown(machine: &KmsMachine) -> cloister_management_api::KmsMachine {
     cloister_management_api::KmsMachine {
         device_id: hex::encode(machine.device_id),
         mr_aggregated: Some(hex::encode(machine.mr_aggregated)),
