@@ -4,9 +4,11 @@
 mod commands;
 mod deploy;
 mod endpoint;
+mod environment;
 mod failures;
 mod guest;
 mod help;
+mod kms;
 mod serve;
 mod support;
 mod verify;

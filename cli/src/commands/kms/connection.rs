@@ -8,6 +8,7 @@ use cloister_kms_api::{KmsError, KmsErrorCode};
 use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pem};
 use cloister_verifier::Clock;
 use reqwest::{RequestBuilder, Response};
+use rustls::{CertificateError, OtherError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -296,13 +297,18 @@ fn unreachable(url: &Url, error: reqwest::Error) -> Failure {
 fn refused_certificate(error: &reqwest::Error) -> Option<String> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let tls = error.downcast_ref::<rustls::Error>().or_else(|| inner?.downcast_ref::<rustls::Error>());
-        if let Some(tls @ rustls::Error::InvalidCertificate(reason)) = tls {
-            let rustls::CertificateError::Other(other) = reason else { return Some(tls.to_string()) };
-            return Some(other.to_string());
+        if let Some(rustls::Error::InvalidCertificate(reason)) = error.downcast_ref() {
+            return Some(match reason {
+                CertificateError::Other(OtherError(ours)) => ours.to_string(),
+                reason => reason.to_string(),
+            });
         }
-        next = error.source();
+        // An I/O error passes over what it holds when it is asked for its source.
+        let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match held {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
     }
     None
 }

@@ -48,9 +48,9 @@ struct Read {
 
 /// Checks the whole log.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
+    let directory = args.connection.open(session)?;
     let key = args.connection.verifier_key(args.verifier_key.as_deref(), session)?;
     let earlier = args.checkpoint.as_deref().map(|path| saved(path, &key)).transpose()?;
-    let directory = args.connection.open(session)?;
     let note = directory.text(CHECKPOINT).await?;
     let mut checks = Checks::default();
     let now = match Checkpoint::verified(&note, &key) {
