@@ -13,10 +13,11 @@ use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::agent::{Agent, AgentError};
+use crate::directory::AdminToken;
 use crate::door::{Doors, Limits, OpenError, Parts};
 use crate::onboarding::{self, Onboarding};
 use crate::policy::{self, Authority, InvalidRules, Webhook, WebhookError};
-use crate::state::{Keys, Opened, StateError, Store};
+use crate::state::{Keys, Opened, StateError, Store, chain};
 use crate::trust::{self, TrustError};
 use crate::{Authorization, Config};
 
@@ -100,6 +101,10 @@ impl Kms {
             Authorization::Webhook(url) => Authority::Webhook(Webhook::new(url)?),
         };
         let verifier = trust::verifier(&config, &config.clock)?;
+        // Whatever would keep the doors shut after onboarding is told now.
+        if let Some(path) = &config.admin_token_file {
+            AdminToken::read(path).map_err(OpenError::from)?;
+        }
         let rules = Arc::new(rules(config.initial_rules.as_deref())?);
         let secret = sealing_key(config.sealing_key_file.as_deref(), &agent).await?;
         let store = Store::take(
@@ -204,7 +209,7 @@ async fn onboard(service: Service, onboarding: Onboarding, stop: CancellationTok
                 info!("the KMS releases keys");
                 return open_until(doors, keys, stop).await;
             }
-            Err(error) => warn!(error = %error, "the KMS cannot open its doors yet"),
+            Err(error) => warn!(error = %chain(&error), "the KMS cannot open its doors yet"),
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}

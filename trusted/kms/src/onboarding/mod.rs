@@ -22,7 +22,7 @@ use tracing::error;
 
 use crate::agent::Agent;
 use crate::policy::Authority;
-use crate::state::{Keys, Store};
+use crate::state::{Keys, Store, chain};
 
 pub(crate) use server::serve;
 
@@ -82,13 +82,7 @@ fn bad_request(error: &dyn std::error::Error) -> KmsError {
 
 /// A failure of ours, with what caused it: no secret is in these errors.
 fn failed(error: &dyn std::error::Error) -> KmsError {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
+    let text = chain(error);
     error!(error = text, "onboarding failed");
     KmsError::new(KmsErrorCode::InternalError, text)
 }

@@ -31,3 +31,4 @@ pub(crate) use roots::{LiveRoot, check as check_roots, make as make_root};
 pub use sealing::{SealError, UnsealError};
 pub(crate) use snapshot::Snapshot;
 pub use writer::WriteError;
+pub(crate) use writer::chain;

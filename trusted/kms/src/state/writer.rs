@@ -72,7 +72,8 @@ impl From<WriteError> for KmsError {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with everything that caused it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
