@@ -10,6 +10,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use cloister_app_compose::ComposeHash;
+use cloister_app_compose::canonical::compact;
 use cloister_management_api::CvmId;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,6 +35,8 @@ pub(crate) struct Seen {
 struct Script {
     answers: HashMap<String, Vec<Answer>>,
     seen: Vec<Seen>,
+    /// Description of the KMS, if provisions are answered with the hash of what they brought.
+    echo: Option<Value>,
 }
 
 /// A server that answers as it was told, and a home directory for the command.
@@ -61,6 +65,12 @@ impl Fake {
     /// Adds an answer for `GET /path`-like lines; the last one is repeated.
     pub(crate) fn on(self, line: &str, status: u16, body: Value) -> Self {
         self.script.lock().unwrap().answers.entry(line.to_owned()).or_default().push((status, body));
+        self
+    }
+
+    /// Takes every document that is provisioned as it is, with this description of a KMS.
+    pub(crate) fn echoing_provisions(self, kms_info: Value) -> Self {
+        self.script.lock().unwrap().echo = Some(kms_info);
         self
     }
 
@@ -132,6 +142,17 @@ async fn answer(
     }
     if !presigned && headers["x-api-key"] != KEY {
         return reply(401, &json!({ "detail": "Authentication required" }));
+    }
+    if let (Some(kms_info), "POST /cvms/provision") = (&script.echo, line.as_str()) {
+        let request: Value = serde_json::from_slice(&body).unwrap();
+        let hash = ComposeHash::of(&compact(&request["compose_file"]));
+        return reply(
+            200,
+            &json!({ "compose_hash": hash, "app_id": "6f809b3214eb9a69571ad008289d9551fa9a4272",
+                "app_env_encrypt_pubkey": null, "kms_info": kms_info, "fmspc": null, "device_id": null,
+                "os_image_hash": null, "instance_type": null, "teepod_id": 1, "node_id": 1, "kms_id": null,
+                "kms_contract_id": null }),
+        );
     }
     match script.answers.get_mut(&line) {
         Some(answers) if answers.len() > 1 => {

@@ -29,7 +29,7 @@ enum Fault {
     Quote,
     #[error("only n, r, t, \", \\ and $ may follow a backslash in double quotes")]
     Escape,
-    #[error("put the value into single quotes: it contains a quote, a backslash or a space before a #")]
+    #[error("put the value into quotes: it contains a quote, a backslash or a space before a #")]
     Ambiguous,
 }
 

@@ -25,7 +25,8 @@ pub(crate) struct EnvArgs {
     /// programs can read
     #[arg(short, long, value_name = "NAME")]
     env: Vec<String>,
-    /// secp256k1 key of the KMS's root, 66 hex digits [default: the one that was met first]
+    /// secp256k1 key of the KMS's root, 66 hex digits; remembered for the server [default: the one that is
+    /// remembered, or the first that is met]
     #[arg(long, value_name = "HEX")]
     kms_root: Option<RootKey>,
 }

@@ -67,8 +67,9 @@ impl fmt::Debug for RootKey {
     }
 }
 
-/// Lets `met`, the root that signed, count only if it is the trusted one or follows it. The first root that
-/// is met of a server is trusted, and said to be.
+/// Lets `met`, the root that signed, count only if it is the trusted one or follows it: the named one, else
+/// the one that is remembered of the server. The first root that is met is trusted, and said to be. What was
+/// trusted last is remembered.
 pub(super) async fn check(
     met: RootKey,
     named: Option<RootKey>,
@@ -76,16 +77,13 @@ pub(super) async fn check(
     client: &Client,
     session: &Session,
 ) -> Result<(), Failure> {
-    if let Some(named) = named {
-        return if met == named { Ok(()) } else { follows(met, named, kms, client).await };
-    }
     let path = place(session, client.server())?;
     let mut credentials = Credentials::load(&path)?;
-    let output = &session.output;
-    match credentials.kms_root(client.server()) {
-        Some(known) if known == met => return Ok(()),
-        Some(known) => {
-            follows(met, known, kms, client).await?;
+    let (remembered, output) = (credentials.kms_root(client.server()), &session.output);
+    match named.or(remembered) {
+        Some(trusted) if trusted == met => {}
+        Some(trusted) => {
+            follows(met, trusted, kms, client).await?;
             output.say(&format!("The root of the KMS has a successor, {met}, which is remembered now."));
         }
         None => {
@@ -96,6 +94,9 @@ pub(super) async fn check(
                 path.display()
             ));
         }
+    }
+    if remembered == Some(met) {
+        return Ok(());
     }
     credentials.remember_kms_root(client.server().clone(), met);
     credentials.store(&path)
@@ -112,7 +113,7 @@ async fn follows(met: RootKey, trusted: RootKey, kms: &str, client: &Client) -> 
     let refusal = |failure: Failure| {
         failure
             .hint("nothing was sealed and nothing was sent")
-            .hint(format!("if the operator confirms the new root, name it: --kms-root {met}"))
+            .hint(format!("if the operator confirms the new root, name it once: --kms-root {met}"))
     };
     let other = || {
         let text = format!("the KMS's key is signed by the root {met}, and the trusted root is {trusted}");
