@@ -73,6 +73,19 @@ fn opens_what_a_published_client_sealed() {
 }
 
 #[test]
+fn opens_what_todays_clients_seal() {
+    for blob in [
+        // dstack-sdk 0.5.4 for Python: spaces, and escapes instead of other characters than ASCII.
+        "5425539107e96d7f4af87bab01727764d402a1202f2210227662ea8a1f2d5f4cfe45ee4d10ae483958d8145c307a62af0ab96e59fadde3eb099b01c87683f3a408687c63d922e6e332487fd383a52340c4156f8655c2a7e0eb19889e199934b4d24d742f53dae921f978093ecfe344a72c81b5f928c860b6c3203dab076a2182641e1b8c78f5e90f22f4c4562682084d61",
+        // @phala/dstack-sdk 0.5.8 for JavaScript: compact, as it is.
+        "a554e79d2776c5593a40bde39b6279064ebb88a2ad2f9fd790764e9c9bed14078187ece4fda450d4a5d2bb2b289c4ccfe668f663ddca3917332c3fb0f17f58c77a5d61ad2691837a373ba0148e472bf73ea494bfeede57bbfe36065191c5fa44edd1126680b3f801df64e0e4326c821cd8dffb0cc0e63951d1dc9660474fabd35019f13d37",
+    ] {
+        let environment = Environment::parse(&open(&key(SECRET), &bytes(blob)).unwrap()).unwrap();
+        assert_eq!(environment.iter().collect::<Vec<_>>(), [("A", "ü \"q\""), ("LD_PRELOAD", "x")]);
+    }
+}
+
+#[test]
 fn every_changed_byte_and_every_other_length_is_refused() {
     let (secret, blob) = (key(SECRET), bytes(BLOB));
     for at in 0..blob.len() {
