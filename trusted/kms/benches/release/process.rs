@@ -79,6 +79,7 @@ impl Server {
         let agent = HostProcessAgent::serve(&dir.path().join("agent/socket"), Arc::new(process), platform)?;
         let pccs = format!("http://{}", machine.serve().await?);
         let server = Self::start_beside(dir.path(), &pccs).await?;
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().build()?;
         let base = format!("http://{}", server.address);
         let bootstrap = http.post(format!("{base}/prpc/Onboard.Bootstrap?json"));

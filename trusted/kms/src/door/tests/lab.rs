@@ -8,7 +8,8 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
 use cloister_development_tee::{
-    CollateralOptions, HostProcess, HostProcessAgent, Platform, PlatformKey, TdReport, Vendor, VendorOptions,
+    CollateralOptions, HostProcess, HostProcessAgent, Platform, PlatformKey, Ppid, TdReport, Vendor,
+    VendorOptions,
 };
 use cloister_evidence::{
     EventLog, ImageMeasurement, LaunchMeasurement, Measurement, Registers, RuntimeEvent, VmConfig,
@@ -61,7 +62,8 @@ pub(crate) fn app(number: u8) -> AppId {
 /// How a KMS is started.
 pub(crate) struct Options {
     pub(crate) limits: Limits,
-    pub(crate) collateral: Box<dyn FnOnce(&mut CollateralOptions)>,
+    /// Changes the vendor's word about this platform.
+    pub(crate) collateral: Box<dyn FnOnce(&mut CollateralOptions, Ppid)>,
     pub(crate) production: bool,
     pub(crate) rules: PlatformRules,
 }
@@ -70,7 +72,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            collateral: Box::new(|_| {}),
+            collateral: Box::new(|_, _| {}),
             production: false,
             rules: PlatformRules::default(),
         }
@@ -96,6 +98,7 @@ impl Lab {
     pub(crate) async fn with(options: Options) -> Self {
         let vendor = Vendor::in_memory(VendorOptions::default(), now()).unwrap();
         let key = PlatformKey::generate().unwrap();
+        let ppid = *key.ppid();
         let chain = vendor.issue_platform_certificate(key.ppid(), key.public_key(), now()).unwrap();
         let platform = Arc::new(Platform::new(key, &chain).unwrap());
         let clock = Arc::new(Mutex::new(now()));
@@ -111,7 +114,7 @@ impl Lab {
         let agent = HostProcessAgent::serve(&socket, process, platforms).unwrap();
 
         let mut collateral = CollateralOptions::at(now());
-        (options.collateral)(&mut collateral);
+        (options.collateral)(&mut collateral, ppid);
         let collateral = vendor.collateral_with(&collateral).unwrap();
         let collateral: Collateral =
             serde_json::from_value(serde_json::to_value(collateral).unwrap()).unwrap();
@@ -124,7 +127,7 @@ impl Lab {
         let data = dir.path().join("data");
         let store =
             Store::take(&data, secret, Authority::BuiltIn, time.clone(), Boundaries::default()).unwrap();
-        let (root, _) = make_root(None, Random, now()).unwrap();
+        let (root, _) = make_root(None, Random::system(), now()).unwrap();
         let origin = Event::Bootstrapped {
             k256_pubkey: root.info.k256_pubkey.clone(),
             domain: "kms.example".to_owned(),
