@@ -11,4 +11,5 @@ mod help;
 mod kms;
 mod serve;
 mod support;
+mod up;
 mod verify;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use cloister_tests::api::Api;
 use cloister_tests::cloud::MortalCloud;
+use cloister_tests::data_dir::DataDir;
 use cloister_tests::{eventually, paths};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ type Moments = BTreeMap<(usize, String), Duration>;
 
 #[tokio::main]
 async fn main() {
-    let data_dir = tempfile::Builder::new().prefix("cl-").tempdir().expect("a directory");
+    let data_dir = DataDir::new();
     let cloud = MortalCloud::start(data_dir.path(), None).await;
     let api = cloud.api(cloud.key.as_deref().expect("the first key"));
     eventually("the node is online", PATIENCE, async || {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cloister_control_plane::operations::{Boundary, OperationKind};
 use cloister_tests::api::{Api, creation, script_app};
 use cloister_tests::cloud::MortalCloud;
+use cloister_tests::data_dir::DataDir;
 use cloister_tests::vms::processes_of;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -21,13 +22,13 @@ fn places(kind: OperationKind) -> Vec<String> {
 
 /// A data directory and the key of the cloud that lives in it.
 struct World {
-    data_dir: tempfile::TempDir,
+    data_dir: DataDir,
     key: String,
 }
 
 impl World {
     async fn new() -> Self {
-        let data_dir = tempfile::Builder::new().prefix("cl-").tempdir().unwrap();
+        let data_dir = DataDir::new();
         let cloud = MortalCloud::start(data_dir.path(), None).await;
         let key = cloud.key.clone().unwrap();
         Self { data_dir, key }

@@ -6,18 +6,18 @@ use std::process::Command;
 use std::time::Duration;
 
 use cloister_tests::command::{Ran, Up};
+use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
 use cloister_tests::{eventually, paths};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_mins(3);
 /// `cloister verify` found a claim that fails.
 const REFUTED: i32 = 8;
 
-fn data_dir() -> TempDir {
+fn data_dir() -> DataDir {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    tempfile::Builder::new().prefix("cl-").tempdir().unwrap()
+    DataDir::new()
 }
 
 /// The image that new CVMs boot.

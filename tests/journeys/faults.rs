@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use cloister_tests::api::{Api, script_app};
 use cloister_tests::cloud::MortalCloud;
+use cloister_tests::data_dir::DataDir;
 use cloister_tests::vms::processes_of;
 use cloister_tests::{eventually, paths};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_mins(3);
 
-fn data_dir() -> TempDir {
-    tempfile::Builder::new().prefix("cl-").tempdir().unwrap()
+fn data_dir() -> DataDir {
+    DataDir::new()
 }
 
 async fn online(cloud: &MortalCloud) -> Api {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use cloister_tests::command::Up;
+use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
 use cloister_tests::vms::processes_of;
 use cloister_tests::{eventually, paths};
@@ -23,7 +24,7 @@ async fn whole_page(up: &Up) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn hello_from_the_first_start_to_the_end() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let data_dir = tempfile::Builder::new().prefix("cl-").tempdir().unwrap();
+    let data_dir = DataDir::new();
     let up = Up::start(data_dir.path(), Some(&paths::hello())).await;
     assert!(whole_page(&up).await.contains("Hello from hello"));
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cloister_tests::command::{Ran, Up};
+use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
 use cloister_tests::{eventually, paths};
 use reqwest::Method;
@@ -90,7 +91,7 @@ fn nobody_has(up: &Up, secret: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_and_disk_are_opened_by_the_kms_for_this_code_only() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let dir = tempfile::Builder::new().prefix("cl-").tempdir().unwrap();
+    let dir = DataDir::new();
     let up = Up::start(dir.path(), None).await;
     done(&up, &["image", "push", paths::guest_sdk().to_str().unwrap()]).await;
 
