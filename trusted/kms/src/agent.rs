@@ -68,7 +68,7 @@ pub enum AgentError {
 }
 
 #[derive(Deserialize)]
-struct Quote {
+struct QuoteAnswer {
     quote: String,
     event_log: String,
     #[serde(default)]
@@ -115,7 +115,7 @@ impl Agent {
     /// A quote over `report_data`.
     pub(crate) async fn quote(&self, report_data: &ReportData) -> Result<OwnEvidence, AgentError> {
         let asked = format!(r#"{{"report_data":"{}"}}"#, hex::encode(report_data));
-        let answer: Quote = self.post("/GetQuote", asked).await?;
+        let answer: QuoteAnswer = self.post("/GetQuote", asked).await?;
         let quote = hex::decode(&answer.quote).map_err(|_| AgentError::Answer("/GetQuote"))?;
         Ok(OwnEvidence { quote, event_log: answer.event_log, vm_config: answer.vm_config })
     }

@@ -13,7 +13,8 @@ impl Onboarding {
         &self,
         domain: &Domain,
     ) -> Result<(Keys, BootstrapResponse), KmsError> {
-        let (root, secrets) = make_root(None, Random, self.clock.now()).map_err(|error| failed(&error))?;
+        let (root, secrets) =
+            make_root(None, Random::system(), self.clock.now()).map_err(|error| failed(&error))?;
         let public = secrets.public().clone();
         drop(secrets);
         let report_data = statements::bootstrap_report_data(&public.ca_pubkey, &public.k256_pubkey);

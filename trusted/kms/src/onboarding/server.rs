@@ -27,7 +27,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 const BODY_LIMIT: Duration = Duration::from_secs(10);
 /// Longest life of a connection: evidence, roots of another KMS.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(180);
+const CONNECTION_LIMIT: Duration = Duration::from_mins(3);
 /// How long to wait when the system gives no connection, because too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long connections may take to end once onboarding is finished.

@@ -35,7 +35,7 @@ use crate::policy::{Authority, BootInfo, Form, Question, decide};
 use crate::state::{InvalidRoots, Keys, NewState, check_roots};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 /// How long our certificate holds: for one connection, with clocks that differ.
 const CERTIFICATE_LIFE: SignedDuration = SignedDuration::from_hours(1);
 

@@ -30,7 +30,7 @@ impl Keys {
             }
             let before = Snapshot::of(state).map_err(|error| internal(&error))?;
             let (root, _) =
-                make_root(Some(&before.current), Random, now).map_err(|error| internal(&error))?;
+                make_root(Some(&before.current), Random::system(), now).map_err(|error| internal(&error))?;
             let event = Event::RotationStarted {
                 root_version: root.info.version,
                 k256_pubkey: root.info.k256_pubkey.clone(),

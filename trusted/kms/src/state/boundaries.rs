@@ -4,7 +4,9 @@ use std::sync::Arc;
 /// Hears the name of each boundary that a change of the state crosses, before it is crossed. A test ends
 /// the process there, as `kill -9` would.
 #[derive(Clone, Default)]
-pub struct Boundaries(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub struct Boundaries(Option<Arc<Listener>>);
+
+type Listener = dyn Fn(&str) + Send + Sync;
 
 impl Boundaries {
     /// Calls `hear` at each boundary.

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cloister_kms_api::log::{Event, Record};
 use cloister_kms_api::{KmsError, KmsErrorCode, RootKeys};
@@ -34,6 +35,8 @@ struct Inner {
     authority: Authority,
     clock: Clock,
     writer: Arc<Mutex<Writer>>,
+    /// Size of the log when the state was last written, about.
+    saved: AtomicU64,
 }
 
 impl Keys {
@@ -45,8 +48,9 @@ impl Keys {
     ) -> Result<Self, InvalidRoots> {
         let (snapshot, _) = watch::channel(Arc::new(Snapshot::of(&writer.state)?));
         let holders = Mutex::new(writer.state.holders.clone());
+        let saved = AtomicU64::new(writer.state.log.size);
         let writer = Arc::new(Mutex::new(writer));
-        Ok(Self(Arc::new(Inner { snapshot, holders, log, authority, clock, writer })))
+        Ok(Self(Arc::new(Inner { snapshot, holders, log, authority, clock, writer, saved })))
     }
 
     /// What the KMS is now.
@@ -205,7 +209,10 @@ impl Keys {
     /// Writes the state when much has happened since it was last written.
     fn write_sometimes(&self) {
         let size = self.0.log.size();
-        if size % RECORDS_BETWEEN_WRITES != 0 {
+        let saved = self.0.saved.load(Ordering::Relaxed);
+        let due = size.saturating_sub(saved) >= RECORDS_BETWEEN_WRITES;
+        let (relaxed, saved_at) = (Ordering::Relaxed, &self.0.saved);
+        if !due || saved_at.compare_exchange(saved, size, relaxed, relaxed).is_err() {
             return;
         }
         let this = self.clone();

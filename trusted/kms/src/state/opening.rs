@@ -129,7 +129,7 @@ impl Store {
             .map_err(|error| StateError::File(path.to_owned(), error))?
             .ok_or_else(|| StateError::Busy(path.to_owned()))?;
         let (dir, secret) = (Arc::new(dir), Arc::new(secret));
-        Ok(Self { dir, secret, random: Random, boundaries, authority, clock })
+        Ok(Self { dir, secret, random: Random::system(), boundaries, authority, clock })
     }
 
     /// Reads what is there. May take seconds: the whole log is checked.

@@ -48,6 +48,9 @@ impl LiveRoot {
     }
 }
 
+/// A root that was checked, with its keys if it has them.
+pub(crate) type CheckedRoot = (Arc<Root>, Option<Arc<RootSecrets>>);
+
 /// Why there is no new root.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeRootError {
@@ -141,7 +144,7 @@ fn key_pair(secrets: &RootSecrets) -> Result<KeyPair, MakeRootError> {
 }
 
 /// Checks that `roots` are what they say, oldest first, each the successor of the one before.
-pub(crate) fn check(roots: &[RootKeys]) -> Result<Vec<(Arc<Root>, Option<Arc<RootSecrets>>)>, InvalidRoots> {
+pub(crate) fn check(roots: &[RootKeys]) -> Result<Vec<CheckedRoot>, InvalidRoots> {
     if roots.is_empty() || roots.len() > statements::MAX_ROOTS {
         return Err(InvalidRoots::Versions);
     }

@@ -132,7 +132,8 @@ async fn collateral_service(vendor: Arc<Vendor>) -> SocketAddr {
 fn collateral(vendor: &Vendor, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let fmspc = hex::encode(vendor.options().fmspc);
     let with = |header: &str, made: PccsBody| {
-        let chain: String = made.issuer_chain.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let chain: String =
+            made.issuer_chain.bytes().flat_map(|byte| ['%', digit(byte >> 4), digit(byte & 15)]).collect();
         Response::builder().header(header, chain).body(Full::from(made.body)).unwrap()
     };
     match request.uri().path() {
@@ -150,6 +151,10 @@ fn collateral(vendor: &Vendor, request: &Request<Incoming>) -> Response<Full<Byt
         }
         _ => Response::builder().status(StatusCode::NOT_FOUND).body(Full::default()).unwrap(),
     }
+}
+
+fn digit(value: u8) -> char {
+    char::from_digit(value.into(), 16).unwrap()
 }
 
 /// Copies a data directory of a KMS that does not run.

@@ -78,7 +78,7 @@ impl Lab {
 }
 
 pub(super) fn first() -> NewState {
-    let (root, _) = make_root(None, Random, now()).unwrap();
+    let (root, _) = make_root(None, Random::system(), now()).unwrap();
     let origin =
         Event::Bootstrapped { k256_pubkey: root.info.k256_pubkey.clone(), domain: "kms.example".to_owned() };
     NewState {

@@ -74,7 +74,7 @@ async fn the_current_root_and_those_out_of_turn_stay() {
     assert_eq!(keys.snapshot().former.len(), 2);
     keys.retire_root(retire(1, false)).await.unwrap();
     keys.start_rotation().await.unwrap();
-    let versions: Vec<_> = keys.snapshot().former.iter().map(|root| root.version()).collect();
+    let versions: Vec<_> = keys.snapshot().former.iter().map(crate::state::LiveRoot::version).collect();
     assert_eq!(versions, [3, 2]);
 }
 
@@ -146,8 +146,8 @@ async fn concurrent_changes_come_one_after_the_other() {
 
 #[test]
 fn roots_that_do_not_follow_from_each_other_are_refused() {
-    let (first, _) = make_root(None, Random, now()).unwrap();
-    let (stranger, _) = make_root(None, Random, now()).unwrap();
+    let (first, _) = make_root(None, Random::system(), now()).unwrap();
+    let (stranger, _) = make_root(None, Random::system(), now()).unwrap();
     assert_eq!(check_roots(&[]).err(), Some(InvalidRoots::Versions));
     check_roots(std::slice::from_ref(&first)).unwrap();
     let refused = |change: &dyn Fn(&mut Vec<cloister_kms_api::RootKeys>)| {
