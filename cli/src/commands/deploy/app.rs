@@ -27,7 +27,7 @@ impl App {
         pre_launch_script: Option<&str>,
         public_logs: bool,
     ) -> Result<Self, Failure> {
-        Self::with_envs(name, compose_file, pre_launch_script, public_logs, Vec::new())
+        Self::with_envs(name, compose_file, pre_launch_script, public_logs, &[])
     }
 
     /// The same for an application that takes variables of these names from its sealed environment.
@@ -36,7 +36,7 @@ impl App {
         compose_file: &str,
         pre_launch_script: Option<&str>,
         public_logs: bool,
-        allowed_envs: Vec<&str>,
+        allowed_envs: &[&str],
     ) -> Result<Self, Failure> {
         let members = json!({
             "name": name.as_str(),

@@ -100,8 +100,8 @@ fn app(args: &Args, environment: Option<&Environment>) -> Result<App, Failure> {
     let compose = read_text(&path)?;
     let script = args.pre_launch_script.as_deref().map(read_text).transpose()?;
     let name = args.name.clone().map_or_else(|| name_from(&path), Ok)?;
-    let names = environment.into_iter().flat_map(Environment::iter).map(|(name, _)| name).collect();
-    App::with_envs(name, &compose, script.as_deref(), args.public_logs, names)
+    let names: Vec<_> = environment.into_iter().flat_map(Environment::iter).map(|(name, _)| name).collect();
+    App::with_envs(name, &compose, script.as_deref(), args.public_logs, &names)
 }
 
 fn default_compose_file() -> Result<PathBuf, Failure> {

@@ -55,8 +55,25 @@ impl Directory {
         self.connection.call_seen(method::META).await
     }
 
-    /// The key to seal an application's environment to. Callers who ask for the same key share one call.
+    /// The key to seal an application's environment to, asked for within the last minute. Callers who ask for
+    /// the same key share one call.
     pub(super) async fn env_public_key(&self, app_id: AppId) -> Result<EnvPublicKeyResponse, KmsCallError> {
+        self.env_public_key_of(app_id, KEY_AGE).await
+    }
+
+    /// The same as it is now.
+    pub(super) async fn current_env_public_key(
+        &self,
+        app_id: AppId,
+    ) -> Result<EnvPublicKeyResponse, KmsCallError> {
+        self.env_public_key_of(app_id, Duration::ZERO).await
+    }
+
+    async fn env_public_key_of(
+        &self,
+        app_id: AppId,
+        max_age: Duration,
+    ) -> Result<EnvPublicKeyResponse, KmsCallError> {
         let slot = {
             let mut keys = self.keys.lock();
             if keys.len() >= MAX_KEYS && !keys.contains_key(&app_id) {
@@ -66,7 +83,7 @@ impl Directory {
         };
         let mut known = slot.lock().await;
         if let Some((at, answer)) = &*known
-            && at.elapsed() < if answer.is_ok() { KEY_AGE } else { FAILURE_AGE }
+            && at.elapsed() < if answer.is_ok() { max_age } else { FAILURE_AGE }
         {
             return answer.clone();
         }

@@ -166,15 +166,18 @@ impl Kmses {
         named.or_else(|| self.default_one().filter(|_| text.eq_ignore_ascii_case(OFF_CHAIN)))
     }
 
-    /// Lets an application run a document at the service with this number.
+    /// Lets an application run a document at the service with this number. Answers with the key to seal its
+    /// environment to from now on: 64 hex digits.
     pub(crate) async fn allow_app(
         &self,
         id: i64,
         app_id: AppId,
         compose_hash: ComposeHash,
-    ) -> Result<(), KmsCallError> {
+    ) -> Result<String, KmsCallError> {
         let kms = self.get(id).ok_or(KmsCallError::Unknown)?;
-        kms.directory.allow_app(app_id, compose_hash).await
+        kms.directory.allow_app(app_id, compose_hash).await?;
+        let key = kms.directory.current_env_public_key(app_id).await?;
+        Ok(hex::encode(&key.public_key))
     }
 
     /// Keeps what is known of the services up to date until it is stopped.

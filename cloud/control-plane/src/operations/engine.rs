@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use cloister_node_api::VmReport;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -17,7 +16,7 @@ use tracing::{Instrument, error, info, info_span, warn};
 use uuid::Uuid;
 
 use super::machine::{CvmStatus, OperationKind, OperationStatus, Step};
-use super::steps::{self, Nodes, StepError};
+use super::steps::{self, Found, Nodes, StepError};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::observed;
 use crate::kms::Kmses;
@@ -90,7 +89,7 @@ struct Leased {
 
 /// What became of one attempt at a step.
 enum Attempt {
-    Done(Option<Box<VmReport>>),
+    Done(Found),
     Failed(String),
     Cancelled,
     LeaseLost,
@@ -212,7 +211,7 @@ impl<N: Nodes> Shared<N> {
         if operation.step_deadline_ms == 0 {
             operation.step_deadline_ms = self.in_ms(step.time_limit());
             let (index, failure) = (operation.step, operation.failure.clone());
-            if !self.move_to(&mut leased, index, failure, None, None).await? {
+            if !self.move_to(&mut leased, index, failure, None, &Found::default()).await? {
                 return Ok(None);
             }
         }
@@ -220,24 +219,26 @@ impl<N: Nodes> Shared<N> {
         let attempt = self.attempt(&leased, step, &cvm).await?;
         let operation = &mut leased.operation;
         let undoing = operation.failure.is_some();
-        let (index, failure, event, report) = match attempt {
+        let (index, failure, event, found) = match attempt {
             Attempt::LeaseLost => return Ok(None),
-            Attempt::Done(report) => {
+            Attempt::Done(found) => {
                 self.reached(operation, step, Boundary::CarriedOut);
-                (operation.step + 1, operation.failure.clone(), step.as_str().to_owned(), report)
+                (operation.step + 1, operation.failure.clone(), step.as_str().to_owned(), found)
             }
             Attempt::Failed(reason) if undoing => {
                 warn!(%step, reason, "an undo step is skipped");
-                (operation.step + 1, operation.failure.clone(), format!("{step}.skipped"), None)
+                (operation.step + 1, operation.failure.clone(), format!("{step}.skipped"), Found::default())
             }
             Attempt::Failed(reason) => {
                 warn!(%step, reason, "a step failed");
-                (0, Some(reason), format!("{step}.failed"), None)
+                (0, Some(reason), format!("{step}.failed"), Found::default())
             }
-            Attempt::Cancelled => (0, Some(CANCELLED.to_owned()), format!("{step}.cancelled"), None),
+            Attempt::Cancelled => {
+                (0, Some(CANCELLED.to_owned()), format!("{step}.cancelled"), Found::default())
+            }
         };
         operation.step_deadline_ms = 0;
-        let recorded = self.move_to(&mut leased, index, failure, Some(&event), report.as_deref()).await?;
+        let recorded = self.move_to(&mut leased, index, failure, Some(&event), &found).await?;
         if recorded {
             self.reached(&leased.operation, step, Boundary::Recorded);
         }
@@ -296,7 +297,7 @@ impl<N: Nodes> Shared<N> {
             .build();
         loop {
             match steps::run(step, &self.nodes, &self.kmses, operation, cvm).await {
-                Ok(report) => return Attempt::Done(report.map(Box::new)),
+                Ok(found) => return Attempt::Done(found),
                 Err(error) if error.is_transient() => {
                     info!(%step, %error, "a step will be tried again");
                     *obstacle.lock() = Some(error);
@@ -314,7 +315,7 @@ impl<N: Nodes> Shared<N> {
         step: i64,
         failure: Option<String>,
         event: Option<&str>,
-        report: Option<&VmReport>,
+        found: &Found,
     ) -> Result<bool, StoreError> {
         let now_ms = self.clock.now_ms();
         let operation = &mut leased.operation;
@@ -334,8 +335,11 @@ impl<N: Nodes> Shared<N> {
         if let (Some(cvm), Some(event)) = (cvm, event) {
             let event = format!("instance.{}.{event}", operation.kind);
             change.append_event(id, &event, cvm.status.as_str(), now_ms).await?;
-            if let Some(report) = report {
+            if let Some(report) = &found.report {
                 change.observe_cvm(cvm.id, &observed(report), now_ms).await?;
+            }
+            if let Some(env_pubkey) = &found.env_pubkey {
+                change.set_env_pubkey(cvm.id, env_pubkey).await?;
             }
         }
         change.commit().await?;

@@ -100,21 +100,37 @@ impl StepError {
     }
 }
 
-/// Runs one step to its end. Returns what the node said last, if the step asked it.
+/// What a step found out.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// What the node said last, if it was asked.
+    pub(super) report: Option<Box<VmReport>>,
+    /// Key to seal the application's environment to, if the service was asked.
+    pub(super) env_pubkey: Option<String>,
+}
+
+impl From<Option<VmReport>> for Found {
+    fn from(report: Option<VmReport>) -> Self {
+        Self { report: report.map(Box::new), env_pubkey: None }
+    }
+}
+
+/// Runs one step to its end.
 pub(super) async fn run<N: Nodes>(
     step: Step,
     nodes: &Arc<N>,
     kmses: &Kmses,
     operation: &OperationRow,
     cvm: &CvmRow,
-) -> Result<Option<VmReport>, StepError> {
+) -> Result<Found, StepError> {
     let (node, vm) = (cvm.node_id, cvm.vm_uuid);
-    Ok(match step {
+    let report = match step {
         Step::AllowKeys => {
-            if let Some(kms) = cvm.kms_id {
-                kmses.allow_app(kms, cvm.app_id, cvm.compose_hash).await?;
-            }
-            None
+            let Some(kms) = cvm.kms_id else { return Ok(Found::default()) };
+            // After a change of the root a CVM starts once more before the old one ends: the key that is
+            // shown is never one that nothing opens.
+            let env_pubkey = kmses.allow_app(kms, cvm.app_id, cvm.compose_hash).await?;
+            return Ok(Found { report: None, env_pubkey: Some(env_pubkey) });
         }
         Step::PrepareDisk => Some(nodes.prepare(node, &vm_spec(cvm, kmses)?).await?),
         Step::StartVm => Some(nodes.start(node, vm).await?),
@@ -134,7 +150,8 @@ pub(super) async fn run<N: Nodes>(
             }
             None
         }
-    })
+    };
+    Ok(report.into())
 }
 
 fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {

@@ -154,6 +154,16 @@ impl Change {
         Ok(())
     }
 
+    /// Notes the public key to seal environments to.
+    pub async fn set_env_pubkey(&mut self, id: i64, env_pubkey: &str) -> Result<()> {
+        sqlx::query("UPDATE cvms SET env_pubkey = $2 WHERE id = $1")
+            .bind(id)
+            .bind(env_pubkey)
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(())
+    }
+
     /// Sets why the last boot, or whatever came instead of it, failed.
     pub async fn set_boot_error(&mut self, id: i64, reason: &str) -> Result<()> {
         sqlx::query("UPDATE cvms SET boot_error = $2 WHERE id = $1")

@@ -129,6 +129,22 @@ async fn a_start_first_lets_the_application_run_its_document() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_after_a_new_root_shows_its_key() {
+    let cloud = Cloud::new().await;
+    let vm = cloud.create("my-app-01", &blob(1)).await;
+    let before = cloud.at_rest(&vm, CvmStatus::Running).await.env_pubkey.unwrap();
+    cloud.rotate().await;
+    cloud.installation.call("POST", "/cvms/my-app-01/restart", Value::Null).await.expect(200);
+    let row = cloud.at_rest(&vm, CvmStatus::Running).await;
+    let after = row.env_pubkey.unwrap();
+    assert_ne!(before, after);
+    assert_eq!(cloud.get(&format!("/kms/local/pubkey/{}", row.app_id)).await["public_key"], json!(after));
+    let roots = cloud.get("/kms/local/info").await["rpc"]["roots"].clone();
+    assert_eq!(roots.as_array().unwrap().len(), 2);
+    assert_eq!(roots[1]["predecessor_signature"].as_str().unwrap().len(), 130);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_without_keys_is_not_known_to_the_service() {
     let cloud = Cloud::new().await;
     let mut body = provision_body("my-app-01");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use cloister_app_compose::AppId;
 use cloister_development_tee::{HostProcess, HostProcessAgent};
 use cloister_kms::Kms;
-use cloister_kms_api::admin::{GET_POLICY, PolicyDocument};
+use cloister_kms_api::admin::{GET_POLICY, PolicyDocument, START_ROTATION};
 use cloister_kms_api::statements::K256Public;
 use cloister_kms_api::{BootstrapRequest, BootstrapResponse, method};
 use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pem};
@@ -85,14 +85,23 @@ impl Cloud {
 
     /// Which documents the service lets an application run.
     pub(super) async fn allowed(&self, app_id: AppId) -> Vec<String> {
+        let policy: PolicyDocument = self.administer(GET_POLICY).await.json().await.unwrap();
+        policy.apps.get(&app_id).into_iter().flatten().map(ToString::to_string).collect()
+    }
+
+    /// The service gets a new root.
+    pub(super) async fn rotate(&self) {
+        self.administer(START_ROTATION).await;
+    }
+
+    async fn administer(&self, method: &str) -> reqwest::Response {
         let root = public_key_of_pem(&fs::read_to_string(&self.config.ca_file).unwrap()).unwrap();
         let clock = self.installation.app.clock.clone();
         let tls = authority_client_config(AuthorityPolicy::kms(Some(root)), None, move || clock.now());
         let client = reqwest::Client::builder().tls_backend_preconfigured(tls.unwrap()).no_proxy().build();
-        let url = self.config.directory_url.join(GET_POLICY).unwrap();
+        let url = self.config.directory_url.join(method).unwrap();
         let answer = client.unwrap().post(url).bearer_auth(TOKEN).send().await.unwrap();
-        let policy: PolicyDocument = answer.error_for_status().unwrap().json().await.unwrap();
-        policy.apps.get(&app_id).into_iter().flatten().map(ToString::to_string).collect()
+        answer.error_for_status().unwrap()
     }
 
     pub(super) async fn get(&self, path: &str) -> Value {
