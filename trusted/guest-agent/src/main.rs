@@ -15,6 +15,7 @@ mod engine;
 mod external;
 mod failure;
 mod guest_api;
+mod hidden;
 mod keys;
 mod machine;
 mod output;

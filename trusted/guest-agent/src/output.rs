@@ -11,6 +11,7 @@ use tokio::process::{Child, Command};
 use tracing::info;
 
 use crate::cut;
+use crate::hidden::Hidden;
 
 /// Longest line that is passed on, in bytes; longer ones are cut.
 const MAX_LINE_BYTES: usize = 1024;
@@ -41,6 +42,11 @@ pub(crate) async fn check(command: &mut Command) -> Result<(), CommandError> {
     Running::start(command)?.finish(|_| ()).await
 }
 
+/// The same for a program that knows what must not be printed.
+pub(crate) async fn check_hiding(command: &mut Command, hidden: &Hidden) -> Result<(), CommandError> {
+    Running::start(command)?.hiding(hidden).finish(|_| ()).await
+}
+
 impl Running {
     /// Starts a program in a process group of its own, with one pipe for both of its outputs, so that
     /// their lines stay in order.
@@ -59,6 +65,12 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let output = pipe::Receiver::from_owned_fd(reader.into()).map_err(run)?;
         Ok(Self { program, child, output, lines: Lines::default(), tail: VecDeque::new() })
+    }
+
+    /// Hides these words in what the program prints.
+    pub(crate) fn hiding(mut self, hidden: &Hidden) -> Self {
+        self.lines.hidden = hidden.clone();
+        self
     }
 
     /// Process id, which is also that of its group, while it runs.
@@ -85,8 +97,8 @@ impl Running {
         }
         let status = status.map_err(|source| CommandError::Run { program: self.program.clone(), source })?;
         if status.success() {
-            let Self { program, output, .. } = self;
-            tokio::spawn(forward(program, output));
+            let Self { program, output, lines, .. } = self;
+            tokio::spawn(forward(program, output, lines));
             return Ok(());
         }
         let tail = Vec::from(self.tail).join("\n");
@@ -106,8 +118,7 @@ impl Running {
 }
 
 /// Passes output on to the console until nobody holds the other end any more.
-pub(crate) async fn forward(program: String, mut output: pipe::Receiver) {
-    let mut lines = Lines::default();
+async fn forward(program: String, mut output: pipe::Receiver, mut lines: Lines) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = output.read(&mut buffer).await {
         for line in lines.push(buffer.get(..count).unwrap_or_default()) {
@@ -121,6 +132,7 @@ pub(crate) async fn forward(program: String, mut output: pipe::Receiver) {
 #[derive(Debug, Default)]
 struct Lines {
     unfinished: Vec<u8>,
+    hidden: Hidden,
 }
 
 impl Lines {
@@ -133,6 +145,7 @@ impl Lines {
                 }
             } else if !self.unfinished.is_empty() {
                 let text = String::from_utf8_lossy(&self.unfinished);
+                let text = self.hidden.hide(text.into_owned(), self.unfinished.len() == MAX_LINE_BYTES);
                 finished.push(cut::printable(&text, MAX_LINE_BYTES));
                 self.unfinished.clear();
             }
@@ -167,6 +180,18 @@ mod tests {
         assert_eq!(seen, ["one", "two", "three"]);
         let Err(CommandError::Failed { status, tail, .. }) = result else { panic!("{result:?}") };
         assert_eq!((status.code(), tail.as_str()), (Some(3), "one\ntwo\nthree"));
+    }
+
+    #[tokio::test]
+    async fn hides_values_in_what_is_told_and_in_what_explains_a_failure() {
+        let environment = cloister_sealed_env::Environment::from_pairs([("TOKEN", "s3cr3t-token")]).unwrap();
+        let mut seen = Vec::new();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo the token is s3cr3t-token; exit 1"]);
+        let running = Running::start(&mut command).unwrap().hiding(&Hidden::of(&environment));
+        let error = running.finish(|line| seen.push(line.to_owned())).await.unwrap_err();
+        assert_eq!(seen, ["the token is [hidden]"]);
+        assert!(error.to_string().ends_with("the token is [hidden]"), "{error}");
     }
 
     #[tokio::test]

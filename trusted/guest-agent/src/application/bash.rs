@@ -31,7 +31,7 @@ impl Application {
         let running =
             Running::start(&mut self.script("main.sh", text)?).map_err(ApplicationError::MainScript)?;
         let group = running.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let mut end = tokio::spawn(running.finish(|_| ()));
+        let mut end = tokio::spawn(running.hiding(&self.hidden).finish(|_| ()));
         if let Ok(ended) = timeout(SETTLING, &mut end).await {
             return ended.unwrap_or(Ok(())).map_err(ApplicationError::MainScript);
         }

@@ -28,7 +28,7 @@ impl Application {
         let mut up = self.compose();
         up.args(["up", "--detach", "--remove-orphans"]);
         let result = match Running::start(&mut up) {
-            Ok(running) => running.finish(|line| progress.detail(line)).await,
+            Ok(running) => running.hiding(&self.hidden).finish(|line| progress.detail(line)).await,
             Err(error) => Err(error),
         };
         result.map_err(|error| ApplicationError::Compose(explain(&error, &compose_file)))
@@ -37,7 +37,7 @@ impl Application {
     /// Stops all services in the reverse order of their dependencies. Each gets the time that the compose
     /// file gives it.
     pub(super) async fn compose_stop(&self) {
-        if let Err(error) = output::check(self.compose().arg("stop")).await {
+        if let Err(error) = output::check_hiding(self.compose().arg("stop"), &self.hidden).await {
             warn!("cannot stop the application in order: {}", failure::chain(&error));
         }
     }

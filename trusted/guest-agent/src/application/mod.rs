@@ -18,6 +18,7 @@ use tracing::warn;
 
 use self::variables::Variables;
 use crate::engine::{Engine, SOCKET};
+use crate::hidden::Hidden;
 use crate::machine::{DATA, RUNTIME};
 use crate::output::{self, CommandError};
 use crate::progress::Progress;
@@ -49,6 +50,8 @@ pub(crate) struct Application {
     scripts: PathBuf,
     /// Environment of every program of the application; the pre-launch script may change it.
     environment: Variables,
+    /// Values of the sealed environment.
+    hidden: Hidden,
     main_script: Option<bash::MainScript>,
 }
 
@@ -73,7 +76,8 @@ impl Application {
         variables::write_files(Path::new(RUNTIME), &kept)?;
         let mut environment = environment(&app, app_id, instance);
         environment.add(&kept);
-        Ok(Self { app, directory, scripts, environment, main_script: None })
+        let hidden = Hidden::of(&kept);
+        Ok(Self { app, directory, scripts, environment, hidden, main_script: None })
     }
 
     /// Images that the compose file names.
@@ -87,7 +91,7 @@ impl Application {
     pub(crate) async fn initialise(&self) -> Result<(), ApplicationError> {
         let Some(script) = self.app.members().init_script.as_deref() else { return Ok(()) };
         let mut bash = self.script("init.sh", script)?;
-        output::check(&mut bash).await.map_err(ApplicationError::InitScript)
+        output::check_hiding(&mut bash, &self.hidden).await.map_err(ApplicationError::InitScript)
     }
 
     /// Whether [`pre_launch`](Self::pre_launch) has anything to do.

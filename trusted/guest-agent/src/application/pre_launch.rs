@@ -33,7 +33,7 @@ impl Application {
         let environment = self.scripts.join("environment");
         let mut bash = self.command("bash");
         bash.args(["-c", WRAPPER, "pre-launch"]).arg(file).arg(&environment);
-        output::check(&mut bash).await.map_err(ApplicationError::PreLaunchScript)?;
+        output::check_hiding(&mut bash, &self.hidden).await.map_err(ApplicationError::PreLaunchScript)?;
         if environment.exists() {
             self.environment = read_environment(&environment)?;
         }
