@@ -3,7 +3,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use super::service::Service;
-use crate::support::transcript;
+use crate::support::{bare, transcript};
 
 const APP: &str = "6f809b3214eb9a69571ad008289d9551fa9a4272";
 const HASH: &str = "e14ea3f94504ead2613eda46ed3dc3f29747a2007a7fa6fd560725d6a123f87b";
@@ -113,18 +113,14 @@ fn the_log_is_verified_from_checkpoint_to_checkpoint() {
     let other = Service::start();
     other.onboard();
     let ours = service.home.path().join("cloud/kms");
-    let directory = |service: &Service| {
-        let text = std::fs::read_to_string(service.home.path().join("cloud/kms/endpoint.json")).unwrap();
-        serde_json::from_str::<Value>(&text).unwrap()["directory_url"].as_str().unwrap().to_owned()
-    };
     let line = |url: &str| {
         format!(
             "kms log verify --directory-url {url} --ca {0}/root-ca.pem --verifier-key {0}/log-verifier-key",
             ours.display()
         )
     };
-    code(&service.run(&line(&directory(&service))), 0);
-    code(&service.run(&line(&directory(&other))), 8);
+    code(&service.run(&line(&service.url("directory_url"))), 0);
+    code(&service.run(&line(&other.url("directory_url"))), 8);
 }
 
 #[test]
@@ -139,4 +135,64 @@ fn the_administration_is_for_who_has_the_token() {
     let status = code(&service.run("kms status --json --admin-token-file wrong"), 0);
     assert_eq!(status["rotation"], Value::Null);
     assert_eq!(status["meta"]["roots"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_kms_takes_the_roots_of_another_one_that_lets_it_in() {
+    let first = Service::start();
+    first.onboard();
+    let second = first.start_beside();
+    let line = format!("kms onboard --domain 127.0.0.1 --source {}", first.url("release_url"));
+    let refused = second.run(&line);
+    code(&refused, 3);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains(&second.measurement),
+        "{}",
+        transcript("", &refused)
+    );
+
+    let rules =
+        format!(r#"{{"allowedTcbStatuses":["UpToDate"],"kmsMeasurements":["{}"]}}"#, second.measurement);
+    std::fs::write(first.home.path().join("rules.json"), rules).unwrap();
+    code(&first.run("kms policy set-platform-rules rules.json"), 0);
+    let root_key =
+        code(&first.run("kms status --json"), 0)["meta"]["k256_pubkey"].as_str().unwrap().to_owned();
+    let other = format!("02{}", "11".repeat(32));
+    code(&second.run(&format!("{line} --root-key {other}")), 8);
+    let taken = code(&second.run(&format!("{line} --root-key {root_key} --json")), 0);
+    assert_eq!(taken["k256_pubkey"], root_key.as_str());
+    code(&second.run("kms finish"), 0);
+    second.wait("its directory", || second.run("kms status --json").status.success());
+
+    let trust = format!("--json --development-root root.pem --pccs {}", second.pccs);
+    let verified = code(&second.run(&format!("kms verify {trust} --root-key {root_key}")), 0);
+    assert_eq!(
+        (outcome(&verified, "bootstrap"), outcome(&verified, "succession")),
+        ("not_checked".into(), "holds".into())
+    );
+    // Nothing shows who made the roots, and nothing is taken for granted.
+    assert_eq!(outcome(&code(&second.run(&format!("kms verify {trust}")), 8), "succession"), "fails");
+    let log = code(&first.run("kms log verify --json"), 0);
+    // Also what the new one then did not want.
+    assert_eq!(log["kinds"]["release"], 2);
+    assert!(log["kinds"]["refusal"].as_u64() >= Some(1), "{log}");
+}
+
+#[test]
+fn new_records_are_shown_as_they_come() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+
+    let service = Service::start();
+    service.onboard();
+    let line = format!("kms log show --follow --json --app {APP} --data-dir cloud");
+    let mut follower = bare(&service.home, &line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    for (command, kind) in [("allow", "app_allowed"), ("revoke", "app_revoked")] {
+        code(&service.run(&format!("kms policy {command} {APP} {HASH}")), 0);
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!((&line["record"]["kind"], &line["record"]["app_id"]), (&kind.into(), &APP.into()));
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
 }

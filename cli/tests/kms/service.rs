@@ -19,6 +19,7 @@ pub(crate) struct Service {
     pub(crate) home: TempDir,
     pub(crate) measurement: String,
     pub(crate) pccs: String,
+    guest: Arc<Guest>,
     process: Child,
     _agent: HostProcessAgent,
     _runtime: tokio::runtime::Runtime,
@@ -27,9 +28,18 @@ pub(crate) struct Service {
 impl Service {
     /// Starts a KMS that nobody has onboarded.
     pub(crate) fn start() -> Self {
-        let home = tempfile::tempdir().unwrap();
         let guest = Arc::new(Guest::new());
         let pccs = format!("http://{}", serve(&guest, None));
+        Self::on(guest, pccs)
+    }
+
+    /// Starts another one, on another platform of the same vendor.
+    pub(crate) fn start_beside(&self) -> Self {
+        Self::on(Arc::clone(&self.guest), self.pccs.clone())
+    }
+
+    fn on(guest: Arc<Guest>, pccs: String) -> Self {
+        let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("root.pem"), guest.vendor.root_pem()).unwrap();
         let token = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n";
         std::fs::create_dir_all(home.path().join("cloud/kms")).unwrap();
@@ -50,7 +60,7 @@ impl Service {
             HostProcessAgent::serve(&socket, machine, platform).unwrap()
         };
         let process = spawn(&home, &pccs);
-        let service = Self { home, measurement, pccs, process, _agent: agent, _runtime: runtime };
+        let service = Self { home, measurement, pccs, guest, process, _agent: agent, _runtime: runtime };
         service.wait("its address", || service.home.path().join("cloud/kms/endpoint.json").exists());
         service
     }
@@ -81,7 +91,14 @@ impl Service {
         settled(&transcript(line, &self.run(line)))
     }
 
-    fn wait(&self, what: &str, is_there: impl Fn() -> bool) {
+    /// Where it is, by `directory_url` or `release_url`.
+    pub(crate) fn url(&self, which: &str) -> String {
+        let text = std::fs::read_to_string(self.home.path().join("cloud/kms/endpoint.json")).unwrap();
+        let endpoint: serde_json::Value = serde_json::from_str(&text).unwrap();
+        endpoint[which].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn wait(&self, what: &str, is_there: impl Fn() -> bool) {
         let begin = Instant::now();
         while !is_there() {
             assert!(begin.elapsed() < PATIENCE, "no {what}: {}", self.log());

@@ -126,7 +126,7 @@ impl ConnectionArgs {
             None if self.directory_url.is_some() => {
                 Err(Failure::usage("whose signature? A KMS cannot vouch for its own log")
                     .hint("give the key of its log that you know from elsewhere: --verifier-key FILE")
-                    .hint("once you trust it, `cloister kms status --json` has it as log_verifier_key"))
+                    .hint("once you trust it, `cloister kms status --json` has it as meta.log_verifier_key"))
             }
             None => read_text(&own(session)?.join(VERIFIER_KEY_FILE)),
         }
@@ -232,7 +232,10 @@ impl Directory {
         if let Some(Token(token)) = &self.token {
             request = request.bearer_auth(token);
         }
-        document(&self.url, request).await
+        document(&self.url, request).await.map_err(|failure| match failure.exit {
+            Exit::Unauthorised => failure.hint("check the token: --admin-token-file FILE"),
+            _ => failure,
+        })
     }
 
     fn at(&self, path: &str) -> Result<Url, Failure> {
@@ -275,11 +278,7 @@ fn refused(url: &Url, answer: &Response, body: &[u8]) -> Failure {
         KmsErrorCode::InternalError | KmsErrorCode::BadRequest => Exit::Failed,
     };
     let failure = Failure::new(exit, format!("the KMS refused: {error}"));
-    match code {
-        KmsErrorCode::Unauthorized => failure.hint("check the token: --admin-token-file FILE"),
-        code if code.is_temporary() => failure.hint("try again later"),
-        _ => failure,
-    }
+    if code.is_temporary() { failure.hint("try again later") } else { failure }
 }
 
 fn unreachable(url: &Url, error: reqwest::Error) -> Failure {

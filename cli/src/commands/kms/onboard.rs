@@ -7,6 +7,7 @@ use url::Url;
 use super::onboarding::OnboardingArgs;
 use super::verify::k256_key;
 use crate::commands::Outcome;
+use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
 /// Arguments of `kms onboard`.
@@ -38,7 +39,8 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         domain: args.domain,
         k256_pubkey: args.root_key.map(Into::into),
     };
-    let taken: OnboardResponse = args.onboarding.open(session)?.call(method::ONBOARD, &request).await?;
+    let taken: OnboardResponse =
+        args.onboarding.open(session)?.call(method::ONBOARD, &request).await.map_err(refused)?;
     if session.output.json {
         session.output.document(&json!(taken));
         return Ok(());
@@ -49,4 +51,18 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     }
     session.output.say("Next: cloister kms finish");
     Ok(())
+}
+
+fn refused(mut failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::NotFound => failure.hint(
+            "let the new KMS in, there: cloister kms policy set-platform-rules FILE, with kmsMeasurements",
+        ),
+        // One of the two has judged the other, by its evidence or its root.
+        Exit::Unauthorised => {
+            failure.exit = Exit::Unverified;
+            failure
+        }
+        _ => failure,
+    }
 }

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::connection::{builder, bytes, document, own_release_url};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
 /// Which KMS.
@@ -70,5 +70,9 @@ impl Newcomer {
 }
 
 fn over(failure: Failure) -> Failure {
-    failure.hint("a KMS whose onboarding is finished does not answer here any more: cloister kms status")
+    match failure.exit {
+        Exit::Unreachable => failure
+            .hint("a KMS whose onboarding is finished does not answer here any more: cloister kms status"),
+        _ => failure,
+    }
 }
