@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::guest::{Guest, serve};
 use crate::support::{bare, transcript};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A KMS, its platform, and a home for commands.
 pub(crate) struct Service {
