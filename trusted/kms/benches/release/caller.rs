@@ -74,36 +74,8 @@ impl Caller {
     }
 }
 
-/// All ask again and again; how many answers there were.
-pub(crate) async fn for_long(callers: &[Caller], time: Duration) -> Outcome<usize> {
-    let until = Instant::now() + time;
-    each(callers, move |caller| async move {
-        let mut done = 0;
-        while Instant::now() < until {
-            caller.ask().await?;
-            done += 1;
-        }
-        Ok(done)
-    })
-    .await
-    .map(|done| done.into_iter().sum())
-}
-
-/// All together ask so many times.
-pub(crate) async fn as_many(callers: &[Caller], count: usize) -> Outcome<()> {
-    let share = count.div_ceil(callers.len());
-    each(callers, move |caller| async move {
-        for _ in 0..share {
-            caller.ask().await?;
-        }
-        Ok(())
-    })
-    .await
-    .map(drop)
-}
-
-/// Median and 99th percentile, in milliseconds from the moment at which each request was due.
-pub(crate) async fn at_rate(callers: &[Caller], rate: f64, time: Duration) -> Outcome<(f64, f64)> {
+/// All together ask at this rate; how long each answer took, sorted, from the moment at which it was due.
+pub(crate) async fn at_rate(callers: &[Caller], rate: f64, time: Duration) -> Outcome<Vec<Duration>> {
     let pace = Duration::from_secs_f64(callers.len() as f64 / rate);
     let begin = Instant::now();
     let counter = Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -125,10 +97,12 @@ pub(crate) async fn at_rate(callers: &[Caller], rate: f64, time: Duration) -> Ou
     .await?;
     let mut times: Vec<_> = times.into_iter().flatten().collect();
     times.sort_unstable();
-    let at = |share: usize| {
-        times.get(times.len().saturating_sub(1) * share / 100).map_or(f64::NAN, Duration::as_secs_f64) * 1e3
-    };
-    Ok((at(50), at(99)))
+    Ok(times)
+}
+
+/// A percentile of sorted times, in milliseconds.
+pub(crate) fn percentile(times: &[Duration], share: usize) -> f64 {
+    times.get(times.len().saturating_sub(1) * share / 100).map_or(f64::NAN, Duration::as_secs_f64) * 1e3
 }
 
 async fn each<T: Send + 'static, F>(callers: &[Caller], work: impl Fn(Caller) -> F) -> Outcome<Vec<T>>

@@ -43,7 +43,7 @@ async fn read<T: Send + 'static>(
     work: impl FnOnce(&Log) -> Result<T, LogError> + Send + 'static,
 ) -> Result<T, KmsError> {
     let internal = |reason: &str| KmsError::new(KmsErrorCode::InternalError, reason);
-    let _turn = shared.work.acquire().await.map_err(|_| internal("the KMS is stopping"))?;
+    let _turn = shared.reading.acquire().await.map_err(|_| internal("the KMS is stopping"))?;
     let log = shared.keys.log().clone();
     let read = tokio::task::spawn_blocking(move || work(&log)).await;
     read.map_err(|_| internal("the KMS is stopping"))?.map_err(|failure| match failure {

@@ -86,8 +86,10 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) is_dev: bool,
     pub(crate) admin: Option<AdminToken>,
-    /// Threads for what computes or reads files on behalf of callers.
-    pub(crate) work: Semaphore,
+    /// Threads that verify further evidence of callers.
+    pub(crate) verifying: Semaphore,
+    /// Threads that read the log for anybody: apart, so that nobody's reading holds up a release.
+    pub(crate) reading: Semaphore,
     tls: watch::Receiver<Arc<ServerTls>>,
     stop: CancellationToken,
 }
@@ -98,7 +100,7 @@ pub(crate) struct Doors {
     tasks: TaskTracker,
 }
 
-/// Most requests that compute or read files at the same time.
+/// Most requests of a kind that compute or read files at the same time.
 const MAX_WORK: usize = 16;
 
 impl Doors {
@@ -128,7 +130,8 @@ impl Doors {
             limits: parts.limits,
             is_dev,
             admin,
-            work: Semaphore::new(MAX_WORK),
+            verifying: Semaphore::new(MAX_WORK),
+            reading: Semaphore::new(MAX_WORK),
             tls,
             stop: stop.clone(),
         });

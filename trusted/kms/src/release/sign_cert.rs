@@ -62,7 +62,7 @@ async fn verify(
     csr: &CertificateRequest,
 ) -> Result<cloister_ra_tls::PeerIdentity, KmsError> {
     let evidence = csr.evidence().map_err(|error| unauthorized(chain(&error)))?;
-    let _turn = shared.work.acquire().await.map_err(|_| stopping())?;
+    let _turn = shared.verifying.acquire().await.map_err(|_| stopping())?;
     let (peers, public_key) = (shared.peers.clone(), csr.public_key().to_vec());
     tokio::task::spawn_blocking(move || peers.evidence(&public_key, &evidence))
         .await

@@ -4,10 +4,14 @@ use cloister_development_tee::{CollateralOptions, Ppid};
 use cloister_kms_api::KmsErrorCode::{self, MeasurementNotFound, Unauthorized};
 use cloister_kms_api::log::Event;
 use cloister_kms_api::method;
-use cloister_ra_tls::AttestedKey;
+use cloister_ra_tls::{AttestedKey, AuthorityConnector, AuthorityPolicy};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
 use serde_json::json;
+use tokio::net::TcpStream;
 
-use super::lab::{Holder, Lab, Machine, Options, days, now};
+use super::lab::{Holder, Lab, Machine, Options, Word, days, now};
 
 /// What a caller is told, whatever it asks; and that it is told once.
 async fn refused(lab: &Lab, holder: Option<&Holder>) -> (KmsErrorCode, String) {
@@ -95,8 +99,7 @@ async fn revoked_platforms_and_old_collateral_are_refused() {
         options.revoked_platforms = vec![platform];
     };
     let signer = |options: &mut CollateralOptions, _: Ppid| options.tcb_signing_revoked = true;
-    let changes: [Box<dyn FnOnce(&mut CollateralOptions, Ppid)>; 3] =
-        [Box::new(expired), Box::new(revoked), Box::new(signer)];
+    let changes: [Word; 3] = [Box::new(expired), Box::new(revoked), Box::new(signer)];
     for collateral in changes {
         let lab = Lab::with(Options { collateral, ..Options::default() }).await;
         let machine = Machine::of(1);
@@ -197,4 +200,35 @@ async fn a_connection_ends_with_what_vouches_for_its_evidence() {
     let told = client.key("a", &machine.vm_config()).await;
     assert_eq!(told.code(), Unauthorized);
     assert!(told.reason().contains("expired"), "{}", told.reason());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_http_2_it_is_the_same() {
+    let lab = Lab::new().await;
+    let machine = Machine::of(1);
+    lab.allow(&machine).await;
+    let holder = machine.holder(&lab.platform);
+    let body = json!({"name": "a", "vm_config": machine.vm_config()});
+    for (own, status) in [(Some(&holder), 200), (None, 401)] {
+        let shown = own.map(|own| (&own.key, &own.certificate));
+        let policy = AuthorityPolicy::kms(None);
+        let connector = AuthorityConnector::new(policy, shown, &["h2"], now).unwrap();
+        let stream = TcpStream::connect(lab.release).await.unwrap();
+        let name = ServerName::try_from("kms.example").unwrap();
+        let (stream, _) = connector.connect(name, stream).await.unwrap();
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let mut asked = tokio::task::JoinSet::new();
+        for _ in 0..if status == 200 { 20 } else { 1 } {
+            let (mut sender, request) = (sender.clone(), super::lab::post(method::KEY, &body));
+            asked.spawn(async move { sender.send_request(request).await.unwrap().status() });
+        }
+        assert!(asked.join_all().await.iter().all(|answer| *answer == status));
+        if status == 401 {
+            // The other side ends it although the caller would go on.
+            let ended = tokio::time::timeout(std::time::Duration::from_secs(20), connection).await;
+            assert!(ended.is_ok());
+        }
+    }
 }

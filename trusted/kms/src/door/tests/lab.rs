@@ -59,11 +59,14 @@ pub(crate) fn app(number: u8) -> AppId {
     AppId::from_bytes([number; 20])
 }
 
+/// What the vendor says otherwise than usual, of this platform too.
+pub(crate) type Word = Box<dyn FnOnce(&mut CollateralOptions, Ppid)>;
+
 /// How a KMS is started.
 pub(crate) struct Options {
     pub(crate) limits: Limits,
     /// Changes the vendor's word about this platform.
-    pub(crate) collateral: Box<dyn FnOnce(&mut CollateralOptions, Ppid)>,
+    pub(crate) collateral: Word,
     pub(crate) production: bool,
     pub(crate) rules: PlatformRules,
 }
