@@ -314,6 +314,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn whatever_is_sealed_opens_again(environment in environments(), secret: [u8; 32], seed: u64) {
         let blob = seal(&public_key(&secret), &environment, &mut seeded(seed)).unwrap();
