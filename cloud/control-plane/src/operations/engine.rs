@@ -233,9 +233,7 @@ impl<N: Nodes> Shared<N> {
                 warn!(%step, reason, "a step failed");
                 (0, Some(reason), format!("{step}.failed"), Found::default())
             }
-            Attempt::Cancelled => {
-                (0, Some(CANCELLED.to_owned()), format!("{step}.cancelled"), Found::default())
-            }
+            Attempt::Cancelled => (0, Some(CANCELLED.into()), format!("{step}.cancelled"), Found::default()),
         };
         operation.step_deadline_ms = 0;
         let recorded = self.move_to(&mut leased, index, failure, Some(&event), &found).await?;
