@@ -28,7 +28,7 @@ use crate::progress::Progress;
 
 /// How long the KMS is told again and again that everything is under its current root. It learns it at the
 /// next boot otherwise.
-const CONFIRM_PATIENCE: Duration = Duration::from_hours(1);
+const CONFIRM_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why a boot failed.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +172,7 @@ async fn prove(
     }
     let environment = unseal(encrypted_env, Some(&keys))?;
     if !keys.former().is_empty() {
-        tokio::spawn(confirm(kms.clone(), keys.current().root_version()));
+        confirm(&kms, keys.current().root_version()).await;
     }
     let keys = Keys { app: keys, provider, signer: Box::new(kms) };
     Ok((measuring.finish(facts, Some(keys)).await?, environment))
@@ -191,9 +191,9 @@ fn unseal(blob: Option<&[u8]>, keys: Option<&crate::keys::AppKeys>) -> Result<En
     environment::unseal(blob, keys, DATA.as_ref(), &mut random)
 }
 
-/// Tells the KMS that disk and environment are under its current root. Behind the boot's back: the
-/// application does not wait for it.
-async fn confirm(kms: KmsClient, root_version: u32) {
+/// Tells the KMS that disk and environment are under its current root. It believes that only of a machine whose
+/// application does not run yet, so the boot waits for it; what fails is said again by the next boot.
+async fn confirm(kms: &KmsClient, root_version: u32) {
     match kms.confirm_reseal(root_version, CONFIRM_PATIENCE).await {
         Ok(()) => info!("the KMS knows that everything is under its root {root_version}"),
         Err(error) => warn!(
