@@ -8,6 +8,7 @@ mod compose_file;
 pub mod decode;
 mod document;
 mod ids;
+mod key_provider;
 
 pub use compose_file::{ComposeFile, ComposeFileError, MAX_DEPTH, MAX_NODES, MAX_SERVICES};
 pub use document::{
@@ -15,3 +16,4 @@ pub use document::{
     StorageFs, is_env_name,
 };
 pub use ids::{AppId, ComposeHash, InstanceId, InvalidHexId, OsImageHash};
+pub use key_provider::{KeyProvider, UnsupportedProvider};

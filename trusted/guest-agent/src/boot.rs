@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_app_compose::{AppCompose, AppId, InstanceId};
+use cloister_app_compose::{AppCompose, AppId, InstanceId, KeyProvider, UnsupportedProvider};
 use cloister_attester::Attester;
 use cloister_guest_channel::config_disk::SysConfig;
 use cloister_guest_channel::status::BootPhase;
@@ -19,7 +19,7 @@ use crate::external::{self, External};
 use crate::failure;
 use crate::guest_api;
 use crate::keys::environment::{self, EnvironmentError};
-use crate::keys::{BOOT_PATIENCE, KeyProvider, KmsClient, KmsFailure, Release, UnsupportedProvider};
+use crate::keys::{BOOT_PATIENCE, KmsClient, KmsFailure, Release};
 use crate::machine::configuration::{Configuration, ConfigurationError};
 use crate::machine::data_disk::{self, DataDiskError, DiskKeys, EncryptedDisk, Opened};
 use crate::machine::network::{self, NetworkError};
@@ -218,7 +218,8 @@ async fn run(
     progress.enter(BootPhase::StartingEngine);
     let images = application.images();
     let after_power_loss = power_mark::set(DATA.as_ref()).map_err(BootError::PowerMark)?;
-    let starting = engine::start(system.image_mirror, images.iter().map(String::as_str))?;
+    let starting =
+        engine::start(system.image_mirror, images.iter().map(String::as_str))?;
     let engine = if after_power_loss {
         warn!("the last boot ended without a shutdown");
         let engine = starting.finish().await?;

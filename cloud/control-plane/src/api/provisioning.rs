@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use cloister_app_compose::{AppCompose, AppId, ComposeError};
+use cloister_app_compose::{AppCompose, AppId, ComposeError, KeyProvider};
 use cloister_management_api::{ErrorCode, KmsContractId, KmsId, ProvisionResponse, SealedEnv};
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::kms::{Selection, call_error};
 use super::placing::Wish;
-use crate::kms::{self, Kms};
+use crate::kms::Kms;
 use crate::store::{Caller, Change, ProvisionRow};
 
 /// How long a provision can be created from.
@@ -42,7 +42,8 @@ pub(crate) fn kms_of(
     selection: Selection<'_>,
 ) -> ApiResult<Option<Arc<Kms>>> {
     let chosen = selection.choose(&api.kmses)?;
-    Ok(chosen.filter(|_| kms::is_wanted_by(compose.document())))
+    let wanted = matches!(KeyProvider::of(compose), Ok(KeyProvider::Kms { .. }));
+    Ok(chosen.filter(|_| wanted))
 }
 
 /// What a sealed environment is answered with where nothing could open it.

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_app_compose::{AppCompose, AppId, ComposeHash, InstanceId};
+use cloister_app_compose::{AppCompose, AppId, ComposeHash, InstanceId, KeyProvider};
 use cloister_attester::{AttestError, Attester, DetectError, Evidence};
 use cloister_evidence::report_data::ReportData;
 use cloister_evidence::{KeyProviderKind, LaunchIdentity, Registers, RuntimeEvent, VmConfig};
@@ -29,7 +29,7 @@ pub(crate) use prover::Prover;
 pub(crate) use tls_keys::TlsKeyRequest;
 
 use crate::failure;
-use crate::keys::{AppKeys, CertificateSigner, KeyProvider};
+use crate::keys::{AppKeys, CertificateSigner};
 use crate::machine::clock;
 
 /// Longest wait of those who need the certificates of this boot, which take two quotes.

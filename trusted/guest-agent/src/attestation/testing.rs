@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cloister_app_compose::{AppCompose, ComposeHash};
+use cloister_app_compose::{AppCompose, ComposeHash, KeyProvider};
 use cloister_attester::Attester;
 use cloister_evidence::{BootLog, EventLogEntry, Measurement, Registers, mr_config_id_v1};
 use cloister_guest_channel::NodeToken;
@@ -16,7 +16,6 @@ use cloister_guest_channel::config_disk::SysConfig;
 use cloister_guest_channel::tee::{Call, Outcome, Request, Response};
 
 use super::{Attestation, AttestationError, Facts, KeyProviderInfo, Keys, Making, Measuring};
-use crate::keys::KeyProvider;
 
 pub(crate) const APP_COMPOSE: &str = r#"{"manifest_version":2,"name":"grüße","runner":"docker-compose","docker_compose_file":"services: {}\n","public_tcbinfo":true}"#;
 /// The same application with keys.

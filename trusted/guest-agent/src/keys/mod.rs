@@ -8,12 +8,10 @@ mod endpoint;
 pub(crate) mod environment;
 mod exchange;
 pub(crate) mod material;
-mod provider;
 mod signer;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use client::{BOOT_PATIENCE, KmsClient, KmsFailure, Release};
 pub(crate) use material::{AppKeys, RootedKeys};
-pub(crate) use provider::{KeyProvider, UnsupportedProvider};
 pub(crate) use signer::{CertificateSigner, SignerError};

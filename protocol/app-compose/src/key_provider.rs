@@ -1,14 +1,16 @@
-//! Where the keys of an application come from: its own document says so.
+//! Where the keys of an application come from: its own document says so, to the guest and to whoever deploys
+//! it in the same way.
 
-use cloister_app_compose::AppCompose;
 use serde_json::Value;
+
+use crate::AppCompose;
 
 /// Longest identity of a key provider that a document pins, in hex digits.
 const MAX_ID_DIGITS: usize = 1024;
 
 /// What gives an application its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeyProvider {
+pub enum KeyProvider {
     /// Nothing: it has none.
     None,
     /// A KMS.
@@ -20,7 +22,7 @@ pub(crate) enum KeyProvider {
 
 /// Why a document's key provider cannot be used here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UnsupportedProvider {
+pub enum UnsupportedProvider {
     /// One that needs hardware or a host that is not here.
     #[error("the document asks for the key provider {0}, which there is not in this cloud; use kms or none")]
     Unsupported(&'static str),
@@ -37,7 +39,7 @@ pub(crate) enum UnsupportedProvider {
 
 impl KeyProvider {
     /// By `key_provider`, or in its absence by the older members (platform reference, section 1).
-    pub(crate) fn of(app: &AppCompose) -> Result<Self, UnsupportedProvider> {
+    pub fn of(app: &AppCompose) -> Result<Self, UnsupportedProvider> {
         let document = app.document();
         let members = app.members();
         let name = match document.get("key_provider") {
@@ -88,6 +90,9 @@ mod tests {
         let cases = [
             ("", Ok(KeyProvider::None)),
             (r#","kms_enabled":true"#, kms(None)),
+            (r#","kms_enabled":1"#, kms(None)),
+            (r#","kms_enabled":0"#, Ok(KeyProvider::None)),
+            (r#","kms_enabled":null"#, Ok(KeyProvider::None)),
             (r#","kms_enabled":true,"local_key_provider_enabled":true"#, kms(None)),
             (r#","kms_enabled":true,"key_provider":"none""#, Ok(KeyProvider::None)),
             (r#","kms_enabled":true,"key_provider":null,"key_provider_id":"""#, kms(None)),
