@@ -219,7 +219,7 @@ async fn run(
     let images = application.images();
     let after_power_loss = power_mark::set(DATA.as_ref()).map_err(BootError::PowerMark)?;
     let starting =
-        engine::start(system.image_mirror, images.iter().map(String::as_str))?;
+        engine::start(system.image_mirror, images.iter().map(String::as_str), application.hidden())?;
     let engine = if after_power_loss {
         warn!("the last boot ended without a shutdown");
         let engine = starting.finish().await?;

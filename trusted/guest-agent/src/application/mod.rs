@@ -80,6 +80,11 @@ impl Application {
         Ok(Self { app, directory, scripts, environment, hidden, main_script: None })
     }
 
+    /// What must not be printed.
+    pub(crate) const fn hidden(&self) -> &Hidden {
+        &self.hidden
+    }
+
     /// Images that the compose file names.
     pub(crate) fn images(&self) -> Vec<String> {
         let members = self.app.members();

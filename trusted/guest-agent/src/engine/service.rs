@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::{Engine, EngineError, SOCKET, health, registries};
 use crate::failure;
+use crate::hidden::Hidden;
 use crate::machine::RUNTIME;
 use crate::output::{CommandError, Running};
 
@@ -44,18 +45,22 @@ pub(crate) enum StartError {
 pub(crate) struct Starting {
     ended: JoinHandle<Result<(), CommandError>>,
     socket: UnixListener,
+    hidden: Hidden,
 }
 
-/// Starts the engine for an application that uses `images`.
+/// Starts the engine for an application that uses `images`. Its own messages may repeat what it was told to
+/// run, in which these words are `hidden`.
 pub(crate) fn start<'a>(
     image_mirror: bool,
     images: impl IntoIterator<Item = &'a str>,
+    hidden: &Hidden,
 ) -> Result<Starting, StartError> {
     let registries = registries::configuration(image_mirror, images);
     fs::write(Path::new(RUNTIME).join("registries.conf"), registries)?;
     let socket = UnixListener::bind(SOCKET)?;
     fs::set_permissions(SOCKET, Permissions::from_mode(0o660))?;
-    Ok(Starting { ended: tokio::spawn(run(socket.try_clone()?)), socket })
+    let ended = tokio::spawn(run(socket.try_clone()?, hidden.clone()));
+    Ok(Starting { ended, socket, hidden: hidden.clone() })
 }
 
 impl Starting {
@@ -80,15 +85,15 @@ impl Starting {
 
 /// Runs the engine on a socket that is open already: descriptor 3, by the convention of systemd. The
 /// shell gives it that number and tells podman its process id, both of which a parent cannot do.
-async fn run(socket: UnixListener) -> Result<(), CommandError> {
+async fn run(socket: UnixListener, hidden: Hidden) -> Result<(), CommandError> {
     const TAKE_SOCKET: &str =
         "LISTEN_PID=$$ LISTEN_FDS=1 exec podman system service --time=0 3<&0 </dev/null";
     let mut podman = Command::new("sh");
     podman.args(["-c", TAKE_SOCKET]).env("DISABLE_HC_SYSTEMD", "true");
-    Running::start_with(&mut podman, OwnedFd::from(socket))?.finish(|_| ()).await
+    Running::start_with(&mut podman, OwnedFd::from(socket))?.hiding(&hidden).finish(|_| ()).await
 }
 
-async fn keep_running(Starting { mut ended, socket }: Starting) {
+async fn keep_running(Starting { mut ended, socket, hidden }: Starting) {
     loop {
         let reason = match ended.await {
             Ok(Err(error)) => failure::chain(&error),
@@ -96,10 +101,11 @@ async fn keep_running(Starting { mut ended, socket }: Starting) {
         };
         warn!("the container engine ended and is started again: {reason}");
         sleep(RESTART_PAUSE).await;
-        ended = tokio::spawn(restart(socket.try_clone()));
+        ended = tokio::spawn(restart(socket.try_clone(), hidden.clone()));
     }
 }
 
-async fn restart(socket: io::Result<UnixListener>) -> Result<(), CommandError> {
-    run(socket.map_err(|source| CommandError::Run { program: "podman".to_owned(), source })?).await
+async fn restart(socket: io::Result<UnixListener>, hidden: Hidden) -> Result<(), CommandError> {
+    let socket = socket.map_err(|source| CommandError::Run { program: "podman".to_owned(), source })?;
+    run(socket, hidden).await
 }
