@@ -45,7 +45,8 @@ pub(crate) enum EngineError {
     Answer(String),
 }
 
-/// A container as Docker's API lists it.
+/// A container as Docker's API lists it. Its command is left out: compose files put values of the sealed
+/// environment into it, and containers are listed to the node and to anybody.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(rename_all(serialize = "snake_case", deserialize = "PascalCase"))]
 pub(crate) struct Container {
@@ -55,7 +56,6 @@ pub(crate) struct Container {
     pub(crate) image: String,
     #[serde(rename(serialize = "image_id", deserialize = "ImageID"))]
     pub(crate) image_id: String,
-    pub(crate) command: Option<String>,
     /// Unix time in seconds.
     pub(crate) created: i64,
     /// One word: `running`, `exited`, …

@@ -8,6 +8,7 @@ use cloister_ra_tls::{CarriedEvidence, inspect};
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixListener;
 use tokio_rustls::TlsConnector;
 
 use super::*;
@@ -18,10 +19,19 @@ async fn open(public: bool, attestation: Option<Arc<Attestation>>) -> SocketAddr
 }
 
 async fn open_with(public: bool, attestation: Option<Arc<Attestation>>, quotes: Semaphore) -> SocketAddr {
+    open_before(Engine::at("/nonexistent/engine.sock"), public, attestation, quotes).await
+}
+
+async fn open_before(
+    engine: Engine,
+    public: bool,
+    attestation: Option<Arc<Attestation>>,
+    quotes: Semaphore,
+) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let external = External {
-        engine: Engine::at("/nonexistent/engine.sock"),
+        engine,
         public_logs: public,
         public_containers: public,
         public_tcbinfo: public,
@@ -115,6 +125,31 @@ async fn the_outside_sees_info_and_version_and_no_other_method() {
     for path in ["/GetQuote", "/EmitEvent", "/Info"] {
         assert_eq!(get(address, path, None).await.0, 404, "{path}");
     }
+}
+
+/// A compose file puts values of the sealed environment into commands.
+#[tokio::test]
+async fn containers_are_listed_without_what_they_were_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine.sock");
+    let engine = UnixListener::bind(&socket).unwrap();
+    let containers = r#"[{"Id":"1f","Names":["/web"],"Image":"web:1","ImageID":"2e","Command":"serve --token=s3cr3t","Created":7,"State":"running","Status":"Up 3 seconds","Labels":{"token":"s3cr3t"}}]"#;
+    tokio::spawn(async move {
+        let (mut stream, _) = engine.accept().await.unwrap();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{containers}", containers.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    let address = open_before(Engine::at(socket), false, None, quote_slots()).await;
+    let (status, listed) = get(address, "/containers", Some(NodeToken::from_bytes([1; 32]))).await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        listed,
+        serde_json::json!({"containers": [{
+            "id": "1f", "names": ["/web"], "image": "web:1", "image_id": "2e",
+            "created": 7, "state": "running", "status": "Up 3 seconds",
+        }]})
+    );
 }
 
 #[tokio::test]
