@@ -16,11 +16,13 @@ const MAX_ENVIRONMENT_BYTES: u64 = 4 << 20;
 /// Sources the script `$1` and leaves the environment that it made in `$2`. As on the public platform,
 /// only a script that ends by itself (`exit`, or `set -e`) with an error stops the boot, not one whose
 /// last command has a status other than 0; a script that bash cannot even read does too.
+///
+/// It has no variables of its own: the script and the sealed environment may use any name. What is left is
+/// secret, so nobody else may read it.
 const WRAPPER: &str = r#"
-script=$1 environment=$2
-bash -n "$script" || exit
-trap 'env -0 >"$environment"' EXIT
-. "$script"
+bash -n "$1" || exit
+trap "(umask 077; env -0 >'$2')" EXIT
+. "$1"
 exit 0
 "#;
 
@@ -59,6 +61,7 @@ fn parse_environment(text: &[u8]) -> Variables {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::process::Command;
 
     use proptest::prelude::*;
@@ -73,8 +76,12 @@ mod tests {
             .args(["-c", WRAPPER, "pre-launch"])
             .arg(file)
             .arg(&environment)
+            .envs([("script", "sealed"), ("environment", "sealed")])
             .output()
             .unwrap();
+        if let Ok(left) = fs::metadata(&environment) {
+            assert_eq!(left.permissions().mode() & 0o777, 0o600);
+        }
         (status.status.code(), read_environment(&environment).unwrap_or_default())
     }
 
@@ -86,6 +93,22 @@ mod tests {
         let (status, environment) = run("export A=1; exit 0");
         assert_eq!(status, Some(0));
         assert!(environment.iter().any(|variable| variable == ("A", "1")));
+    }
+
+    #[test]
+    fn no_name_is_in_the_way() {
+        let value = |environment: &Variables, wanted: &str| {
+            let mut found = environment.iter().filter(|(name, _)| *name == wanted);
+            found.next().map(|(_, value)| value.to_owned())
+        };
+        let (status, environment) = run("true");
+        assert_eq!(status, Some(0));
+        assert_eq!(value(&environment, "script").as_deref(), Some("sealed"));
+        assert_eq!(value(&environment, "environment").as_deref(), Some("sealed"));
+        let (status, environment) = run("environment=production script=x; set -- a b; export A=1");
+        assert_eq!(status, Some(0));
+        assert_eq!(value(&environment, "environment").as_deref(), Some("production"));
+        assert_eq!(value(&environment, "A").as_deref(), Some("1"));
     }
 
     #[test]
