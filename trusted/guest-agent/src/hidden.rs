@@ -16,9 +16,9 @@ const INSTEAD: &str = "[hidden]";
 pub(crate) struct Hidden(Arc<[Zeroizing<String>]>);
 
 impl Hidden {
-    /// Each line of each value that is long enough.
+    /// Each line of each value that is long enough; lines end where those of programs do.
     pub(crate) fn of(environment: &Environment) -> Self {
-        let lines = environment.iter().flat_map(|(_, value)| value.lines());
+        let lines = environment.iter().flat_map(|(_, value)| value.split(['\n', '\r']));
         let lines = lines.map(str::trim).filter(|line| line.len() >= MIN_BYTES);
         let mut words: Vec<_> = lines.map(|line| Zeroizing::new(line.to_owned())).collect();
         // One may contain another.
@@ -35,6 +35,8 @@ impl Hidden {
             }
         }
         if cut {
+            // A character that was cut through is none any more.
+            line.truncate(line.trim_end_matches(char::REPLACEMENT_CHARACTER).len());
             let begun = |word: &Zeroizing<String>| {
                 let lengths = (MIN_BYTES..word.len()).rev();
                 let mut begun =

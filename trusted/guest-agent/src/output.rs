@@ -194,6 +194,21 @@ mod tests {
         assert!(error.to_string().ends_with("the token is [hidden]"), "{error}");
     }
 
+    #[test]
+    fn values_are_hidden_wherever_lines_end() {
+        let long = "ü".repeat(MAX_LINE_BYTES);
+        let pairs = [("LONG", long.as_str()), ("RETURNS", "first-line\rsecond-line")];
+        let hidden = Hidden::of(&cloister_sealed_env::Environment::from_pairs(pairs).unwrap());
+        let told = |line: String| {
+            let mut lines = Lines { hidden: hidden.clone(), ..Lines::default() };
+            lines.push(format!("{line}\n").as_bytes())
+        };
+        // The cut goes through a character in one of these.
+        assert_eq!(told(long.clone()), ["[hidden]"]);
+        assert_eq!(told(format!("x{long}")), ["x[hidden]"]);
+        assert_eq!(told("it is first-line\rsecond-line".to_owned()), ["it is [hidden]", "[hidden]"]);
+    }
+
     #[tokio::test]
     async fn does_not_wait_for_processes_left_behind() {
         let mut command = Command::new("sh");
