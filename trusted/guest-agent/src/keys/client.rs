@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::endpoint::{Endpoint, InvalidEndpoint};
 use super::exchange::{Answered, CallError, Identity, Outlook, call};
-use super::material::AppKeys;
+use super::material::{AppKeys, InvalidKeys};
 use super::signer::{CertificateSigner, SignerError, Signing};
 use crate::attestation::Prover;
 use crate::failure;
@@ -72,7 +72,7 @@ pub(crate) struct Release {
     /// The keys.
     pub(crate) keys: AppKeys,
     /// The image as the KMS verified it.
-    pub(crate) os_image_hash: Vec<u8>,
+    pub(crate) os_image_hash: [u8; 32],
     /// `SubjectPublicKeyInfo` of the current root, DER: who released the keys.
     pub(crate) root: Vec<u8>,
 }
@@ -223,7 +223,9 @@ fn released(answered: Answered<AppKeyResponse>) -> Result<Release, CallError> {
         return Err(CallError::Rotated);
     }
     let keys = AppKeys::from_answer(&answer)?;
-    Ok(Release { keys, os_image_hash: answer.os_image_hash.0, root })
+    let os_image_hash = answer.os_image_hash.as_ref().try_into();
+    let os_image_hash = os_image_hash.map_err(|_| InvalidKeys::Length("hash of the image"))?;
+    Ok(Release { keys, os_image_hash, root })
 }
 
 impl CertificateSigner for KmsClient {

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cloister_kms_api::{KmsErrorCode, SignCertResponse};
+use cloister_kms_api::{AppKeyResponse, KmsErrorCode, SignCertResponse};
 use cloister_ra_tls::CertificateRequest;
 use jiff::Timestamp;
 
@@ -36,7 +36,7 @@ async fn keys_are_given_to_a_boot_that_proves_itself() {
     let mut client = client(&lab, &[kms.url()], None).await;
     let Release { keys, os_image_hash, root } = keys(&mut client).await.unwrap();
     assert_eq!((keys.current().root_version(), keys.former().len()), (2, 1));
-    assert_eq!((os_image_hash, root), (vec![0xE6; 32], roots.key(2)));
+    assert_eq!((os_image_hash, root), ([0xE6; 32], roots.key(2)));
     let [seen] = kms.seen().try_into().unwrap();
     assert_eq!(seen.method, "/prpc/KMS.GetAppKey?json");
     assert_eq!(seen.body["vm_config"], VM_CONFIG);
@@ -112,6 +112,17 @@ async fn the_next_address_is_asked_when_one_is_dead_or_will_not_do() {
     let mut imposter = client(&lab, &[imposter.url()], None).await;
     let error = failure::chain(&keys(&mut imposter).await.unwrap_err());
     assert!(error.contains("the server's certificate is not for kms:rpc"), "{error}");
+}
+
+/// It would be measured as it is.
+#[tokio::test]
+async fn the_hash_of_an_image_has_the_length_of_one() {
+    let (lab, roots) = (Lab::new(), Roots::new(1));
+    let answer = AppKeyResponse { os_image_hash: vec![0xE6; 33].into(), ..roots.answer() };
+    let kms = PlayedKms::start(&lab, &roots, move |_| ok(&answer)).await;
+    let mut client = client(&lab, &[kms.url()], None).await;
+    let error = failure::chain(&keys(&mut client).await.unwrap_err());
+    assert!(error.contains("hash of the image of a wrong length"), "{error}");
 }
 
 #[tokio::test]
