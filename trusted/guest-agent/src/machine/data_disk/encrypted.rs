@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cloister_guest_channel::DATA_DISK_SERIAL;
 use cloister_luks_header::{DiskHead, HEADER_BYTES, Header, HeaderError, PAYLOAD_OFFSET};
@@ -12,6 +12,7 @@ use tracing::info;
 
 use super::luks::{DEVICE, Scratch};
 use super::{DataDiskError, contents, file_system, head};
+use crate::machine::RUNTIME;
 use crate::machine::disks::{self, Disk};
 use crate::machine::identity::InstanceSeed;
 use crate::machine::superblock::Contents;
@@ -50,7 +51,10 @@ pub(crate) struct EncryptedDisk {
 impl EncryptedDisk {
     /// Finds the disk and reads its header; nothing is written. A blank disk gets a new seed.
     pub(crate) async fn find() -> Result<Self, DataDiskError> {
-        let disk = disks::find(DATA_DISK_SERIAL)?;
+        Self::on(disks::find(DATA_DISK_SERIAL)?).await
+    }
+
+    pub(super) async fn on(disk: Disk) -> Result<Self, DataDiskError> {
         let (disk, head) = off_thread(DataDiskError::Read, move || {
             let head = head::<HEADER_BYTES>(&disk)?;
             Ok((disk, head))
@@ -88,7 +92,7 @@ impl EncryptedDisk {
     /// interrupted is still blank.
     async fn create(self, key: &[u8; 32]) -> Result<Opened, DataDiskError> {
         info!("encrypting and formatting the data disk");
-        let scratch = Scratch::new(None).map_err(DataDiskError::Scratch)?;
+        let scratch = Scratch::new(Path::new(RUNTIME), None).map_err(DataDiskError::Scratch)?;
         scratch.format(&self.disk, &self.seed.0, key).await?;
         let header = scratch.header()?;
         if !scratch.open(&self.disk, key).await? {
@@ -103,7 +107,7 @@ impl EncryptedDisk {
 
     async fn unlock(mut self, keys: DiskKeys<'_>) -> Result<Opened, DataDiskError> {
         let mut header = self.header.take().ok_or(DataDiskError::Foreign)?;
-        let scratch = Scratch::new(Some(&header)).map_err(DataDiskError::Scratch)?;
+        let scratch = Scratch::new(Path::new(RUNTIME), Some(&header)).map_err(DataDiskError::Scratch)?;
         let mut how = Opened::AsItWas;
         if !scratch.open(&self.disk, keys.current).await? {
             how = Opened::Resealed(reseal(&scratch, keys).await?);
@@ -147,7 +151,7 @@ impl EncryptedDisk {
 }
 
 /// Which of the former keys the header was under; it is under the current one afterwards.
-async fn reseal(scratch: &Scratch, keys: DiskKeys<'_>) -> Result<usize, DataDiskError> {
+pub(super) async fn reseal(scratch: &Scratch, keys: DiskKeys<'_>) -> Result<usize, DataDiskError> {
     for (index, former) in keys.former.iter().enumerate() {
         if scratch.change_key(former, keys.current).await? {
             info!("the data disk was under a former key");

@@ -9,14 +9,12 @@ use tokio::process::Command;
 use zeroize::Zeroizing;
 
 use super::DataDiskError;
-use crate::machine::RUNTIME;
 use crate::machine::disks::Disk;
 use crate::output::{CommandError, Running};
 
 /// The device of decrypted blocks, as the device mapper names it.
 const DEVICE_NAME: &str = "data";
 pub(super) const DEVICE: &str = "/dev/mapper/data";
-/// On a file system in memory.
 const SCRATCH: &str = "data-disk-header";
 
 /// The header that cryptsetup works on. Removed when this is dropped.
@@ -25,12 +23,12 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Puts a header into memory; without one, room for it.
-    pub(super) fn new(header: Option<&Header>) -> io::Result<Self> {
-        fs::create_dir_all(RUNTIME)?;
-        let path = format!("{RUNTIME}/{SCRATCH}");
-        fs::write(&path, header.map_or_else(|| vec![0; HEADER_BYTES], Header::image))?;
-        Ok(Self { path })
+    /// Puts a header into `directory`, which is in memory; without one, room for it.
+    pub(super) fn new(directory: &Path, header: Option<&Header>) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let file = directory.join(SCRATCH);
+        fs::write(&file, header.map_or_else(|| vec![0; HEADER_BYTES], Header::image))?;
+        Ok(Self { path: file.to_string_lossy().into_owned() })
     }
 
     /// Makes a new volume key under `key`. The disk itself is not written.

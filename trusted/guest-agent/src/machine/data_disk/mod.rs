@@ -6,6 +6,8 @@
 mod encrypted;
 mod file_system;
 mod luks;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, Read as _};
