@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use http::Request;
+use http::header::{CONNECTION, HeaderValue};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -27,6 +28,7 @@ pub(crate) struct Activity {
 struct State {
     requests: usize,
     since: Instant,
+    ending: bool,
 }
 
 /// A request that is being answered.
@@ -34,12 +36,20 @@ struct Busy<'a>(&'a Activity);
 
 impl Activity {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State { requests: 0, since: Instant::now() }), end: Notify::new() }
+        Self {
+            state: Mutex::new(State { requests: 0, since: Instant::now(), ending: false }),
+            end: Notify::new(),
+        }
     }
 
     /// Ends the connection after the answers that are on their way.
     pub(crate) fn end(&self) {
+        self.state.lock().ending = true;
         self.end.notify_one();
+    }
+
+    fn is_ending(&self) -> bool {
+        self.state.lock().ending
     }
 
     fn begin(&self) -> Busy<'_> {
@@ -82,14 +92,18 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let once = manner.once;
+    let (once, http2) = (manner.once, manner.http2);
     let service = service_fn(move |request| {
         let (activity, answer) = (Arc::clone(activity), answer(request));
         async move {
             let _busy = activity.begin();
-            let answer = answer.await;
+            let mut answer = answer.await;
             if once {
                 activity.end();
+            }
+            if activity.is_ending() && !http2 {
+                // A request that came right behind this one is not read any more.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answer)
         }

@@ -22,6 +22,14 @@ async fn only_the_administrator_changes_anything_and_a_guess_ends_the_connection
         assert_eq!(client.try_send(request).await.unwrap().code(), Unauthorized);
         assert!(client.try_send(post(admin::ALLOW_APP, &allow)).await.is_err(), "the connection ends");
     }
+    // Guesses right behind each other: the second one is not compared.
+    let guess = format!(
+        "POST {} HTTP/1.1\r\nhost: kms\r\nauthorization: Bearer x\r\ncontent-length: 2\r\n\r\n{{}}",
+        admin::GET_POLICY
+    );
+    let told = Client::raw(lab.directory, &guess.repeat(3)).await;
+    assert_eq!(told.matches("HTTP/1.1 401").count(), 1, "{told}");
+
     let mut client = Client::connect(lab.directory, None).await;
     assert_eq!(client.admin(admin::ALLOW_APP, &allow).await.json(), json!({}));
     assert_eq!(client.admin(admin::ALLOW_APP, &allow).await.json(), json!({}));

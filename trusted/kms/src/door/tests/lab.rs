@@ -35,8 +35,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
 
 use crate::agent::Agent;
@@ -67,6 +69,8 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
     /// Changes the vendor's word about this platform.
     pub(crate) collateral: Word,
+    /// The vendor cannot be asked.
+    pub(crate) outage: bool,
     pub(crate) production: bool,
     pub(crate) rules: PlatformRules,
 }
@@ -76,6 +80,7 @@ impl Default for Options {
         Self {
             limits: Limits::default(),
             collateral: Box::new(|_, _| {}),
+            outage: false,
             production: false,
             rules: PlatformRules::default(),
         }
@@ -121,7 +126,10 @@ impl Lab {
         let collateral = vendor.collateral_with(&collateral).unwrap();
         let collateral: Collateral =
             serde_json::from_value(serde_json::to_value(collateral).unwrap()).unwrap();
-        let source = InProcess::new(move |_| Ok::<_, CollateralError>(collateral.clone()));
+        let source = InProcess::new(move |_| {
+            let gone = || CollateralError::Unreachable("nobody is there".to_owned());
+            if options.outage { Err(gone()) } else { Ok(collateral.clone()) }
+        });
         let sources = CollateralSources::new().with(TrustRoot::Development, source);
         let cache = CollateralCache::start(sources, time.clone()).unwrap();
         let roots = TrustRoots::vendors().with_development_root(vendor.root_der()).unwrap();
@@ -318,14 +326,19 @@ impl Told {
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr, holder: Option<&Holder>) -> Self {
-        let own = holder.map(|holder| (&holder.key, &holder.certificate));
-        let connector = AuthorityConnector::new(AuthorityPolicy::kms(None), own, &[], now).unwrap();
-        let stream = TcpStream::connect(address).await.unwrap();
-        let (stream, authority) =
-            connector.connect(ServerName::try_from("kms.example").unwrap(), stream).await.unwrap();
+        let (stream, root_public_key) = shake(address, holder).await;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        Self { sender, root_public_key: authority.root_public_key().to_vec() }
+        Self { sender, root_public_key }
+    }
+
+    /// Everything that is answered to these bytes until the other side ends the connection.
+    pub(crate) async fn raw(address: SocketAddr, sent: &str) -> String {
+        let (mut stream, _) = shake(address, None).await;
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let mut told = Vec::new();
+        let _ = stream.read_to_end(&mut told).await;
+        String::from_utf8(told).unwrap()
     }
 
     pub(crate) async fn try_send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Told> {
@@ -365,6 +378,16 @@ impl Client {
     pub(crate) async fn app_key(&mut self, vm_config: &str) -> Told {
         self.post(cloister_kms_api::method::APP_KEY, &json!({"vm_config": vm_config})).await
     }
+}
+
+/// A TLS stream, and the root that the server showed.
+async fn shake(address: SocketAddr, holder: Option<&Holder>) -> (TlsStream<TcpStream>, Vec<u8>) {
+    let own = holder.map(|holder| (&holder.key, &holder.certificate));
+    let connector = AuthorityConnector::new(AuthorityPolicy::kms(None), own, &[], now).unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from("kms.example").unwrap();
+    let (stream, authority) = connector.connect(name, stream).await.unwrap();
+    (stream, authority.root_public_key().to_vec())
 }
 
 pub(crate) fn post(path: &str, body: &impl Serialize) -> Request<Full<Bytes>> {
