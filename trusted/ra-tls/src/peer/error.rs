@@ -51,6 +51,9 @@ pub enum PeerError {
     /// It does not meet a demand of the caller's own.
     #[error("the peer is not let in: {0}")]
     Demand(String),
+    /// The verification was not done in time: collateral cannot be had, or too many wait.
+    #[error("the verification of the peer took too long, such as for collateral that cannot be had")]
+    TooSlow,
     /// The verification was given up.
     #[error("the verification of the peer was interrupted")]
     Interrupted,
@@ -66,7 +69,7 @@ impl PeerError {
     pub const fn is_temporary(&self) -> bool {
         match self {
             Self::Evidence(error) => error.is_temporary(),
-            Self::Interrupted => true,
+            Self::TooSlow | Self::Interrupted => true,
             _ => false,
         }
     }

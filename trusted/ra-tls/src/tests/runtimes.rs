@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::handshakes::{acceptor, connector, name};
 use super::lab::{APP, Lab, now};
-use crate::{Clients, PeerPolicy, PeerVerifier, client_config};
+use crate::{Clients, JudgingAcceptor, PeerPolicy, PeerVerifier, client_config};
 
 /// A collateral service that answers when it is told to.
 struct Held {
@@ -77,6 +77,29 @@ async fn on_one_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_many_threads() {
     others_proceed().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_nobody_can_judge_in_time_can_be_told_so() {
+    let lab = Lab::new();
+    let (server, client) = (lab.holder(APP), lab.holder(APP));
+    let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let source =
+        Held { collateral: lab.collateral(|_| {}), asked: Arc::clone(&asked), answer: Arc::clone(&answer) };
+    let policy = || PeerPolicy::any_app(Policy::default());
+    let clients = PeerVerifier::new(lab.verifier_with(source, Clock::fixed(now())), policy());
+    let judging = JudgingAcceptor::new(&server.key, &server.certificate, &[], clients).unwrap();
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let judged = tokio::spawn(async move { judging.accept(near).await });
+    let servers = PeerVerifier::new(lab.verifier(), policy());
+    let connected = connector(&servers, Some(&client)).connect(name(), far).await.unwrap();
+    asked.notified().await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(21)).await;
+    let judged = judged.await.unwrap().unwrap();
+    assert!(judged.peer.unwrap_err().is_temporary());
+    answer.notify_one();
+    drop(connected);
 }
 
 #[tokio::test(start_paused = true)]

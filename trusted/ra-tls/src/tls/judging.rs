@@ -61,38 +61,49 @@ impl JudgingAcceptor {
         Ok(Self { config: Arc::new(config), peers })
     }
 
-    /// Shakes hands and judges the client, within 20 seconds together.
-    pub async fn accept<S>(&self, stream: S) -> Result<Judged<S>, HandshakeError>
+    /// Shakes hands within 20 seconds, and judges the client within as many. Where that takes longer, because
+    /// collateral cannot be had, the judgement is [`PeerError::TooSlow`]: nothing is known of the client, and
+    /// it can still be told so.
+    pub async fn accept<S>(&self, mut stream: S) -> Result<Judged<S>, HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        limited(Box::pin(self.shake(stream))).await
+        let done = limited(Box::pin(self.shake(&mut stream))).await?;
+        let chain: Vec<_> =
+            done.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect();
+        let peer = match limited(self.judge(chain)).await {
+            Err(HandshakeError::TimedOut) => Err(PeerError::TooSlow),
+            judged => judged?,
+        };
+        let accepting =
+            TlsAcceptor::from(Arc::clone(&self.config)).accept_with(stream, |connection| *connection = done);
+        Ok(Judged { stream: accepting.await?, peer })
     }
 
-    async fn shake<S>(&self, mut stream: S) -> Result<Judged<S>, HandshakeError>
+    async fn shake<S>(&self, stream: &mut S) -> Result<ServerConnection, HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let connection = ServerConnection::new(Arc::clone(&self.config)).map_err(HandshakeError::Tls)?;
-        let turns = self.peers.turns();
-        let Connection::Server(done) = handshake(connection.into(), &mut stream, &turns).await? else {
-            return Err(HandshakeError::Interrupted);
-        };
-        let chain: Vec<_> =
-            done.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect();
-        let turn = turns.acquire_owned().await.map_err(|_| HandshakeError::Interrupted)?;
+        match handshake(connection.into(), stream, &self.peers.turns()).await? {
+            Connection::Server(done) => Ok(done),
+            Connection::Client(_) => Err(HandshakeError::Interrupted),
+        }
+    }
+
+    async fn judge(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<Result<Arc<PeerIdentity>, PeerError>, HandshakeError> {
+        let turn = self.peers.turns().acquire_owned().await.map_err(|_| HandshakeError::Interrupted)?;
         let peers = self.peers.clone();
-        let peer = tokio::task::spawn_blocking(move || {
+        tokio::task::spawn_blocking(move || {
             let peer = peers.chain(&chain, Role::Client);
             drop(turn);
             peer
         })
         .await
-        .map_err(|_| HandshakeError::Interrupted)?;
-        let stream = TlsAcceptor::from(Arc::clone(&self.config))
-            .accept_with(stream, |connection| *connection = done)
-            .await?;
-        Ok(Judged { stream, peer })
+        .map_err(|_| HandshakeError::Interrupted)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who gets past the door.
 
 use cloister_development_tee::{CollateralOptions, Ppid};
-use cloister_kms_api::KmsErrorCode::{self, MeasurementNotFound, Unauthorized};
+use cloister_kms_api::KmsErrorCode::{self, InternalError, MeasurementNotFound, Unauthorized};
 use cloister_kms_api::log::Event;
 use cloister_kms_api::method;
 use cloister_ra_tls::{AttestedKey, AuthorityConnector, AuthorityPolicy};
@@ -108,6 +108,17 @@ async fn revoked_platforms_and_old_collateral_are_refused() {
         assert_eq!(code, Unauthorized, "{reason}");
         assert!(!lab.events().await.iter().any(|event| matches!(event, Event::Release { .. })));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whom_nobody_can_judge_is_told_to_ask_again_and_gets_nothing() {
+    let lab = Lab::with(Options { outage: true, ..Options::default() }).await;
+    let machine = Machine::of(1);
+    lab.allow(&machine).await;
+    let (code, reason) = refused(&lab, Some(&machine.holder(&lab.platform))).await;
+    assert_eq!(code, InternalError);
+    assert!(reason.contains("could not be verified now") && reason.contains("cannot be reached"), "{reason}");
+    assert!(!lab.events().await.iter().any(|event| matches!(event, Event::Release { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
