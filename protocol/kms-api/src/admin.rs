@@ -34,12 +34,13 @@ pub struct AllowApp {
     pub compose_hash: ComposeHash,
 }
 
-/// Rules for everything but applications. A list that is empty allows nothing, one that is absent allows
-/// everything, except for `kms_measurements`, which allow nothing in both cases.
+/// Rules for everything but applications. A list that is empty allows nothing. One that is absent allows
+/// everything, with two exceptions: without `kms_measurements` no other KMS gets the roots, and without
+/// `os_images` only machines on development platforms get keys, which prove nothing in any case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PlatformRules {
-    /// Images that may get keys, 32 bytes each.
+    /// Images whose machines may get keys, 32 bytes each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_images: Option<Vec<Hex>>,
     /// Devices that may get keys, 32 bytes each.
@@ -56,7 +57,7 @@ pub struct PlatformRules {
 }
 
 impl Default for PlatformRules {
-    /// Any image on any device whose platform is up to date; no other KMS.
+    /// Any device whose platform is up to date; no image on hardware, and no other KMS.
     fn default() -> Self {
         Self {
             os_images: None,

@@ -3,12 +3,14 @@ use cloister_evidence::{Aggregates, Registers};
 use cloister_kms_api::Hex;
 use cloister_kms_api::log::Caller;
 use cloister_ra_tls::PeerIdentity;
-use cloister_verifier::TcbStatus;
+use cloister_verifier::{TcbStatus, TrustRoot};
 
 /// What verified evidence says about a machine, in the form in which an authority decides about it
 /// (platform reference, sections 4.7 and 10.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BootInfo {
+    /// Who vouches for the platform in the end.
+    pub(crate) trust_root: TrustRoot,
     /// Such as `dstack-tdx`.
     pub(crate) tee_variant: &'static str,
     /// All registers.
@@ -54,6 +56,7 @@ impl BootInfo {
         };
         let aggregates = Aggregates::new(&registers, &peer.launch, provider);
         Self {
+            trust_root: peer.trust_root,
             tee_variant: "dstack-tdx",
             mr_aggregated: aggregates.mr_aggregated,
             mr_system: aggregates.mr_system,

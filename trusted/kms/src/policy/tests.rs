@@ -6,7 +6,7 @@ use bytes::Bytes;
 use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use cloister_kms_api::admin::{PlatformRules, PolicyDocument};
 use cloister_kms_api::{Hex, KmsErrorCode};
-use cloister_verifier::TcbStatus;
+use cloister_verifier::{TcbStatus, TrustRoot};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -22,6 +22,7 @@ use super::{BootInfo, InvalidRules, Question, Webhook, WebhookError, check_platf
 
 fn boot() -> BootInfo {
     BootInfo {
+        trust_root: TrustRoot::IntelSgxRootCa,
         tee_variant: "dstack-tdx",
         mr_aggregated: [1; 32],
         mr_system: [2; 32],
@@ -65,7 +66,6 @@ const NOT_FOUND: Option<KmsErrorCode> = Some(KmsErrorCode::MeasurementNotFound);
 fn who_is_registered_on_a_good_platform_gets_keys() {
     assert_eq!(app_code(|_, _| {}), None);
     assert_eq!(code(Question::Kms, |_, _| {}), None);
-    assert_eq!(app_code(|policy, _| policy.platform.os_images = None), None);
     assert_eq!(app_code(|policy, _| policy.platform.devices = None), None);
     assert_eq!(app_code(|_, boot| boot.instance_id = None), None);
 }
@@ -93,6 +93,23 @@ fn a_bad_platform_is_unauthorized() {
         boot.compose_hash = None;
     };
     assert_eq!(app_code(both), UNAUTHORIZED);
+}
+
+/// An image that nobody looked at measures what its maker likes.
+#[test]
+fn on_hardware_images_must_be_registered() {
+    let root = |root: TrustRoot| {
+        move |policy: &mut PolicyDocument, boot: &mut BootInfo| {
+            policy.platform.os_images = None;
+            boot.trust_root = root;
+        }
+    };
+    assert_eq!(app_code(root(TrustRoot::IntelSgxRootCa)), NOT_FOUND);
+    assert_eq!(app_code(root(TrustRoot::Development)), None);
+    // The measurement of a KMS says more than its image.
+    assert_eq!(code(Question::Kms, root(TrustRoot::IntelSgxRootCa)), None);
+    let fresh = |policy: &mut PolicyDocument, _: &mut BootInfo| policy.platform = PlatformRules::default();
+    assert_eq!(app_code(fresh), NOT_FOUND);
 }
 
 #[test]
