@@ -11,7 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -20,7 +20,7 @@ use super::Onboarding;
 use crate::door::{Answer, error, json, read, text};
 use crate::state::Keys;
 
-/// Connections at the same time; further ones wait.
+/// Connections, and what they have begun, at the same time; further ones wait.
 const MAX_CONNECTIONS: usize = 32;
 /// Longest head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -40,6 +40,9 @@ enum Call {
     AttestationInfo,
     Finish,
 }
+
+/// Among [`MAX_CONNECTIONS`]; a connection has it, and what a caller began who did not stay to hear.
+type Place = Arc<Option<OwnedSemaphorePermit>>;
 
 /// Serves until onboarding is finished and that was answered, or until `stop`.
 pub(crate) async fn serve(
@@ -67,10 +70,7 @@ pub(crate) async fn serve(
             continue;
         };
         let (onboarding, finished, stop) = (onboarding.clone(), finished.clone(), stop.clone());
-        tasks.spawn(async move {
-            connection(onboarding, stream, finished, stop).await;
-            drop(place);
-        });
+        tasks.spawn(connection(onboarding, stream, Arc::new(place), finished, stop));
     }
     tasks.close();
     let _ = tokio::time::timeout(FAREWELL, tasks.wait()).await;
@@ -81,13 +81,14 @@ pub(crate) async fn serve(
 async fn connection(
     onboarding: Onboarding,
     stream: TcpStream,
+    place: Place,
     finished: CancellationToken,
     stop: CancellationToken,
 ) {
     let done = finished.clone();
     let service = service_fn(move |request| {
-        let (onboarding, finished) = (onboarding.clone(), done.clone());
-        async move { Ok::<_, Infallible>(answer(onboarding, request, finished).await) }
+        let (onboarding, place, finished) = (onboarding.clone(), Arc::clone(&place), done.clone());
+        async move { Ok::<_, Infallible>(answer(onboarding, request, place, finished).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(MAX_HEAD_BYTES);
@@ -107,7 +108,12 @@ async fn connection(
     let _ = tokio::time::timeout(CONNECTION_LIMIT, ended).await;
 }
 
-async fn answer(onboarding: Onboarding, request: Request<Incoming>, finished: CancellationToken) -> Answer {
+async fn answer(
+    onboarding: Onboarding,
+    request: Request<Incoming>,
+    place: Place,
+    finished: CancellationToken,
+) -> Answer {
     let call = match call(&request) {
         Ok(call) => call,
         Err(error) => return refusal(&error),
@@ -115,6 +121,7 @@ async fn answer(onboarding: Onboarding, request: Request<Incoming>, finished: Ca
     let body = request.into_body();
     // What has begun ends, whether or not the caller waits for it.
     let work = tokio::spawn(async move {
+        let _place = place;
         match call {
             Call::Bootstrap => json(&onboarding.bootstrap(read(body, BODY_LIMIT).await?).await?),
             Call::Onboard => json(&onboarding.onboard(read(body, BODY_LIMIT).await?).await?),

@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use cloister_evidence::{PlatformEvidence, VersionedAttestation};
 use cloister_kms::{Config, Kms, StartError, StateError};
@@ -7,6 +8,9 @@ use cloister_kms_api::{
     AttestationInfo, BootstrapResponse, KmsErrorCode, OnboardRequest, OnboardResponse, method, statements,
 };
 use http::{Method, StatusCode};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpStream, UnixListener};
+use tokio::time::timeout;
 
 use crate::client::{Directory, bootstrap, finish, parse, plain, post};
 use crate::lab::{Lab, Place};
@@ -144,6 +148,32 @@ async fn a_machine_says_what_it_is() {
     assert_eq!(info.ppid.as_ref().len(), 16);
     assert_eq!(info.device_id.as_ref(), cloister_evidence::device_id(info.ppid.as_ref()));
     assert_eq!(info.os_image_hash.as_ref().len(), 32);
+    kms.stop().await;
+}
+
+/// Those who ask and go leave work behind, with an agent that never answers for as long as it may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_in_onboarding_takes_no_more_than_its_places() {
+    const PLACES: usize = 32;
+    let lab = Lab::new().await;
+    let mut config = lab.place("kms").config();
+    let key = lab.dir.path().join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    config.sealing_key_file = Some(key);
+    config.agent_socket = lab.dir.path().join("silent");
+    let agent = UnixListener::bind(&config.agent_socket).unwrap();
+    let kms = Kms::start(config).await.unwrap();
+    for _ in 0..3 * PLACES {
+        let mut caller = TcpStream::connect(kms.address()).await.unwrap();
+        let asked = format!("POST {} HTTP/1.1\r\nhost: kms\r\n\r\n", method::ATTESTATION_INFO);
+        caller.write_all(asked.as_bytes()).await.unwrap();
+    }
+    let mut asked = Vec::new();
+    for _ in 0..PLACES {
+        asked.push(timeout(Duration::from_secs(20), agent.accept()).await.unwrap().unwrap());
+    }
+    assert!(timeout(Duration::from_secs(2), agent.accept()).await.is_err(), "one more than there are places");
+    drop(agent);
     kms.stop().await;
 }
 
