@@ -67,6 +67,9 @@ pub enum AgentError {
     Answer(&'static str),
 }
 
+#[cfg(test)]
+mod tests;
+
 #[derive(Deserialize)]
 struct QuoteAnswer {
     quote: String,
