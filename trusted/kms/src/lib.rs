@@ -23,6 +23,7 @@ mod onboarding;
 mod policy;
 mod release;
 mod rotation;
+mod secret_json;
 mod start;
 mod state;
 mod trust;

@@ -12,11 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
+use crate::secret_json::to_secret_json;
+
 /// What is answered.
 pub(crate) type Answer = Response<Full<Bytes>>;
-
-/// Room for an answer with secrets, in bytes, so that it is not copied while it is written.
-const SECRET_ANSWER_BYTES: usize = 8 << 10;
 
 fn with(status: StatusCode, media_type: &'static str, body: Bytes) -> Answer {
     let mut answer = Response::new(Full::new(body));
@@ -35,8 +34,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<Answer, KmsError> {
 
 /// 200 with JSON that is wiped after it was sent.
 pub(crate) fn secret_json(value: &impl Serialize) -> Result<Answer, KmsError> {
-    let mut text = Zeroizing::new(Vec::with_capacity(SECRET_ANSWER_BYTES));
-    serde_json::to_writer(&mut *text, value).map_err(|_| unanswerable())?;
+    let text = to_secret_json(value).map_err(|_| unanswerable())?;
     Ok(with(StatusCode::OK, "application/json", Bytes::from_owner(text)))
 }
 

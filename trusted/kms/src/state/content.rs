@@ -1,12 +1,9 @@
 //! What is in the state file.
 
-use std::io;
-
 use cloister_kms_api::admin::PolicyDocument;
 use cloister_kms_api::{BootstrapResponse, Hex, RootKeys, SecretHex};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::holders::Holders;
 
@@ -56,16 +53,6 @@ pub(crate) struct ChangeMark {
 }
 
 impl State {
-    /// The text that is sealed. It is written into a buffer that is large enough from the beginning: one
-    /// that grows leaves copies of secrets behind.
-    pub(crate) fn to_json(&self) -> serde_json::Result<Zeroizing<Vec<u8>>> {
-        let mut length = Length(0);
-        serde_json::to_writer(&mut length, self)?;
-        let mut text = Zeroizing::new(Vec::with_capacity(length.0));
-        serde_json::to_writer(&mut *text, self)?;
-        Ok(text)
-    }
-
     /// The version of the oldest root that still has keys.
     pub(crate) fn oldest_live(&self) -> u32 {
         self.roots.iter().find(|root| root.k256_key.is_some()).map_or(1, |root| root.info.version)
@@ -74,19 +61,5 @@ impl State {
     /// The version of the current root.
     pub(crate) fn current_version(&self) -> u32 {
         self.roots.last().map_or(1, |root| root.info.version)
-    }
-}
-
-/// Counts what is written.
-struct Length(usize);
-
-impl io::Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

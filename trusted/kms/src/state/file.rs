@@ -18,8 +18,8 @@ pub(crate) const LOG_VERIFIER_KEY_FILE: &str = "log-verifier-key";
 /// The release log.
 pub(crate) const LOG_DIR: &str = "log";
 const LOCK_FILE: &str = "lock";
-/// Largest state that is read, in bytes: a million CVMs and as many applications.
-const MAX_STATE_BYTES: u64 = 512 << 20;
+/// Largest state, in bytes: a million CVMs and as many applications.
+pub(super) const MAX_STATE_BYTES: u64 = 512 << 20;
 
 /// The data directory, held by one process at a time.
 #[derive(Debug)]
@@ -82,6 +82,10 @@ impl DataDir {
         change: &str,
         boundaries: &Boundaries,
     ) -> Result<(), Replacement> {
+        if bytes.len() as u64 > MAX_STATE_BYTES {
+            let error = io::Error::new(io::ErrorKind::FileTooLarge, "the next start could not read it");
+            return Err(Replacement::NotBegun(error));
+        }
         let temporary = self.join(&format!("{name}.new"));
         let write = || {
             let mut file =

@@ -19,6 +19,7 @@ use super::file::{DataDir, LOG_VERIFIER_KEY_FILE, ROOT_CA_FILE, Replacement, STA
 use super::sealing::{SealError, SealingKey};
 use super::{Boundaries, InvalidRoots, Snapshot};
 use crate::clock::Random;
+use crate::secret_json::to_secret_json;
 
 /// Mode of the state file.
 const PRIVATE: u32 = 0o600;
@@ -90,7 +91,7 @@ impl Writer {
         if self.broken {
             return Err(WriteError::Broken);
         }
-        let sealed = self.key.seal(state.to_json()?, self.random)?;
+        let sealed = self.key.seal(to_secret_json(&state)?, self.random)?;
         match self.dir.replace(STATE_FILE, &sealed, PRIVATE, change, &self.boundaries) {
             Ok(()) => {
                 self.state = state;

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::lab::{Lab, allow, events, first};
-use crate::state::{Opened, RecoveryError, StateError, UnsealError};
+use crate::state::file::{DataDir, MAX_STATE_BYTES, Replacement};
+use crate::state::{Boundaries, Opened, RecoveryError, StateError, UnsealError};
 
 const STATE: &str = "state.sealed";
 
@@ -95,6 +96,16 @@ fn a_state_that_was_cut_off_or_changed_is_refused() {
     assert_eq!(unsealed(&lab), UnsealError::Damaged);
     fs::write(&path, whole).unwrap();
     lab.open().unwrap();
+}
+
+#[test]
+fn what_no_start_could_read_is_not_written() {
+    let lab = Lab::new();
+    let dir = DataDir::take(&lab.path()).unwrap().unwrap();
+    let large = vec![0; usize::try_from(MAX_STATE_BYTES).unwrap() + 1];
+    let written = dir.replace(STATE, &large, 0o600, "a change", &Boundaries::default());
+    assert!(matches!(written, Err(Replacement::NotBegun(_))));
+    assert!(!lab.path().join("state.sealed.new").exists());
 }
 
 #[test]

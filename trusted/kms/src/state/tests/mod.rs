@@ -1,4 +1,5 @@
 mod files;
+mod full_disk;
 mod lab;
 mod model;
 mod rotations;
