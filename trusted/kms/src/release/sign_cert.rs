@@ -26,7 +26,7 @@ const USAGE: &str = "app:custom";
 const AUTHORITY_USAGE: &str = "app:ca";
 /// How far a clock may be behind.
 const SKEW: SignedDuration = SignedDuration::from_hours(24);
-/// How long a certificate holds, unless the request says less.
+/// How long a certificate holds, unless the request says otherwise: at most as long as the authority.
 const VALIDITY: SignedDuration = SignedDuration::from_hours(24 * 365);
 /// How long the authority of an application holds.
 const AUTHORITY_VALIDITY: SignedDuration = SignedDuration::from_hours(24 * 365 * 10);
