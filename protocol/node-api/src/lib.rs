@@ -7,6 +7,7 @@
 
 mod text;
 
+use std::fmt;
 use std::time::Duration;
 
 use cloister_app_compose::{AppId, InstanceId, OsImageHash};
@@ -57,7 +58,7 @@ pub mod paths {
 
 /// What a node needs to know to run one CVM. Two calls with the same VM and the same specification
 /// change nothing; a different one replaces what the next start uses, the data disk stays.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmSpec {
     /// Identity of the VM on every node.
     pub vm_uuid: Uuid,
@@ -85,6 +86,22 @@ pub struct VmSpec {
     /// application without a KMS.
     #[serde(default)]
     pub kms_urls: Vec<String>,
+}
+
+// Environment, configuration and document belong to the tenant and into no log.
+impl fmt::Debug for VmSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VmSpec")
+            .field("vm_uuid", &self.vm_uuid)
+            .field("name", &self.name)
+            .field("app_id", &self.app_id)
+            .field("os_image_hash", &self.os_image_hash)
+            .field("vcpu", &self.vcpu)
+            .field("memory_mb", &self.memory_mb)
+            .field("disk_gb", &self.disk_gb)
+            .field("kms_urls", &self.kms_urls)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Body of a graceful shutdown.
@@ -334,5 +351,18 @@ mod tests {
         let error = report.boot_error.unwrap();
         assert!(error.starts_with("a b\nä") && error.len() <= MAX_TEXT_BYTES);
         assert_eq!((report.boot_progress, report.shutdown_progress), (None, None));
+    }
+
+    #[test]
+    fn what_belongs_to_the_tenant_is_not_printed() {
+        let secret = "planted-words";
+        let spec: VmSpec = serde_json::from_value(json!({
+            "vm_uuid": Uuid::nil(), "workspace_id": 1, "name": "web", "app_id": "05".repeat(20),
+            "app_compose": secret, "os_image_hash": "01".repeat(32), "vcpu": 1, "memory_mb": 512, "disk_gb": 1,
+            "encrypted_env": secret, "user_config": secret,
+        }))
+        .unwrap();
+        let printed = format!("{spec:?}");
+        assert!(printed.contains("web") && !printed.contains(secret), "{printed}");
     }
 }

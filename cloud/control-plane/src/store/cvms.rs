@@ -1,6 +1,8 @@
 //! CVMs. A row outlives its CVM, so that operations and usage stay explainable; the living have no
 //! `deleted_at_ms`.
 
+use std::fmt;
+
 use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -9,7 +11,7 @@ use super::{Result, Store};
 use crate::operations::CvmStatus;
 
 /// A CVM.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+#[derive(Clone, PartialEq, Eq, FromRow)]
 pub struct CvmRow {
     /// Id.
     pub id: i64,
@@ -80,8 +82,24 @@ pub struct CvmRow {
     pub operation_id: Option<String>,
 }
 
+// Environment, configuration and document belong to the tenant and into no log.
+impl fmt::Debug for CvmRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CvmRow")
+            .field("id", &self.id)
+            .field("workspace_id", &self.workspace_id)
+            .field("vm_uuid", &self.vm_uuid)
+            .field("name", &self.name)
+            .field("app_id", &self.app_id)
+            .field("status", &self.status)
+            .field("operation_id", &self.operation_id)
+            .field("boot_error", &self.boot_error)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A CVM to be stored, status `creating`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NewCvm {
     /// Owner.
     pub workspace_id: i64,
@@ -93,6 +111,17 @@ pub struct NewCvm {
     pub encrypted_env: Option<String>,
     /// What was provisioned.
     pub provision: super::ProvisionRow,
+}
+
+// Environment, configuration and document belong to the tenant and into no log.
+impl fmt::Debug for NewCvm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewCvm")
+            .field("workspace_id", &self.workspace_id)
+            .field("vm_uuid", &self.vm_uuid)
+            .field("provision", &self.provision)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which CVMs a list shows, newest first.

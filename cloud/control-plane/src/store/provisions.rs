@@ -1,12 +1,14 @@
 //! The provision cache: configurations that were validated and may be created for 14 days.
 
+use std::fmt;
+
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
 use sqlx::FromRow;
 
 use super::{Change, Result, Store};
 
 /// A validated configuration that waits for its create call.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+#[derive(Clone, PartialEq, Eq, FromRow)]
 pub struct ProvisionRow {
     /// Whose it is.
     pub workspace_id: i64,
@@ -49,6 +51,19 @@ pub struct ProvisionRow {
     pub encrypted_env: Option<String>,
     /// When the cache forgets it.
     pub expires_at_ms: i64,
+}
+
+// Environment, configuration and document belong to the tenant and into no log.
+impl fmt::Debug for ProvisionRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProvisionRow")
+            .field("workspace_id", &self.workspace_id)
+            .field("name", &self.name)
+            .field("app_id", &self.app_id)
+            .field("compose_hash", &self.compose_hash)
+            .field("node_id", &self.node_id)
+            .finish_non_exhaustive()
+    }
 }
 
 const PROVISION: &str = "SELECT workspace_id, compose_hash, app_id, name, app_compose, node_id, \

@@ -122,6 +122,35 @@ async fn keys_stand_for_callers_until_they_expire_or_are_revoked() {
 }
 
 #[tokio::test]
+async fn what_belongs_to_the_tenant_is_not_printed() {
+    on_both(|store| async move {
+        let ground = ground(&store).await;
+        let secret = || "planted-words".to_owned();
+        let provision = ProvisionRow {
+            app_compose: secret(),
+            user_config: Some(secret()),
+            encrypted_env: Some(secret()),
+            ..provision(&ground, 5, "web-1")
+        };
+        let new = NewCvm {
+            workspace_id: ground.workspace,
+            user_id: ground.user,
+            vm_uuid: Uuid::from_bytes([5; 16]),
+            encrypted_env: Some(secret()),
+            provision,
+        };
+        let mut change = store.change().await.unwrap();
+        let id = change.insert_cvm(&new, NOW).await.unwrap();
+        change.commit().await.unwrap();
+        let row = store.cvm(id).await.unwrap().unwrap();
+        assert_eq!((&row.encrypted_env, &row.user_config), (&Some(secret()), &Some(secret())));
+        let printed = format!("{row:?} {new:?}");
+        assert!(printed.contains("web-1") && !printed.contains(&secret()), "{printed}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn application_nonces_are_never_given_twice() {
     on_both(|store| async move {
         let ground = ground(&store).await;
