@@ -196,6 +196,25 @@ use Step::{AllowKeys, AwaitBoot, AwaitPowerOff, PrepareDisk, RemoveVm, RequestSh
 const REBOOT: &[Step] = &[AllowKeys, RequestShutdown, AwaitPowerOff, PrepareDisk, StartVm, AwaitBoot];
 
 impl OperationKind {
+    /// Where the undo steps begin when the step with this number failed: behind the last one, if nothing that
+    /// was tried until then concerned the VM. What a KMS that is away cannot allow must not end a VM that runs.
+    pub(super) fn undo_after(self, failed: i64) -> i64 {
+        let Rules { steps, undo, .. } = self.rules();
+        let tried = usize::try_from(failed).ok().and_then(|failed| steps.get(..=failed)).unwrap_or(steps);
+        let is_untouched = tried.iter().all(|step| *step == AllowKeys);
+        if is_untouched { i64::try_from(undo.len()).unwrap_or(i64::MAX) } else { 0 }
+    }
+
+    /// The reason of a failure, with what the operation leaves behind.
+    pub(super) fn explain(self, reason: String) -> String {
+        match self {
+            Self::UpdateEnvs | Self::UpdateEnvsOff => {
+                format!("{reason}; the new environment stays and is what the next start uses")
+            }
+            _ => reason,
+        }
+    }
+
     /// The rules of this kind.
     #[must_use]
     pub const fn rules(self) -> &'static Rules {

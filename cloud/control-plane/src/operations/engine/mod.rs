@@ -3,30 +3,27 @@
 //! A worker that dies loses its lease; the next one continues at the recorded step. Because steps are
 //! idempotent and a transition is one transaction, a crash at any moment changes nothing but time.
 
+mod attempt;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
-use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info, info_span, warn};
 use uuid::Uuid;
 
+use self::attempt::Attempt;
 use super::machine::{CvmStatus, OperationKind, OperationStatus, Step};
-use super::steps::{self, Found, Nodes, StepError};
+use super::steps::{Found, Nodes};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::observed;
 use crate::kms::Kmses;
-use crate::store::{CvmRow, OperationRow, Store, StoreError};
+use crate::store::{OperationRow, Store, StoreError};
 
 /// How long a worker may stay silent before another one takes its operation over.
 const LEASE: Duration = Duration::from_secs(15);
-const RENEW_LEASE_EVERY: Duration = Duration::from_secs(5);
-/// How often a worker asks whether its operation is to end; a look, where a renewal is a write.
-const LOOK_FOR_CANCEL_EVERY: Duration = Duration::from_secs(1);
 /// How often idle workers look for operations whose lease ended.
 const LOOK_FOR_WORK_EVERY: Duration = Duration::from_secs(1);
 
@@ -85,14 +82,6 @@ struct Leased {
     /// New with every lease, so that a task that lost its own cannot go on beside its successor, not
     /// even in the same process.
     lease: Uuid,
-}
-
-/// What became of one attempt at a step.
-enum Attempt {
-    Done(Found),
-    Failed(String),
-    Cancelled,
-    LeaseLost,
 }
 
 impl<N: Nodes> Engine<N> {
@@ -231,7 +220,13 @@ impl<N: Nodes> Shared<N> {
             }
             Attempt::Failed(reason) => {
                 warn!(%step, reason, "a step failed");
-                (0, Some(reason), format!("{step}.failed"), Found::default())
+                let kind = operation.kind;
+                (
+                    kind.undo_after(operation.step),
+                    Some(kind.explain(reason)),
+                    format!("{step}.failed"),
+                    Found::default(),
+                )
             }
             Attempt::Cancelled => (0, Some(CANCELLED.into()), format!("{step}.cancelled"), Found::default()),
         };
@@ -241,69 +236,6 @@ impl<N: Nodes> Shared<N> {
             self.reached(&leased.operation, step, Boundary::Recorded);
         }
         Ok(recorded.then_some(leased))
-    }
-
-    /// Tries a step until it succeeds, fails for good, runs out of time, is cancelled or loses its lease.
-    async fn attempt(&self, leased: &Leased, step: Step, cvm: &CvmRow) -> Result<Attempt, StoreError> {
-        let operation = &leased.operation;
-        let obstacle = Mutex::new(None);
-        let work = self.repeat_while_transient(operation, step, cvm, &obstacle);
-        tokio::pin!(work);
-        let mut look = tokio::time::interval(LOOK_FOR_CANCEL_EVERY);
-        look.tick().await;
-        let mut renewed = Instant::now();
-        let mut cancelled = operation.cancel_requested != 0;
-        loop {
-            if cancelled && operation.failure.is_none() {
-                return Ok(Attempt::Cancelled);
-            }
-            tokio::select! {
-                outcome = &mut work => return Ok(outcome),
-                _ = look.tick() => {
-                    let held = if renewed.elapsed() < RENEW_LEASE_EVERY {
-                        self.store.look_at_lease(operation.correlation_id, leased.lease).await?
-                    } else {
-                        renewed = Instant::now();
-                        let until_ms = self.lease_end_ms();
-                        self.store.renew_lease(operation.correlation_id, leased.lease, until_ms).await?
-                    };
-                    match held {
-                        None => return Ok(Attempt::LeaseLost),
-                        Some(cancel) => cancelled = cancel,
-                    }
-                    if self.clock.now_ms() > operation.step_deadline_ms {
-                        return Ok(Attempt::Failed(out_of_time(step, obstacle.lock().take())));
-                    }
-                }
-            }
-        }
-    }
-
-    /// `obstacle` holds why the last try failed.
-    async fn repeat_while_transient(
-        &self,
-        operation: &OperationRow,
-        step: Step,
-        cvm: &CvmRow,
-        obstacle: &Mutex<Option<StepError>>,
-    ) -> Attempt {
-        let mut pauses = ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(5))
-            .without_max_times()
-            .with_jitter()
-            .build();
-        loop {
-            match steps::run(step, &self.nodes, &self.kmses, operation, cvm).await {
-                Ok(found) => return Attempt::Done(found),
-                Err(error) if error.is_transient() => {
-                    info!(%step, %error, "a step will be tried again");
-                    *obstacle.lock() = Some(error);
-                    tokio::time::sleep(pauses.next().unwrap_or(LOOK_FOR_WORK_EVERY)).await;
-                }
-                Err(error) => return Attempt::Failed(error.to_string()),
-            }
-        }
     }
 
     /// Records a transition in one transaction; whether the lease still held.
@@ -388,14 +320,5 @@ impl<N: Nodes> Shared<N> {
         if let Some(observer) = &self.options.observer {
             observer(operation.kind, step, boundary);
         }
-    }
-}
-
-/// Why a step that ran out of time failed: what stood in its way says more than the time.
-fn out_of_time(step: Step, obstacle: Option<StepError>) -> String {
-    let limit_s = step.time_limit().as_secs();
-    match obstacle {
-        Some(obstacle) => format!("{obstacle} (gave up after {limit_s} s)"),
-        None => format!("{step} took longer than the {limit_s} s it may take"),
     }
 }

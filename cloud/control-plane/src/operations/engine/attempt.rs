@@ -1,0 +1,104 @@
+//! One step of an operation, tried until something comes of it.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::info;
+
+use super::super::machine::Step;
+use super::super::steps::{self, Found, Nodes, StepError};
+use super::{LOOK_FOR_WORK_EVERY, Leased, Shared};
+use crate::store::{CvmRow, OperationRow, StoreError};
+
+const RENEW_LEASE_EVERY: Duration = Duration::from_secs(5);
+/// How often a worker asks whether its operation is to end; a look, where a renewal is a write.
+const LOOK_FOR_CANCEL_EVERY: Duration = Duration::from_secs(1);
+
+/// What became of one attempt at a step.
+pub(super) enum Attempt {
+    Done(Found),
+    Failed(String),
+    Cancelled,
+    LeaseLost,
+}
+
+impl<N: Nodes> Shared<N> {
+    /// Tries a step until it succeeds, fails for good, runs out of time, is cancelled or loses its lease.
+    pub(super) async fn attempt(
+        &self,
+        leased: &Leased,
+        step: Step,
+        cvm: &CvmRow,
+    ) -> Result<Attempt, StoreError> {
+        let operation = &leased.operation;
+        let obstacle = Mutex::new(None);
+        let work = self.repeat_while_transient(operation, step, cvm, &obstacle);
+        tokio::pin!(work);
+        let mut look = tokio::time::interval(LOOK_FOR_CANCEL_EVERY);
+        look.tick().await;
+        let mut renewed = Instant::now();
+        let mut cancelled = operation.cancel_requested != 0;
+        loop {
+            if cancelled && operation.failure.is_none() {
+                return Ok(Attempt::Cancelled);
+            }
+            tokio::select! {
+                outcome = &mut work => return Ok(outcome),
+                _ = look.tick() => {
+                    let held = if renewed.elapsed() < RENEW_LEASE_EVERY {
+                        self.store.look_at_lease(operation.correlation_id, leased.lease).await?
+                    } else {
+                        renewed = Instant::now();
+                        let until_ms = self.lease_end_ms();
+                        self.store.renew_lease(operation.correlation_id, leased.lease, until_ms).await?
+                    };
+                    match held {
+                        None => return Ok(Attempt::LeaseLost),
+                        Some(cancel) => cancelled = cancel,
+                    }
+                    if self.clock.now_ms() > operation.step_deadline_ms {
+                        return Ok(Attempt::Failed(out_of_time(step, obstacle.lock().take())));
+                    }
+                }
+            }
+        }
+    }
+
+    /// `obstacle` holds why the last try failed.
+    async fn repeat_while_transient(
+        &self,
+        operation: &OperationRow,
+        step: Step,
+        cvm: &CvmRow,
+        obstacle: &Mutex<Option<StepError>>,
+    ) -> Attempt {
+        let mut pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(5))
+            .without_max_times()
+            .with_jitter()
+            .build();
+        loop {
+            match steps::run(step, &self.nodes, &self.kmses, operation, cvm).await {
+                Ok(found) => return Attempt::Done(found),
+                Err(error) if error.is_transient() => {
+                    info!(%step, %error, "a step will be tried again");
+                    *obstacle.lock() = Some(error);
+                    tokio::time::sleep(pauses.next().unwrap_or(LOOK_FOR_WORK_EVERY)).await;
+                }
+                Err(error) => return Attempt::Failed(error.to_string()),
+            }
+        }
+    }
+}
+
+/// Why a step that ran out of time failed: what stood in its way says more than the time.
+fn out_of_time(step: Step, obstacle: Option<StepError>) -> String {
+    let limit_s = step.time_limit().as_secs();
+    match obstacle {
+        Some(obstacle) => format!("{obstacle} (gave up after {limit_s} s)"),
+        None => format!("{step} took longer than the {limit_s} s it may take"),
+    }
+}
