@@ -9,7 +9,7 @@ use cloister_kms_api::KmsError;
 use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pem};
 use parking_lot::Mutex;
 use reqwest::tls::TlsInfo;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncReadExt as _;
@@ -21,6 +21,8 @@ use crate::clock::Clock;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long a connection waits for another call: shorter than the 30 s after which a KMS closes it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest answer is the description of a service with its attestation and all its roots.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// Largest file of certificates; it has one for each root.
@@ -93,7 +95,7 @@ impl Connection {
         if let Some(token) = token {
             request = request.bearer_auth(token);
         }
-        let answer = request.send().await.map_err(|error| self.unreachable(error))?;
+        let answer = sent(request).await.map_err(|error| self.unreachable(error))?;
         let status = answer.status();
         let shown =
             answer.extensions().get().and_then(TlsInfo::peer_certificate).unwrap_or_default().to_vec();
@@ -144,6 +146,7 @@ impl Connection {
             .tls_info(true)
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(CALL_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()
@@ -173,5 +176,17 @@ impl Connection {
 
     fn slug(&self) -> String {
         self.config.slug.clone()
+    }
+}
+
+/// Sends a call, and once more if the connection broke: one that was kept for it may have been closed by the other
+/// end at that moment. Every call of this module is as good twice as once.
+async fn sent(request: RequestBuilder) -> reqwest::Result<Response> {
+    let again = request.try_clone();
+    match (request.send().await, again) {
+        (Err(error), Some(again)) if error.is_request() && !error.is_connect() && !error.is_timeout() => {
+            again.send().await
+        }
+        (outcome, _) => outcome,
     }
 }

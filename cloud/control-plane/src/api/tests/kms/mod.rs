@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
+
 use cloister_app_compose::AppId;
 use cloister_kms_api::statements::verify_env_key;
 use cloister_management_api::{KmsContractId, KmsId};
+use cloister_node_api::VmState;
 use serde_json::{Value, json};
 
 use self::support::{Cloud, know};
@@ -223,6 +226,32 @@ async fn one_operation_at_a_time_also_for_environments() {
     installation.call("PATCH", "/cvms/my-app-01/envs", body.clone()).await.expect(202);
     assert_eq!(installation.call("PATCH", "/cvms/my-app-01/envs", body).await.summary(), "409 plain");
     assert_eq!(installation.row(&vm).await.status, CvmStatus::Updating);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cvm_that_runs_outlives_a_service_that_cannot_be_asked() {
+    let cloud = Cloud::new().await;
+    let vm = cloud.create("my-app-01", &blob(1)).await;
+    cloud.at_rest(&vm, CvmStatus::Running).await;
+    let cloud = cloud.forget_kms().await;
+    let body = json!({"encrypted_env": blob(2)});
+    cloud.installation.call("PATCH", "/cvms/my-app-01/envs", body).await.expect(202);
+    let row = cloud.at_rest(&vm, CvmStatus::Error).await;
+    let reason = "the KMS that the CVM was made with is not part of this installation any more; the new \
+                  environment stays and is what the next start uses";
+    assert_eq!((row.boot_error.as_deref(), row.encrypted_env), (Some(reason), Some(blob(2))));
+    assert_eq!(cloud.nodes.state_of(row.vm_uuid), Some(VmState::Running), "nothing was done to it");
+    assert_eq!(cloud.nodes.power_ons(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_broke_while_it_waited_is_replaced() {
+    let cloud = Cloud::new().await;
+    let (kmses, cut) = cloud.kms_over_a_breakable_way().await;
+    let kms = &kmses.all()[0];
+    kms.meta().await.unwrap();
+    cut.store(true, Ordering::SeqCst);
+    kms.meta().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

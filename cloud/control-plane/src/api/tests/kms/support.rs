@@ -5,6 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cloister_app_compose::AppId;
@@ -16,8 +17,10 @@ use cloister_kms_api::{BootstrapRequest, BootstrapResponse, method};
 use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pem};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
+use url::Url;
 
 use super::super::super::{Api, surface};
 use super::super::Installation;
@@ -34,7 +37,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 pub(super) struct Cloud {
     pub(super) installation: Installation,
     pub(super) nodes: Arc<FakeNodes>,
-    _engine: Engine<FakeNodes>,
+    engine: Engine<FakeNodes>,
     kms: Option<Kms>,
     config: KmsConfig,
     /// Key of the root, as the bootstrap told it.
@@ -65,17 +68,24 @@ impl Cloud {
         // The doors open a moment after onboarding ended.
         within("the KMS answers", async || kmses.all()[0].meta().await.is_ok()).await;
         let nodes = Arc::<FakeNodes>::default();
-        let engine = Engine::start(
-            app.store.clone(),
-            Arc::clone(&nodes),
-            kmses,
-            app.clock.clone(),
-            Random,
-            wake,
-            EngineOptions::default(),
-        );
-        let engine = engine.await.unwrap();
-        Self { installation, nodes, _engine: engine, kms: Some(kms), config, root, _agent: agent, _dir: dir }
+        let engine = workers(app, &nodes, kmses, wake).await;
+        Self { installation, nodes, engine, kms: Some(kms), config, root, _agent: agent, _dir: dir }
+    }
+
+    /// From now on operations are driven by workers that know of no service.
+    pub(super) async fn forget_kms(self) -> Self {
+        self.engine.stop().await;
+        let engine = workers(&self.installation.app, &self.nodes, Arc::default(), Arc::default()).await;
+        Self { engine, ..self }
+    }
+
+    /// The service over connections that can be made to break.
+    pub(super) async fn kms_over_a_breakable_way(&self) -> (Kmses, Arc<AtomicBool>) {
+        let Way { address, cut } = Way::to(&self.config.directory_url).await;
+        let directory_url = format!("https://{address}").parse().unwrap();
+        let config = KmsConfig { directory_url, ..self.config.clone() };
+        let app = &self.installation.app;
+        (Kmses::open(vec![config], &app.store, &app.clock).await.unwrap(), cut)
     }
 
     /// The service ends.
@@ -128,6 +138,54 @@ impl Cloud {
         assert_eq!(row.status, status, "{:?}", row.boot_error);
         row
     }
+}
+
+async fn workers(
+    app: &App,
+    nodes: &Arc<FakeNodes>,
+    kmses: Arc<Kmses>,
+    wake: Arc<Notify>,
+) -> Engine<FakeNodes> {
+    let (store, clock, options) = (app.store.clone(), app.clock.clone(), EngineOptions::default());
+    Engine::start(store, Arc::clone(nodes), kmses, clock, Random, wake, options).await.unwrap()
+}
+
+/// A way to the directory on which every connection that is open breaks when `cut` is set and it is used again.
+struct Way {
+    address: SocketAddr,
+    cut: Arc<AtomicBool>,
+}
+
+impl Way {
+    async fn to(directory: &Url) -> Self {
+        let target = directory.socket_addrs(|| None).unwrap()[0];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, cut) = (listener.local_addr().unwrap(), Arc::<AtomicBool>::default());
+        let is_cut = Arc::clone(&cut);
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let server = TcpStream::connect(target).await.unwrap();
+                let is_new = is_cut.load(Ordering::SeqCst);
+                tokio::spawn(carry(client, server, Arc::clone(&is_cut), is_new));
+            }
+        });
+        Self { address, cut }
+    }
+}
+
+async fn carry(client: TcpStream, server: TcpStream, is_cut: Arc<AtomicBool>, is_new: bool) {
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let answers = tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+        if is_cut.load(Ordering::SeqCst) && !is_new {
+            break;
+        }
+        to_server.write_all(&buffer[..count]).await.unwrap();
+    }
+    answers.abort();
 }
 
 /// Gives an installation these services. Returns what wakes its workers.
