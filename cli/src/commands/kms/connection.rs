@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use url::Url;
+use zeroize::Zeroizing;
 
 use crate::api::is_loopback;
 use crate::failure::{Exit, Failure};
@@ -91,7 +92,7 @@ pub(super) struct Directory {
 }
 
 /// The administrator's token; has no readable form.
-struct Token(String);
+struct Token(Zeroizing<String>);
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -154,7 +155,8 @@ impl AdminArgs {
                 .hint("name the file that holds it: --admin-token-file FILE"));
             }
         };
-        directory.token = Some(Token(read_text(&path)?.trim().to_owned()));
+        let text = Zeroizing::new(read_text(&path)?);
+        directory.token = Some(Token(Zeroizing::new(text.trim().to_owned())));
         Ok(directory)
     }
 }
@@ -230,7 +232,7 @@ impl Directory {
     ) -> Result<T, Failure> {
         let mut request = self.http.post(self.at(method)?).query(&[("json", "")]).json(body);
         if let Some(Token(token)) = &self.token {
-            request = request.bearer_auth(token);
+            request = request.bearer_auth(token.as_str());
         }
         document(&self.url, request).await.map_err(|failure| match failure.exit {
             Exit::Unauthorised => failure.hint("check the token: --admin-token-file FILE"),
