@@ -11,7 +11,7 @@ use cloister_ra_tls::public_key_of_pem;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::endpoint::{Endpoint, InvalidEndpoint};
 use super::exchange::{Answered, CallError, Identity, Outlook, call};
@@ -158,6 +158,8 @@ impl KmsClient {
         take: impl Fn(Answered<A>) -> Result<T, CallError>,
     ) -> Result<T, KmsFailure> {
         let began = Instant::now();
+        // A KMS that is silent must not use up the time of the others, nor more than there is.
+        let share = patience / u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX).max(1);
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(FIRST_PAUSE)
             .with_max_delay(LONGEST_PAUSE)
@@ -168,7 +170,8 @@ impl KmsClient {
             let mut hope = None;
             let mut despair = None;
             for endpoint in &self.endpoints {
-                let asked = self.ask_one(endpoint, &mut identity, method, request).await;
+                let asked = timeout(share, self.ask_one(endpoint, &mut identity, method, request)).await;
+                let asked = asked.unwrap_or(Err(CallError::TimedOut));
                 let source = match asked.and_then(&take) {
                     Ok(taken) => return Ok(taken),
                     Err(source) => source,

@@ -4,6 +4,8 @@ use std::time::Duration;
 use cloister_kms_api::{AppKeyResponse, KmsErrorCode, SignCertResponse};
 use cloister_ra_tls::CertificateRequest;
 use jiff::Timestamp;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use super::kms::{Lab, PATIENCE, PlayedKms, Reply, Roots, Seen, dead, now, ok, refusal};
 use crate::attestation::testing::{self, APP_COMPOSE_OF_KMS, VM_CONFIG};
@@ -112,6 +114,22 @@ async fn the_next_address_is_asked_when_one_is_dead_or_will_not_do() {
     let mut imposter = client(&lab, &[imposter.url()], None).await;
     let error = failure::chain(&keys(&mut imposter).await.unwrap_err());
     assert!(error.contains("the server's certificate is not for kms:rpc"), "{error}");
+}
+
+#[tokio::test]
+async fn a_silent_kms_does_not_use_up_the_time_of_the_others() {
+    let (lab, roots) = (Lab::new(), Roots::new(1));
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent_url = format!("https://{}", silent.local_addr().unwrap());
+    let kms = PlayedKms::start(&lab, &roots, releasing(&roots)).await;
+    let patience = Duration::from_secs(4);
+    let mut both = client(&lab, &[silent_url.clone(), kms.url()], None).await;
+    both.app_keys(patience, |_| ()).await.unwrap();
+    let mut alone = client(&lab, &[silent_url], None).await;
+    let began = Instant::now();
+    let error = alone.app_keys(Duration::from_millis(100), |_| ()).await.unwrap_err();
+    assert!(failure::chain(&error).ends_with("the KMS did not answer in time"), "{error}");
+    assert!(began.elapsed() < patience, "it was waited for longer than there was patience");
 }
 
 /// It would be measured as it is.
