@@ -25,6 +25,10 @@ pub const ROTATION_STATUS: &str = "/prpc/Admin.RotationStatus";
 /// Destroys the keys of the oldest root that is left: [`RetireRoot`] → [`RotationStatus`].
 pub const RETIRE_ROOT: &str = "/prpc/Admin.RetireRoot";
 
+/// Takes a CVM from the list of those that hold data under old roots, because it was deleted or is given up:
+/// [`ForgetCvm`] → [`RotationStatus`]. Idempotent.
+pub const FORGET_CVM: &str = "/prpc/Admin.ForgetCvm";
+
 /// One document that one application may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowApp {
@@ -89,12 +93,25 @@ pub struct RetireRoot {
     pub force: bool,
 }
 
+/// Body of [`FORGET_CVM`]. What the CVM has under a root that is retired then is lost; one that comes back
+/// before is counted again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetCvm {
+    /// Application.
+    pub app_id: AppId,
+    /// CVM; absent for all CVMs of the application that have no identity of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_id: Option<InstanceId>,
+}
+
 /// A CVM that still holds data under an old root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingCvm {
     /// Application.
     pub app_id: AppId,
-    /// CVM; absent where it has no identity of its own.
+    /// CVM; absent for all CVMs of the application that have no identity of their own. No single one of
+    /// those can say for the others that it is done: they stay here until they are forgotten.
     pub instance_id: Option<InstanceId>,
     /// Version of the root under which its data is.
     pub root_version: u32,

@@ -157,6 +157,16 @@ pub enum Event {
         /// Its compressed secp256k1 key.
         k256_pubkey: Hex,
     },
+    /// A CVM that held data under an old root counts no more.
+    CvmForgotten {
+        /// Application.
+        app_id: AppId,
+        /// CVM; absent for those without an identity of their own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance_id: Option<InstanceId>,
+        /// If it got keys after this time, it counts.
+        seen_until: Timestamp,
+    },
     /// The keys of a root were destroyed.
     RootRetired {
         /// Its version.

@@ -49,8 +49,8 @@ pub(crate) struct AppArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The file is JSON: {\"osImages\": [HASH…], \"devices\": [ID…], \"allowedTcbStatuses\": [\"UpToDate\"], \
-\"deniedAdvisoryIds\": [], \"kmsMeasurements\": [HASH…]}. Without osImages or devices any will do; an empty list \
-lets none in.")]
+\"deniedAdvisoryIds\": [], \"kmsMeasurements\": [HASH…]}. Without devices any will do; without osImages any that runs \
+on a development platform, and none on hardware; an empty list lets none in.")]
 pub(crate) struct RulesArgs {
     /// The rules
     file: PathBuf,
@@ -102,10 +102,11 @@ async fn show(args: &ShowArgs, session: &Session) -> Outcome {
         let hashes: Vec<_> = hashes.iter().map(hex::encode).collect();
         if hashes.is_empty() { "none".to_owned() } else { hashes.join(", ") }
     };
-    let any = |hashes: &Option<Vec<_>>| hashes.as_deref().map_or_else(|| "any".to_owned(), list);
+    let or =
+        |hashes: &Option<Vec<_>>, absent: &str| hashes.as_deref().map_or_else(|| absent.to_owned(), list);
     session.output.fields(&[
-        ("Images", Some(any(&platform.os_images))),
-        ("Devices", Some(any(&platform.devices))),
+        ("Images", Some(or(&platform.os_images, "any in development, none on hardware"))),
+        ("Devices", Some(or(&platform.devices, "any"))),
         ("TCB statuses", Some(platform.allowed_tcb_statuses.join(", "))),
         ("Denied advisories", Some(platform.denied_advisory_ids.join(", ")).filter(|ids| !ids.is_empty())),
         ("Other KMSes", Some(list(&platform.kms_measurements))),

@@ -1,6 +1,9 @@
 //! `cloister kms rotate`: a new root while CVMs run.
 
-use cloister_kms_api::admin::{RETIRE_ROOT, ROTATION_STATUS, RetireRoot, RotationStatus, START_ROTATION};
+use cloister_app_compose::{AppId, InstanceId};
+use cloister_kms_api::admin::{
+    FORGET_CVM, ForgetCvm, RETIRE_ROOT, ROTATION_STATUS, RetireRoot, RotationStatus, START_ROTATION,
+};
 use serde_json::json;
 
 use super::connection::AdminArgs;
@@ -15,6 +18,8 @@ pub(crate) enum Command {
     Start(StartArgs),
     /// Show which CVMs still hold data under an older root
     Status(StatusArgs),
+    /// Wait no longer for a CVM that was deleted
+    Forget(ForgetArgs),
     /// Destroy the keys of the oldest root
     Retire(RetireArgs),
 }
@@ -29,6 +34,17 @@ pub(crate) struct StartArgs {
 /// Arguments of `kms rotate status`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Arguments of `kms rotate forget`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ForgetArgs {
+    /// App id
+    app: AppId,
+    /// Instance id; without it, the app's CVMs that have none
+    instance: Option<InstanceId>,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -55,6 +71,10 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
             (status, Some("A new root is current. Each CVM moves to it when it next starts.".to_owned()))
         }
         Command::Status(args) => (args.admin.open(session)?.call(ROTATION_STATUS, &nothing).await?, None),
+        Command::Forget(args) => {
+            let forget = ForgetCvm { app_id: args.app, instance_id: args.instance };
+            (args.admin.open(session)?.call(FORGET_CVM, &forget).await?, None)
+        }
         Command::Retire(args) => {
             let retire = RetireRoot { version: args.version, force: args.force };
             let status = args.admin.open(session)?.call(RETIRE_ROOT, &retire).await?;
@@ -114,6 +134,9 @@ pub(super) fn show(status: &RotationStatus, session: &Session) {
     }
     if !pending.is_empty() {
         session.output.table(&pending, "");
-        session.output.say("They move when they next start: cloister cvms restart CVM");
+        session.output.say(
+            "They move when they next start: cloister cvms restart CVM. Those that were deleted: cloister kms \
+             rotate forget APP INSTANCE",
+        );
     }
 }

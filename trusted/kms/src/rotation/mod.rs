@@ -4,7 +4,7 @@
 //! CVMs get those of older ones too, until they have told that they need them no more. Then the oldest root
 //! is retired: its keys are destroyed.
 
-use cloister_kms_api::admin::{RetireRoot, RotationStatus};
+use cloister_kms_api::admin::{ForgetCvm, RetireRoot, RotationStatus};
 use cloister_kms_api::log::Event;
 use cloister_kms_api::{KmsError, KmsErrorCode};
 
@@ -52,6 +52,12 @@ impl Keys {
         })
     }
 
+    /// Takes a CVM that will not come back from those that are waited for. Idempotent.
+    pub(crate) async fn forget_cvm(&self, forget: ForgetCvm) -> Result<RotationStatus, KmsError> {
+        self.forget((forget.app_id, forget.instance_id)).await?;
+        Ok(self.rotation_status())
+    }
+
     /// Destroys the keys of the oldest root that has any. Refuses while CVMs need them, unless it is forced.
     /// Idempotent: a root that is retired already stays so.
     pub(crate) async fn retire_root(&self, retire: RetireRoot) -> Result<RotationStatus, KmsError> {
@@ -75,7 +81,7 @@ impl Keys {
             if abandoned > 0 && !force {
                 return Err(refused(format!(
                     "{abandoned} CVMs have not re-sealed their data yet and would lose it; start them once \
-                     more, or force it"
+                     more, forget those that were deleted, or force it"
                 )));
             }
             state.holders.abandon(version);

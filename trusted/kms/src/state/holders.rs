@@ -40,15 +40,35 @@ impl Holders {
             .or_insert(Holding { root_version: oldest_live, last_seen: at });
     }
 
-    /// `holder` has nothing under roots older than `version`.
+    /// `holder` has nothing under roots older than `version`. CVMs without an identity of their own are one
+    /// holder: what one of them says of its data is not true of the others', so their place does not change.
     pub(crate) fn resealed(&mut self, holder: Holder, version: u32, at: Timestamp) {
+        if holder.1.is_none() {
+            return;
+        }
         let holding = self.0.entry(holder).or_insert(Holding { root_version: version, last_seen: at });
         holding.root_version = holding.root_version.max(version);
         holding.last_seen = holding.last_seen.max(at);
     }
 
+    /// Whether something is known of `holder`.
+    pub(crate) fn knows(&self, holder: &Holder) -> bool {
+        self.0.contains_key(holder)
+    }
+
+    /// `holder` is gone, unless it got keys after `seen_until`. Times are kept in milliseconds.
+    pub(crate) fn forget(&mut self, holder: &Holder, seen_until: Timestamp) {
+        let gone = |holding: &Holding| holding.last_seen.as_millisecond() <= seen_until.as_millisecond();
+        if self.0.get(holder).is_some_and(gone) {
+            self.0.remove(holder);
+        }
+    }
+
     /// What a record of the log says about holders.
     pub(crate) fn replay(&mut self, record: &Record, oldest_live: u32) {
+        if let Event::CvmForgotten { app_id, instance_id, seen_until } = &record.event {
+            return self.forget(&(*app_id, *instance_id), *seen_until);
+        }
         let Event::Release { released, caller, root_version, .. } = &record.event else { return };
         let Some(app_id) = caller.app_id else { return };
         let holder = (app_id, caller.instance_id);

@@ -122,6 +122,17 @@ impl Keys {
         Ok(())
     }
 
+    /// A CVM is gone, and with it what it has under old roots. One that gets keys meanwhile is not.
+    pub(crate) async fn forget(&self, holder: Holder) -> Result<(), KmsError> {
+        if !self.holders(|holders| holders.knows(&holder)) {
+            return Ok(());
+        }
+        let ((app_id, instance_id), seen_until) = (holder, self.now());
+        self.record(Event::CvmForgotten { app_id, instance_id, seen_until }).await?;
+        self.0.holders.lock().forget(&holder, seen_until);
+        Ok(())
+    }
+
     /// Who has data under which root, now.
     pub(crate) fn holders<T>(&self, look: impl FnOnce(&Holders) -> T) -> T {
         look(&self.0.holders.lock())

@@ -87,7 +87,7 @@ fn check_last_change(state: &State, log: &Log) -> Result<(), RecoveryError> {
 
 fn take(state: &mut State, index: u64, text: &[u8]) -> Result<(), RecoveryError> {
     let record: Record = serde_json::from_slice(text).map_err(|_| RecoveryError::Record { index })?;
-    if is_release(&record.event) {
+    if leaves_roots_and_policy(&record.event) {
         state.holders.replay(&record, state.oldest_live());
         return Ok(());
     }
@@ -102,10 +102,9 @@ fn take(state: &mut State, index: u64, text: &[u8]) -> Result<(), RecoveryError>
     Ok(())
 }
 
-/// Whether an event leaves the roots and the policy alone.
-fn is_release(event: &Event) -> bool {
+fn leaves_roots_and_policy(event: &Event) -> bool {
     match event {
-        Event::Release { .. } | Event::Refusal { .. } => true,
+        Event::Release { .. } | Event::Refusal { .. } | Event::CvmForgotten { .. } => true,
         Event::Bootstrapped { .. }
         | Event::Onboarded { .. }
         | Event::AppAllowed { .. }

@@ -78,7 +78,9 @@ fn show(index: u64, text: &str, only: Option<&AppId>, session: &Session) {
 fn app(event: &Event) -> Option<&AppId> {
     match event {
         Event::Release { caller, .. } | Event::Refusal { caller, .. } => caller.app_id.as_ref(),
-        Event::AppAllowed { app_id, .. } | Event::AppRevoked { app_id, .. } => Some(app_id),
+        Event::AppAllowed { app_id, .. }
+        | Event::AppRevoked { app_id, .. }
+        | Event::CvmForgotten { app_id, .. } => Some(app_id),
         Event::Bootstrapped { .. }
         | Event::Onboarded { .. }
         | Event::PlatformRulesSet { .. }
@@ -120,6 +122,10 @@ fn words(event: &Event) -> (&'static str, String) {
         Event::PlatformRulesSet { rules } => ("rules set", serde_json::to_string(rules).unwrap_or_default()),
         Event::RotationStarted { root_version, k256_pubkey } => {
             ("new root", format!("root {root_version} {k256_pubkey:?}"))
+        }
+        Event::CvmForgotten { app_id, instance_id, .. } => {
+            let instance = instance_id.map_or_else(|| "without identity".to_owned(), |id| id.to_string());
+            ("CVM forgotten", format!("app {app_id}, instance {instance}: old roots need not wait for it"))
         }
         Event::RootRetired { root_version, abandoned } => {
             ("root retired", format!("root {root_version}; {abandoned} CVMs still held data under it"))

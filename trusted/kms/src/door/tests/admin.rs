@@ -41,6 +41,8 @@ async fn only_the_administrator_changes_anything_and_a_guess_ends_the_connection
     let status: RotationStatus =
         serde_json::from_value(client.admin(admin::START_ROTATION, &json!({})).await.json()).unwrap();
     assert_eq!(status.roots.len(), 2);
+    let forgotten = client.admin(admin::FORGET_CVM, &json!({"app_id": app(1)})).await;
+    assert_eq!(forgotten.json()["pending_total"], 0);
     let retired = client.admin(admin::RETIRE_ROOT, &json!({"version": 1})).await;
     assert_eq!(retired.status, 200, "{retired:?}");
     let changes: Vec<_> = lab.events().await;

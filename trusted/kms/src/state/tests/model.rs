@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cloister_app_compose::{AppId, ComposeHash};
-use cloister_kms_api::admin::RetireRoot;
+use cloister_kms_api::admin::{ForgetCvm, RetireRoot};
 use proptest::prelude::*;
 
 use super::lab::{Lab, allow, confirm, give, holder};
@@ -17,6 +17,7 @@ enum Step {
     Retire(u32, bool),
     Give(u8),
     Confirm(u8, u32),
+    Forget(u8),
     Finish,
     Save,
     Restart,
@@ -30,6 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..6_u32, any::<bool>()).prop_map(|(version, force)| Step::Retire(version, force)),
         4 => (0..4_u8).prop_map(Step::Give),
         3 => (0..4_u8, 0..6_u32).prop_map(|(number, version)| Step::Confirm(number, version)),
+        1 => (0..4_u8).prop_map(Step::Forget),
         1 => Just(Step::Finish),
         1 => Just(Step::Save),
         2 => Just(Step::Restart),
@@ -76,6 +78,7 @@ impl Model {
                 let under = self.holders.entry(number).or_insert(version);
                 *under = version.max(*under);
             }
+            Step::Forget(number) => drop(self.holders.remove(&number)),
             Step::Finish | Step::Save | Step::Restart => {}
         }
         true
@@ -128,6 +131,10 @@ async fn follow(steps: Vec<Step>) {
                     assert!(keys.note_resealed(holder(number), version).is_err());
                 }
                 live
+            }
+            Step::Forget(number) => {
+                let (app_id, instance_id) = holder(number);
+                keys.forget_cvm(ForgetCvm { app_id, instance_id }).await.is_ok()
             }
             Step::Finish => keys.finish().await.is_ok(),
             Step::Save => {

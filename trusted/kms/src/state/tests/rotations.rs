@@ -1,7 +1,8 @@
-use cloister_kms_api::admin::RetireRoot;
+use cloister_kms_api::admin::{ForgetCvm, RetireRoot};
+use cloister_kms_api::log::Event;
 use cloister_kms_api::{KmsErrorCode, statements};
 
-use super::lab::{Lab, confirm, give, holder, now};
+use super::lab::{Lab, confirm, events, give, holder, now};
 use crate::clock::Random;
 use crate::state::{InvalidRoots, check_roots, make_root};
 
@@ -93,6 +94,52 @@ async fn force_abandons_those_that_have_not_come_back() {
     assert!(keys.note_keys_given(holder(1), 1).is_err());
     assert_eq!(keys.note_resealed(holder(1), 1).unwrap_err().code, KmsErrorCode::BadRequest);
     assert_eq!(keys.note_resealed(holder(1), 9).unwrap_err().code, KmsErrorCode::BadRequest);
+}
+
+#[tokio::test]
+async fn a_cvm_that_was_deleted_is_forgotten_and_the_others_are_still_waited_for() {
+    let lab = Lab::new();
+    let keys = lab.create();
+    give(&keys, holder(1)).await;
+    give(&keys, holder(2)).await;
+    keys.start_rotation().await.unwrap();
+    let (app_id, instance_id) = holder(1);
+    for _ in 0..2 {
+        let status = keys.forget_cvm(ForgetCvm { app_id, instance_id }).await.unwrap();
+        assert_eq!((status.pending_total, status.pending[0].app_id), (1, holder(2).0));
+    }
+    assert!(keys.retire_root(retire(1, false)).await.is_err());
+    drop(keys);
+    let keys = lab.open().unwrap();
+    assert_eq!(keys.rotation_status().pending_total, 1);
+    let forgotten =
+        |event: &Event| matches!(event, Event::CvmForgotten { app_id, .. } if *app_id == holder(1).0);
+    assert_eq!(events(&keys).iter().filter(|event| forgotten(event)).count(), 1);
+    // It was not gone after all: nothing is retired before it has moved.
+    give(&keys, holder(1)).await;
+    confirm(&keys, holder(2), 2).await;
+    assert!(keys.retire_root(retire(1, false)).await.is_err());
+    drop(keys);
+    let keys = lab.open().unwrap();
+    confirm(&keys, holder(1), 2).await;
+    keys.retire_root(retire(1, false)).await.unwrap();
+}
+
+#[tokio::test]
+async fn cvms_without_an_identity_do_not_speak_for_each_other() {
+    let lab = Lab::new();
+    let keys = lab.create();
+    let shared = (holder(1).0, None);
+    give(&keys, shared).await;
+    keys.start_rotation().await.unwrap();
+    // One of them is done; what the others have, nobody knows.
+    confirm(&keys, shared, 2).await;
+    assert!(keys.retire_root(retire(1, false)).await.is_err());
+    drop(keys);
+    let keys = lab.open().unwrap();
+    assert_eq!(keys.rotation_status().pending_total, 1);
+    keys.forget_cvm(ForgetCvm { app_id: shared.0, instance_id: None }).await.unwrap();
+    keys.retire_root(retire(1, false)).await.unwrap();
 }
 
 #[tokio::test]
