@@ -8,7 +8,8 @@ use zeroize::Zeroizing;
 pub const MAX_VARIABLES: usize = 1024;
 /// Longest name, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Longest value, in bytes: what Linux takes as one string of a program's environment.
+/// Longest value, in bytes, with its name, the `=` between them and the NUL behind them: what Linux takes as one
+/// string of a program's environment. Nothing could be started with a longer one.
 pub const MAX_VALUE_BYTES: usize = 128 * 1024;
 /// Most bytes of all names and values together.
 pub const MAX_TOTAL_BYTES: usize = 1024 * 1024;
@@ -28,8 +29,8 @@ pub enum InvalidEnvironment {
         "the name of variable {0} must have 1 to {MAX_NAME_BYTES} letters, digits or _, and no digit in front"
     )]
     Name(usize),
-    /// Longer than [`MAX_VALUE_BYTES`].
-    #[error("the value of variable {0} is longer than {MAX_VALUE_BYTES} bytes")]
+    /// Longer than [`MAX_VALUE_BYTES`] allows.
+    #[error("variable {0} is longer than {MAX_VALUE_BYTES} bytes, name and value together")]
     Value(usize),
     /// A NUL in a value ends it early for the programs that read it.
     #[error("the value of variable {0} contains a NUL character")]
@@ -101,7 +102,7 @@ impl Environment {
             if !is_name(name) {
                 return Err(InvalidEnvironment::Name(position));
             }
-            if value.len() > MAX_VALUE_BYTES {
+            if name.len().saturating_add(value.len()).saturating_add(2) > MAX_VALUE_BYTES {
                 return Err(InvalidEnvironment::Value(position));
             }
             if value.contains('\0') {

@@ -202,16 +202,24 @@ fn limits_hold_to_the_byte() {
     let many = Environment::from_pairs(numbered(MAX_VARIABLES + 1));
     assert_eq!(many, Err(InvalidEnvironment::Count(MAX_VARIABLES + 1)));
 
-    let largest = "x".repeat(MAX_VALUE_BYTES);
-    assert!(Environment::from_pairs([("A".repeat(MAX_NAME_BYTES), largest.as_str())]).is_ok());
-    let larger = Environment::from_pairs([("A", format!("{largest}x"))]);
-    assert_eq!(larger, Err(InvalidEnvironment::Value(1)));
+    // With name, `=` and NUL; this system starts programs with the largest.
+    for name in ["A".to_owned(), "A".repeat(MAX_NAME_BYTES)] {
+        let largest = "x".repeat(MAX_VALUE_BYTES - name.len() - 2);
+        let environment = Environment::from_pairs([(name.as_str(), largest.as_str())]).unwrap();
+        let run = std::process::Command::new("true").envs(environment.iter()).status();
+        assert!(run.unwrap().success());
+        let larger = Environment::from_pairs([(name, format!("{largest}x"))]);
+        assert_eq!(larger, Err(InvalidEnvironment::Value(1)));
+    }
+    let largest = "x".repeat(MAX_VALUE_BYTES - 4);
 
     let mut pairs: Vec<(String, String)> = (0..7).map(|n| (format!("V{n}"), largest.clone())).collect();
-    let rest = MAX_TOTAL_BYTES - 7 * (MAX_VALUE_BYTES + 2) - 1;
+    pairs.push(("W".into(), "x".repeat(MAX_VALUE_BYTES - 3)));
+    let rest =
+        MAX_TOTAL_BYTES - pairs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() - 1;
     pairs.push(("Z".into(), "x".repeat(rest)));
     assert!(Environment::from_pairs(pairs.clone()).is_ok());
-    pairs[7].1.push('x');
+    pairs[8].1.push('x');
     assert_eq!(Environment::from_pairs(pairs), Err(InvalidEnvironment::Total));
 }
 
