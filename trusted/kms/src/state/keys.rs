@@ -138,10 +138,15 @@ impl Keys {
         look(&self.0.holders.lock())
     }
 
-    /// All roots with their keys, for another KMS that may have them.
+    /// All roots with their keys, for another KMS that may have them: none that is not in the log yet.
     pub(crate) async fn export_roots(&self) -> Result<Vec<RootKeys>, KmsError> {
-        let writer = Arc::clone(&self.0.writer);
-        run(move || Ok(writer.lock().state.roots.clone())).await
+        let this = self.clone();
+        run(move || {
+            let mut writer = this.0.writer.lock();
+            this.settle(&mut writer, "export")?;
+            Ok(writer.state.roots.clone())
+        })
+        .await
     }
 
     /// Changes the state as `change` says, which answers with what it did and what to record of it; with no
