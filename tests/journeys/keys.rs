@@ -2,9 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cloister_tests::api::script_app;
 use cloister_tests::command::{Ran, Up};
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
@@ -118,7 +120,7 @@ async fn secrets_and_disk_are_opened_by_the_kms_for_this_code_only() {
     let first = answers(&url, 1).await;
     assert_eq!(answer(&first, "secret"), &json!(digest(SECRET)), "the environment was opened");
     let status = done(&up, &["--json", "kms", "status"]).await;
-    the_chains_lead_to_the_kms(&first, text(&status["k256_pubkey"]));
+    the_chains_lead_to_the_kms(&first, text(&status["meta"]["k256_pubkey"]));
     nobody_has(&up, SECRET);
 
     // The log says who got keys, and holds.
@@ -155,30 +157,103 @@ async fn secrets_and_disk_are_opened_by_the_kms_for_this_code_only() {
     let fourth = answers(&url, 4).await;
     assert_eq!(answer(&fourth, "secret"), answer(&second, "secret"), "without the old root");
     let status = done(&up, &["--json", "kms", "status"]).await;
-    the_chains_lead_to_the_kms(&fourth, text(&status["k256_pubkey"]));
+    the_chains_lead_to_the_kms(&fourth, text(&status["meta"]["k256_pubkey"]));
     assert_ne!(answer(&fourth, "key")["root"], answer(&first, "key")["root"]);
     done(&up, &["kms", "log", "verify", "--checkpoint", checkpoint]).await;
+    assert_eq!(up.interrupt().await, 0);
+}
 
-    // One byte of the document changed on the operator's side: other code, no keys.
+/// An operator who changes one byte, of the document or of the log, hoping that nobody compares.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_code_gets_no_keys_and_the_log_cannot_be_changed() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = DataDir::new();
+    let up = Up::start(dir.path(), None).await;
+    let mut app = script_app("vault");
+    app["kms_enabled"] = json!(true);
+    let cvm = up.api().create("vault", app).await;
+    let app_id = text(&cvm["app_id"]).to_owned();
+    assert_eq!(up.api().at_rest("vault", PATIENCE).await["status"], "running");
+    let checkpoint = dir.path().join("checkpoint");
+    let checkpoint = checkpoint.to_str().unwrap();
+    done(&up, &["kms", "log", "verify", "--save", checkpoint]).await;
+    done(&up, &["cvms", "stop", "vault"]).await;
+
+    // Other code, no keys.
     assert_eq!(up.interrupt().await, 0);
     change_one_byte_of_the_document(dir.path());
     let up = Up::start(dir.path(), None).await;
-    eventually("the changed CVM is refused", PATIENCE, async || {
-        let state = up.api().get("/cvms/guest-sdk/state").await;
-        let refused = |of: &Value| {
-            of.as_str()
-                .is_some_and(|why| why.contains("MEASUREMENT_NOT_FOUND") || why.contains("UNAUTHORIZED"))
-        };
-        (refused(&state["boot_error"])).then_some(())
-    })
-    .await;
-    nobody_has(&up, &secret);
+    let started = up.run(&["cvms", "start", "vault"]).await;
+    assert_ne!(started.code, 0, "{started:?}");
+    let state = up.api().at_rest("vault", PATIENCE).await;
+    assert_eq!(state["status"], "error", "{state}");
+    assert!(text(&state["boot_error"]).contains("MEASUREMENT_NOT_FOUND"), "{state}");
+    let log = up.run(&["kms", "log", "show", "--app", &app_id]).await;
+    assert!(log.stdout.contains("MEASUREMENT_NOT_FOUND"), "the refusal is in the log: {log:?}");
+    done(&up, &["kms", "log", "verify", "--checkpoint", checkpoint]).await;
 
-    // One byte of the log changed: everybody notices.
+    // Another log: everybody notices.
     let tampered = tamper_with_the_log(dir.path(), &app_id);
     let verdict = up.run(&["kms", "log", "verify", "--checkpoint", checkpoint]).await;
     assert_eq!(verdict.code, REFUTED, "{} was changed: {verdict:?}", tampered.display());
     up.interrupt().await;
+}
+
+/// A disk is opened by the CVM that made it only; another one refuses it and leaves it as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_not_the_cvms_own_is_refused() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = DataDir::new();
+    let up = Up::start(dir.path(), None).await;
+    let mut disks = Vec::new();
+    for name in ["vault-one", "vault-two"] {
+        let mut app = script_app(name);
+        app["kms_enabled"] = json!(true);
+        let cvm = up.api().create(name, app).await;
+        assert_eq!(up.api().at_rest(name, PATIENCE).await["status"], "running");
+        done(&up, &["cvms", "stop", name]).await;
+        let uuid = text(&cvm["vm_uuid"]);
+        disks.push(dir.path().join("node/vms").join(uuid).join("data.img"));
+    }
+    let (one, two) = (&disks[0], &disks[1]);
+    let kept = dir.path().join("kept.img");
+    copy_disk(two, &kept);
+
+    copy_disk(one, two);
+    assert!(why_it_does_not_boot(&up, "vault-two").await.contains("another application or instance"));
+    done(&up, &["cvms", "stop", "vault-two"]).await;
+
+    // The same disk with one byte changed in both copies of its header.
+    copy_disk(&kept, two);
+    for header in [0, 16384] {
+        change_byte(two, header + 200);
+    }
+    assert!(why_it_does_not_boot(&up, "vault-two").await.contains("cannot be trusted"));
+    done(&up, &["cvms", "stop", "vault-two"]).await;
+
+    copy_disk(&kept, two);
+    done(&up, &["cvms", "start", "vault-two"]).await;
+    assert_eq!(up.interrupt().await, 0);
+}
+
+async fn why_it_does_not_boot(up: &Up, cvm: &str) -> String {
+    let started = up.run(&["cvms", "start", cvm]).await;
+    assert_ne!(started.code, 0, "{started:?}");
+    let state = up.api().at_rest(cvm, PATIENCE).await;
+    text(&state["boot_error"]).to_owned()
+}
+
+/// Copies a disk with its holes.
+fn copy_disk(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("--sparse=always").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+fn change_byte(disk: &Path, at: u64) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(disk).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
 /// The published SDK's own functions recover the root of the KMS from every signature.
@@ -201,7 +276,7 @@ fn the_chains_lead_to_the_kms(answers: &Value, root: &str) {
 fn change_one_byte_of_the_document(data_dir: &Path) {
     let script = "import sqlite3, sys\n\
         db = sqlite3.connect(sys.argv[1])\n\
-        changed = db.execute(\"UPDATE cvms SET app_compose = replace(app_compose, 'ENV_KEY_SIGNATURE', 'ENV_KEY_SIGNATURF')\")\n\
+        changed = db.execute(\"UPDATE cvms SET app_compose = replace(app_compose, 'the script runs', 'the script rUns')\")\n\
         assert changed.rowcount == 1\n\
         db.commit()\n";
     let database = fs::read_dir(data_dir.join("control-plane"))
@@ -221,7 +296,6 @@ fn tamper_with_the_log(data_dir: &Path, app_id: &str) -> PathBuf {
     let mut bytes = fs::read(&path).unwrap();
     let at = memchr::memmem::find(&bytes, app_id.as_bytes()).unwrap();
     bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
-    // In place: the KMS has the file open.
     fs::write(&path, bytes).unwrap();
     path
 }
