@@ -203,7 +203,7 @@ pub struct Container {
     pub image: String,
     /// Image id.
     pub image_id: String,
-    /// Command line.
+    /// Command line; absent, since it may hold values of the sealed environment.
     pub command: Option<String>,
     /// Unix time in seconds of its creation.
     pub created: i64,
