@@ -215,6 +215,7 @@ async fn a_disk_that_is_not_the_cvms_own_is_refused() {
         let uuid = text(&cvm["vm_uuid"]);
         disks.push(dir.path().join("node/vms").join(uuid).join("data.img"));
     }
+    let instance = up.api().get("/cvms/vault-two").await["instance_id"].clone();
     let (one, two) = (&disks[0], &disks[1]);
     let kept = dir.path().join("kept.img");
     copy_disk(two, &kept);
@@ -231,8 +232,12 @@ async fn a_disk_that_is_not_the_cvms_own_is_refused() {
     assert!(why_it_does_not_boot(&up, "vault-two").await.contains("cannot be trusted"));
     done(&up, &["cvms", "stop", "vault-two"]).await;
 
+    // All that is left of the CVM is its disk: the one that takes its place is the same to the KMS.
+    fs::remove_dir_all(two.parent().unwrap()).unwrap();
+    fs::create_dir(two.parent().unwrap()).unwrap();
     copy_disk(&kept, two);
     done(&up, &["cvms", "start", "vault-two"]).await;
+    assert_eq!(up.api().get("/cvms/vault-two").await["instance_id"], instance);
     assert_eq!(up.interrupt().await, 0);
 }
 
