@@ -15,7 +15,7 @@ up: dependencies build image ## start a whole cloud with the hello example, in t
 
 test: test-dependencies image $(GUEST_SDK) ## run every test
 	scripts/check-guest-image.sh
-	cargo test --workspace --locked $(ARGS)
+	cargo test --workspace --locked --no-fail-fast $(ARGS)
 
 fuzz: test-dependencies ## fuzz every parser for a few seconds (ARGS=60: a minute each)
 	scripts/fuzz.sh $(ARGS)
@@ -55,9 +55,5 @@ $(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies
 dependencies:
 	@scripts/install-dependencies.sh run
 
-test-$(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies
-	@mkdir -p target
-	tests/guest-sdk/build-image.sh $@
-
-dependencies:
+test-dependencies:
 	@scripts/install-dependencies.sh run test
