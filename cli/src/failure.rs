@@ -39,7 +39,7 @@ impl Exit {
         (Self::Conflict, "conflict with what exists, or the CVM or server is busy: try again later"),
         (Self::TimedOut, "gave up waiting; the operation goes on and may still finish"),
         (Self::Unreachable, "no answer from the server, or no cloud is running"),
-        (Self::Unverified, "evidence, log or root of a KMS is not what is expected: do not trust it"),
+        (Self::Unverified, "the evidence does not prove what is expected: do not trust the CVM"),
     ];
 }
 
