@@ -38,6 +38,8 @@ bench: test-dependencies image ## measure, and print the tables of docs/performa
 	cargo bench --locked -p cloister-control-plane --bench api_reads
 	cargo bench --locked -p cloister-verifier --bench verify
 	cargo bench --locked -p cloister-ra-tls --bench handshake
+	cargo bench --locked -p cloister-transparency-log --bench log
+	cargo bench --locked -p cloister-kms --bench release
 	cargo bench --locked -p cloister-tests --bench boot
 	scripts/idle-memory.sh
 
