@@ -295,23 +295,36 @@ pub(super) fn os_image(ground: &Ground<'_>, expected: Option<OsImageHash>) -> Cl
 }
 
 /// Says where the application's keys come from.
-pub(super) fn key_provider(ground: &Ground<'_>) -> Claim {
+pub(super) fn key_provider(ground: &Ground<'_>, expected: Option<&[u8]>) -> Claim {
     let id = ClaimId::KeyProvider;
+    let required = |claim: Claim| if expected.is_some() { claim.required() } else { claim };
     let Some(payload) = ground.events.platform("key-provider") else {
-        return Claim::not_checked(id, "The machine measured no provider of keys.");
+        return required(Claim::not_checked(id, "The machine measured no provider of keys."));
     };
     let Ok(provider) = serde_json::from_slice::<KeyProvider>(payload) else {
         return Claim::fails(id, "What the machine measured as its provider of keys cannot be read.")
             .fact("measured", readable(payload));
     };
-    let sentence = match provider.name.as_str() {
-        "none" => {
-            "There is no provider of keys: the application has none that outlive the machine.".to_owned()
+    let name = readable(provider.name.as_bytes());
+    let claim = match expected {
+        Some(expected) if hex::decode(&provider.id).is_ok_and(|id| id == expected) => {
+            Claim::holds(id, format!("Keys come from the expected provider, {name}."))
         }
-        name => format!("Keys come from the provider {}.", readable(name.as_bytes())),
+        Some(expected) => {
+            Claim::fails(id, format!("Keys do not come from the expected provider, but from {name}."))
+                .fact("expected", hex::encode(expected))
+        }
+        None if provider.name == "none" => Claim::holds(
+            id,
+            "There is no provider of keys: the application has none that outlive the machine.",
+        ),
+        None => Claim::not_checked(
+            id,
+            format!("Keys come from the provider {name}. Which one it is, is reported, not compared."),
+        ),
     };
     let identity = (!provider.id.is_empty()).then_some(readable(provider.id.as_bytes()));
-    ground.settle(Claim::holds(id, sentence).maybe("identity", identity))
+    ground.settle(claim.maybe("identity", identity))
 }
 
 /// Lists what the application measured.

@@ -147,7 +147,7 @@ fn absent(expectations: &Expectations) -> impl Iterator<Item = Claim> {
         (ClaimId::Compose, expectations.compose.is_some()),
         (ClaimId::AppId, expectations.app_id.is_some()),
         (ClaimId::InstanceId, expectations.instance_id.is_some()),
-        (ClaimId::KeyProvider, false),
+        (ClaimId::KeyProvider, expectations.key_provider_id.is_some()),
         (ClaimId::ApplicationEvents, false),
     ];
     expected.into_iter().map(|(id, expected)| {

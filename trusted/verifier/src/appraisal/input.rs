@@ -109,6 +109,8 @@ pub struct Expectations {
     pub os_image_hash: Option<OsImageHash>,
     /// CVM.
     pub instance_id: Option<InstanceId>,
+    /// Who gave the keys: `SubjectPublicKeyInfo` of the root of a KMS, DER.
+    pub key_provider_id: Option<Vec<u8>>,
     /// What the evidence was made over.
     pub nonce: Option<Nonce>,
     /// Registers of the boot.
@@ -130,6 +132,7 @@ impl Default for Expectations {
             compose: None,
             os_image_hash: None,
             instance_id: None,
+            key_provider_id: None,
             nonce: None,
             registers: ExpectedRegisters::default(),
             accepted_tcb: BTreeSet::from([TcbStatus::UpToDate]),

@@ -165,7 +165,9 @@ fn walk(
         on_ground(ClaimId::AppId, &|ground| application::app_id(ground, expectations.app_id)),
         on_ground(ClaimId::InstanceId, &|ground| application::instance_id(ground, expectations.instance_id)),
         on_ground(ClaimId::OsImage, &|ground| application::os_image(ground, expectations.os_image_hash)),
-        on_ground(ClaimId::KeyProvider, &application::key_provider),
+        on_ground(ClaimId::KeyProvider, &|ground| {
+            application::key_provider(ground, expectations.key_provider_id.as_deref())
+        }),
         on_ground(ClaimId::ApplicationEvents, &application::events),
     ];
     let subject = ground.map(|ground| Subject {

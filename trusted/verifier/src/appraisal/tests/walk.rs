@@ -48,6 +48,25 @@ fn without_expectations_findings_are_reported() {
 }
 
 #[test]
+fn the_provider_of_keys_is_compared_with_the_expected_one() {
+    let mut machine = Machine::new();
+    let expect = |id: &[u8]| Expectations { key_provider_id: Some(id.to_vec()), ..Expectations::default() };
+    let outcome = |machine: &Machine, expectations: &Expectations| {
+        let appraisal = machine.appraise(&machine.evidence(), expectations);
+        (appraisal.claim(ClaimId::KeyProvider).unwrap().outcome, appraisal.verified)
+    };
+    assert_eq!(outcome(&machine, &Expectations::default()), (Outcome::Holds, true));
+    assert_eq!(outcome(&machine, &expect(&[0x30, 0x59])), (Outcome::Fails, false));
+    let at = machine.at("key-provider");
+    machine.events[at].payload = br#"{"name":"kms","id":"3059"}"#.to_vec();
+    assert_eq!(outcome(&machine, &Expectations::default()), (Outcome::NotChecked, true));
+    assert_eq!(outcome(&machine, &expect(&[0x30, 0x59])), (Outcome::Holds, true));
+    assert_eq!(outcome(&machine, &expect(&[0x30])), (Outcome::Fails, false));
+    machine.events.remove(at);
+    assert!(!outcome(&machine, &expect(&[0x30, 0x59])).1, "what is expected must be there");
+}
+
+#[test]
 fn a_compose_file_is_looked_for_in_the_measured_document() {
     let machine = Machine::new();
     let evidence = machine.evidence();
