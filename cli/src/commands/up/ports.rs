@@ -9,6 +9,12 @@ use crate::failure::{Exit, Failure};
 pub(in crate::commands) const DEFAULT_HTTPS: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8743);
 
+/// Ports that are taken for port 0; Linux gives outgoing connections those from 32768 on.
+const FIRST_PORT: u16 = 15_000;
+const LAST_PORT: u16 = 32_000;
+/// How many of them are tried before the system may choose.
+const ATTEMPTS: usize = 100;
+
 /// Options for every listener; port 0 takes any free one.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Addresses")]
@@ -61,12 +67,33 @@ impl Ports {
                 self.kms = same;
             }
         }
+        // Held until all are settled, so that no two of them get the same.
+        let mut held = Vec::new();
         for (option, address) in self.options() {
-            let bound = TcpListener::bind(*address).and_then(|listener| listener.local_addr());
+            let bound = listen(*address).and_then(|listener| {
+                let settled = listener.local_addr()?;
+                held.push(listener);
+                Ok(settled)
+            });
             *address = bound.map_err(|error| unusable(option, *address, error))?;
         }
         Ok(self)
     }
+}
+
+/// Listens at `address`. Port 0 takes a free one below those that the system gives to outgoing connections:
+/// the part that listens there later finds it free still.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    if address.port() == 0 {
+        for _ in 0..ATTEMPTS {
+            let random = getrandom::u32().map_err(io::Error::from)?;
+            let port = u16::try_from(random % u32::from(LAST_PORT - FIRST_PORT)).unwrap_or_default();
+            if let Ok(listener) = TcpListener::bind(SocketAddr::new(address.ip(), FIRST_PORT + port)) {
+                return Ok(listener);
+            }
+        }
+    }
+    TcpListener::bind(address)
 }
 
 fn unusable(option: &str, address: SocketAddr, error: io::Error) -> Failure {
@@ -103,6 +130,19 @@ mod tests {
         assert!(failure.message.contains(&address), "{failure}");
         assert!(failure.hints.iter().any(|hint| hint.contains("--http-listen")), "{:?}", failure.hints);
     }
+
+    #[test]
+    fn open_ports_are_settled_to_different_ones_that_no_outgoing_connection_gets() {
+        let options = ["--api-listen", "--fleet-listen", "--node-listen", "--http-listen", "--https-listen"];
+        let options = options.into_iter().chain(["--kms-listen", "--kms-directory-listen"]);
+        let line = std::iter::once("up").chain(options.flat_map(|option| [option, "127.0.0.1:0"]));
+        let mut ports = Line::parse_from(line).ports.settle(None).unwrap();
+        let settled: std::collections::BTreeSet<_> =
+            ports.options().into_iter().map(|(_, address)| address.port()).collect();
+        assert_eq!(settled.len(), 7);
+        assert!(settled.into_iter().all(|port| (FIRST_PORT..LAST_PORT).contains(&port)));
+    }
+
     #[test]
     fn the_kms_stays_where_it_was_unless_somebody_else_is_there() {
         let options = ["--api-listen", "--fleet-listen", "--node-listen", "--http-listen", "--https-listen"];
