@@ -19,6 +19,7 @@ mod clock;
 mod config;
 mod directory;
 mod door;
+mod failure;
 mod onboarding;
 mod policy;
 mod release;

@@ -43,6 +43,7 @@ use serve::{Manner, serve};
 
 use crate::agent::Agent;
 use crate::directory::{self, AdminToken, AdminTokenError};
+pub(crate) use crate::failure::chain;
 use crate::release;
 use crate::state::Keys;
 
@@ -288,18 +289,6 @@ fn log_end(ended: hyper::Result<()>) {
     if let Err(error) = ended {
         debug!(%error, "a connection broke");
     }
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 impl Limits {

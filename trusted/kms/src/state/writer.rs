@@ -19,6 +19,7 @@ use super::file::{DataDir, LOG_VERIFIER_KEY_FILE, ROOT_CA_FILE, Replacement, STA
 use super::sealing::{SealError, SealingKey};
 use super::{Boundaries, InvalidRoots, Snapshot};
 use crate::clock::Random;
+pub(crate) use crate::failure::chain;
 use crate::secret_json::to_secret_json;
 
 /// Mode of the state file.
@@ -71,18 +72,6 @@ impl From<WriteError> for KmsError {
         error!(error = %chain(&error), "a change of the state failed");
         Self::new(KmsErrorCode::InternalError, error.to_string())
     }
-}
-
-/// An error with everything that caused it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 impl Writer {
