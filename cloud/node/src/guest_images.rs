@@ -254,6 +254,7 @@ fn verify(dir: &Path) -> Result<GuestImage, ImageError> {
         version: metadata.version,
         is_dev: metadata.is_dev,
         os_image_hash: hash,
+        supports_gpu: false,
     };
     Ok(GuestImage { description, boot, measurement, checksum_file, measurement_file })
 }

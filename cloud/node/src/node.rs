@@ -247,6 +247,8 @@ fn constant_report(config: &Config, host: &Host, address: SocketAddr) -> NodeRep
         capacity: host.budget.capacity(),
         images: Vec::new(),
         vms: Vec::new(),
+        gpus: Vec::new(),
+        port_range: None,
     }
 }
 

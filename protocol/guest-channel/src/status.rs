@@ -64,6 +64,19 @@ pub struct PhaseStart {
     pub uptime_ms: u64,
 }
 
+/// How the application does, once it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Something is still within its start period, or was not checked yet.
+    Starting,
+    /// Everything that should run runs, and every health check passes. A container without a check is
+    /// healthy while it runs; one that ended with success and is not to be restarted stays healthy.
+    Healthy,
+    /// A container ended with a failure, is being restarted, or fails its health check.
+    Unhealthy,
+}
+
 /// Everything that a guest tells about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestStatus {
@@ -79,6 +92,12 @@ pub struct GuestStatus {
     pub boot_error: Option<String>,
     /// Progress of an orderly shutdown, once one has begun.
     pub shutdown_progress: Option<String>,
+    /// How the application does; absent before it was started, and from agents that do not watch it.
+    #[serde(default)]
+    pub health: Option<Health>,
+    /// Which service is not healthy and why, for people.
+    #[serde(default)]
+    pub health_detail: Option<String>,
 }
 
 impl GuestStatus {

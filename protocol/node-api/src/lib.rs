@@ -28,11 +28,15 @@ pub const OFFLINE_AFTER: Duration = Duration::from_secs(20);
 /// |---|---|
 /// | `PUT /v1/vms/{uuid}` | [`VmSpec`] → [`VmReport`]; prepares disks, boots nothing |
 /// | `POST /v1/vms/{uuid}/start` | – → `VmReport`; a running VM stays as it is |
+/// | `POST /v1/vms/{uuid}/drain` | [`DrainRequest`] → `VmReport`; the ingress begins nothing new with the VM, and the answer comes when nothing flows any more or the time is over. The next start ends it |
 /// | `POST /v1/vms/{uuid}/shutdown` | [`ShutdownRequest`] → `VmReport`; returns at once |
 /// | `POST /v1/vms/{uuid}/stop` | – → `VmReport`; returns when the VM's process is gone |
 /// | `GET /v1/vms/{uuid}` | → `VmReport` |
 /// | `DELETE /v1/vms/{uuid}` | → 204, also for an unknown VM; stops it and removes every file of it |
 /// | `GET /v1/vms/{uuid}/serial` | `?tail=LINES` → `text/plain` |
+/// | `GET /v1/vms/{uuid}/stats` | → the guest agent's `/stats` document, [`GuestStats`] |
+/// | `GET /v1/vms/{uuid}/network` | → [`VmNetwork`] |
+/// | `GET /v1/vms/{uuid}/ports/{port}` | `Connection: upgrade`, `Upgrade: tcp` → 101, then bytes to and from the guest's TCP port; for other nodes' ingresses |
 /// | `GET /v1/vms/{uuid}/attestation` | `?report_data=HEX` → the guest agent's `/attestation` document |
 /// | `GET /v1/vms/{uuid}/containers` | → the guest agent's `/containers` document |
 /// | `GET /v1/vms/{uuid}/logs/{container}` | query passed on → the guest agent's log stream |
@@ -54,6 +58,12 @@ pub mod paths {
     /// On the control plane's node listener: `POST` a [`PlatformRequest`](super::PlatformRequest) for the
     /// node's development TEE, answered with [`PlatformCertificate`](super::PlatformCertificate).
     pub const DEVELOPMENT_PLATFORM: &str = "/v1/development-platform";
+    /// On the control plane's node listener: `GET …/{id}` with an application or instance id in hex gives
+    /// [`Routes`](super::Routes), where it runs in the whole installation.
+    pub const ROUTES: &str = "/v1/routes";
+    /// On the control plane's node listener: `GET …/{os_image_hash}` streams the files of a guest image of
+    /// the catalogue as a tar archive.
+    pub const OS_IMAGES: &str = "/v1/os-images";
 }
 
 /// What a node needs to know to run one CVM. Two calls with the same VM and the same specification
@@ -86,6 +96,35 @@ pub struct VmSpec {
     /// application without a KMS.
     #[serde(default)]
     pub kms_urls: Vec<String>,
+    /// PCI addresses of the host's GPUs that the VM gets, for example `0000:41:00.0`.
+    #[serde(default)]
+    pub gpus: Vec<String>,
+    /// Ports of the host that lead to ports of the guest.
+    #[serde(default)]
+    pub ports: Vec<PortMapping>,
+}
+
+/// A port of the host that leads to a port of a guest, beside the ingress.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PortMapping {
+    /// Transport.
+    pub protocol: PortProtocol,
+    /// Address of the host; empty for the node's default.
+    pub host_address: String,
+    /// Port of the host.
+    pub host_port: u16,
+    /// Port of the guest.
+    pub vm_port: u16,
+}
+
+/// Transport of a port mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
 }
 
 // Environment, configuration and document belong to the tenant and into no log.
@@ -109,6 +148,32 @@ impl fmt::Debug for VmSpec {
 pub struct ShutdownRequest {
     /// Seconds that the guest gets before the node takes the power away.
     pub timeout_s: u32,
+    /// Whether the node takes the power away when the time is over.
+    #[serde(default = "yes")]
+    pub force: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Body of a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRequest {
+    /// Seconds that what flows through the ingress gets to end, at most 300.
+    pub timeout_s: u32,
+}
+
+/// How the application of a VM does, as its guest agent tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VmHealth {
+    /// Something is still within its start period.
+    Starting,
+    /// Everything that should run runs and passes its checks.
+    Healthy,
+    /// Something failed, or fails its check.
+    Unhealthy,
 }
 
 /// State of a VM's process on a node.
@@ -147,6 +212,150 @@ pub struct VmReport {
     pub started_at: Option<Timestamp>,
     /// When it ended last.
     pub exited_at: Option<Timestamp>,
+    /// How the application does; `None` before it was started, and when the guest does not tell.
+    #[serde(default)]
+    pub health: Option<VmHealth>,
+    /// What is not healthy, for people.
+    #[serde(default, deserialize_with = "text::optional")]
+    pub health_detail: Option<String>,
+    /// The ingress begins nothing new with it.
+    #[serde(default)]
+    pub draining: bool,
+}
+
+impl VmReport {
+    /// Whether the ingress may send requests to it: it runs, its application was started and does not fail.
+    /// A guest that says nothing of its health is ready with its start.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.state == VmState::Running
+            && self.boot_progress.as_deref() == Some("done")
+            && matches!(self.health, None | Some(VmHealth::Healthy))
+            && !self.draining
+    }
+}
+
+/// A GPU of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeGpu {
+    /// PCI address on the host, for example `0000:41:00.0`; names the GPU on its node.
+    #[serde(deserialize_with = "text::plain")]
+    pub slot: String,
+    /// PCI vendor and device, lower-case hex, for example `10de:2335`.
+    #[serde(deserialize_with = "text::plain")]
+    pub product_id: String,
+    /// Name for people, for example `NVIDIA H200 SXM 141GB`.
+    #[serde(deserialize_with = "text::plain")]
+    pub product_name: String,
+    /// Whether its memory and its traffic are protected.
+    pub confidential_computing: GpuConfidentialMode,
+    /// Whether the host keeps it for VMs (bound to `vfio-pci`), so that it can be assigned.
+    pub assignable: bool,
+}
+
+/// Confidential-computing mode of a GPU, as its administrator set it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuConfidentialMode {
+    /// On.
+    On,
+    /// On, with performance counters open to the host: development only.
+    Devtools,
+    /// Off, or the GPU has none.
+    Off,
+    /// The host cannot tell.
+    Unknown,
+}
+
+/// What a guest tells about its machine; sizes in bytes, uptime in seconds, load averages times 100.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestStats {
+    /// `NAME` of its `os-release`.
+    #[serde(deserialize_with = "text::plain")]
+    pub os_name: String,
+    /// `VERSION` of its `os-release`.
+    #[serde(deserialize_with = "text::plain")]
+    pub os_version: String,
+    /// Release of its kernel.
+    #[serde(deserialize_with = "text::plain")]
+    pub kernel_version: String,
+    /// Model name of its first CPU.
+    #[serde(deserialize_with = "text::plain")]
+    pub cpu_model: String,
+    /// CPUs.
+    pub num_cpus: u32,
+    /// Memory.
+    pub total_memory: u64,
+    /// Memory that can be had without swapping.
+    pub available_memory: u64,
+    /// Memory that is used.
+    pub used_memory: u64,
+    /// Memory that nothing uses.
+    pub free_memory: u64,
+    /// Swap.
+    pub total_swap: u64,
+    /// Swap that is used.
+    pub used_swap: u64,
+    /// Swap that is free.
+    pub free_swap: u64,
+    /// Time since its boot.
+    pub uptime: u64,
+    /// Load average over one minute.
+    pub loadavg_one: u32,
+    /// Over five minutes.
+    pub loadavg_five: u32,
+    /// Over fifteen minutes.
+    pub loadavg_fifteen: u32,
+    /// Its file systems.
+    pub disks: Vec<GuestDisk>,
+}
+
+/// A file system of a guest; sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDisk {
+    /// Device.
+    #[serde(deserialize_with = "text::plain")]
+    pub name: String,
+    /// Where it is mounted.
+    #[serde(deserialize_with = "text::plain")]
+    pub mount_point: String,
+    /// Size.
+    pub total_size: u64,
+    /// Free.
+    pub free_size: u64,
+}
+
+/// How a VM is connected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmNetwork {
+    /// Address of the guest in its network, if the node knows it.
+    pub internal_ip: Option<std::net::IpAddr>,
+    /// When the node heard of the guest last.
+    pub last_heard_at: Option<Timestamp>,
+    /// Ports of the host that lead to it now.
+    pub ports: Vec<PortMapping>,
+}
+
+/// Where an application, or an instance of one, runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Routes {
+    /// Its VMs on all nodes, at most 100.
+    pub vms: Vec<VmRoute>,
+}
+
+/// A VM behind the ingress of some node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmRoute {
+    /// Which VM.
+    pub vm_uuid: Uuid,
+    /// Name of its node, which its certificate carries.
+    #[serde(deserialize_with = "text::plain")]
+    pub node: String,
+    /// Where the node's listener is, `host:port`.
+    #[serde(deserialize_with = "text::plain")]
+    pub endpoint: String,
+    /// Whether requests may be sent to it.
+    pub ready: bool,
 }
 
 /// A guest image that a node can boot.
@@ -162,6 +371,9 @@ pub struct NodeImage {
     pub is_dev: bool,
     /// Hash that names its contents.
     pub os_image_hash: OsImageHash,
+    /// Whether it brings drivers for GPUs; a CVM with a GPU needs one that does.
+    #[serde(default)]
+    pub supports_gpu: bool,
 }
 
 /// How a node runs VMs.
@@ -220,6 +432,12 @@ pub struct NodeReport {
     pub images: Vec<NodeImage>,
     /// Every VM it knows.
     pub vms: Vec<VmReport>,
+    /// Its GPUs, assigned or not.
+    #[serde(default)]
+    pub gpus: Vec<NodeGpu>,
+    /// First and last port of the host that mappings may use; `None` where the operator allows none.
+    #[serde(default)]
+    pub port_range: Option<(u16, u16)>,
 }
 
 /// The control plane's answer to a report.
@@ -227,6 +445,10 @@ pub struct NodeReport {
 pub struct ReportReceipt {
     /// The control plane's number for the node (`teepod_id`).
     pub node_id: i64,
+    /// Guest images of the catalogue that the node should have; what it lacks it fetches from
+    /// [`paths::OS_IMAGES`] and checks against the hash.
+    #[serde(default)]
+    pub os_images: Vec<OsImageHash>,
 }
 
 /// A new node asks for a certificate.

@@ -24,6 +24,8 @@ impl Progress {
             detail: None,
             boot_error: None,
             shutdown_progress: None,
+            health: None,
+            health_detail: None,
         };
         Self { status: watch::Sender::new(status) }
     }

@@ -218,7 +218,7 @@ async fn report(
         ));
     }
     shared.take_report(&node, report).await?;
-    Ok(Json(ReportReceipt { node_id: node.id }))
+    Ok(Json(ReportReceipt { node_id: node.id, os_images: Vec::new() }))
 }
 
 /// Whether machines of a platform are protected by nothing.

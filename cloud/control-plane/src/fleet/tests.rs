@@ -99,6 +99,8 @@ fn report(endpoint: &str, vms: Vec<VmReport>) -> NodeReport {
         capacity: NodeCapacity { cvm_slots: 4, vcpu: 8, memory_mb: 8192, disk_gb: 100 },
         images: vec![],
         vms,
+        gpus: vec![],
+        port_range: None,
     }
 }
 
@@ -112,6 +114,9 @@ fn vm(vm_uuid: Uuid, state: VmState, boot_progress: Option<&str>) -> VmReport {
         shutdown_progress: None,
         started_at: None,
         exited_at: None,
+        health: None,
+        health_detail: None,
+        draining: false,
     }
 }
 

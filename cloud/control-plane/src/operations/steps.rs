@@ -137,7 +137,7 @@ pub(super) async fn run<N: Nodes>(
         Step::AwaitBoot => Some(await_boot(nodes, node, vm).await?),
         Step::RequestShutdown if is_forced(operation) => stop_if_known(nodes, node, vm).await?,
         Step::RequestShutdown => {
-            let request = ShutdownRequest { timeout_s: SHUTDOWN_TIMEOUT_S };
+            let request = ShutdownRequest { timeout_s: SHUTDOWN_TIMEOUT_S, force: true };
             unless_unknown(nodes.shutdown(node, vm, request).await)?
         }
         Step::AwaitPowerOff => await_power_off(nodes, node, vm).await?,
@@ -169,6 +169,8 @@ fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {
         disk_gb: u32::try_from(cvm.disk_gb).unwrap_or(u32::MAX),
         encrypted_env: cvm.encrypted_env.clone(),
         user_config: cvm.user_config.clone(),
+        gpus: Vec::new(),
+        ports: Vec::new(),
     })
 }
 

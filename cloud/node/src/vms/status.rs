@@ -68,7 +68,9 @@ fn bounded(mut status: GuestStatus) -> GuestStatus {
     let excess = status.phases.len().saturating_sub(MAX_PHASES);
     status.phases.drain(..excess);
     for text in
-        [&mut status.detail, &mut status.boot_error, &mut status.shutdown_progress].into_iter().flatten()
+        [&mut status.detail, &mut status.boot_error, &mut status.shutdown_progress, &mut status.health_detail]
+            .into_iter()
+            .flatten()
     {
         text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         text.retain(|c| c == '\n' || !c.is_control());
@@ -93,6 +95,8 @@ mod tests {
             detail: None,
             boot_error: Some(error.to_owned()),
             shutdown_progress: None,
+            health: None,
+            health_detail: None,
         }
     }
 

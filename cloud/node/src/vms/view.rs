@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cloister_app_compose::AppId;
 use cloister_guest_channel::NodeToken;
-use cloister_guest_channel::status::{BootPhase, GuestStatus};
-use cloister_node_api::VmReport;
+use cloister_guest_channel::status::{BootPhase, GuestStatus, Health};
+use cloister_node_api::{VmHealth, VmReport};
 use uuid::Uuid;
 
 use super::directory::{GuestRecord, PowerRecord};
@@ -20,6 +20,14 @@ pub(crate) struct View {
     pub(crate) power: PowerRecord,
     pub(crate) guest: GuestRecord,
     pub(crate) live: Option<Arc<Live>>,
+}
+
+const fn health(told: Health) -> VmHealth {
+    match told {
+        Health::Starting => VmHealth::Starting,
+        Health::Healthy => VmHealth::Healthy,
+        Health::Unhealthy => VmHealth::Unhealthy,
+    }
 }
 
 impl View {
@@ -49,6 +57,9 @@ impl View {
             shutdown_progress: guest.and_then(|guest| guest.shutdown_progress.clone()),
             started_at: self.power.started_at,
             exited_at: self.power.exited_at,
+            health: guest.and_then(|guest| guest.health).map(health),
+            health_detail: guest.and_then(|guest| guest.health_detail.clone()),
+            draining: false,
         })
     }
 }

@@ -255,7 +255,7 @@ async fn fake_control_plane(
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
         reports.send_replace(Some(report));
-        Ok(Json(ReportReceipt { node_id: 1 }))
+        Ok(Json(ReportReceipt { node_id: 1, os_images: Vec::new() }))
     });
     // The first certificate as well.
     let refused = Arc::new(AtomicBool::new(false));
@@ -280,6 +280,8 @@ async fn fake_control_plane(
 pub(crate) fn spec(number: u128, image: OsImageHash) -> VmSpec {
     VmSpec {
         kms_urls: vec!["https://10.0.2.2:12001".to_owned()],
+        gpus: Vec::new(),
+        ports: Vec::new(),
         vm_uuid: Uuid::from_u128(number),
         workspace_id: 1,
         name: "Hello".to_owned(),

@@ -118,8 +118,11 @@ fn report(memory_mb: u32, maintenance: bool) -> NodeReport {
             version: "0.1.0".into(),
             is_dev: true,
             os_image_hash: OsImageHash::from_bytes([5; 32]),
+            supports_gpu: false,
         }],
         vms: vec![],
+        gpus: vec![],
+        port_range: None,
     }
 }
 

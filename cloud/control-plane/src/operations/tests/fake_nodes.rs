@@ -121,6 +121,9 @@ impl Nodes for FakeNodes {
                 shutdown_progress: None,
                 started_at: None,
                 exited_at: None,
+                health: None,
+                health_detail: None,
+                draining: false,
             };
             state.specs.insert(spec.vm_uuid, spec.clone());
             Ok(state.vms.entry(spec.vm_uuid).or_insert_with(fresh).clone())
