@@ -6,17 +6,20 @@ use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use cloister_node_api::{ShutdownRequest, VmReport, VmSpec};
+use cloister_node_api::{DrainRequest, ShutdownRequest, VmReport, VmSpec};
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::Api;
 use super::error::ApiError;
 use crate::error::VmError;
+use crate::vms::Overdue;
 
 /// Lines of a console log unless asked otherwise, and most of them.
 const DEFAULT_TAIL: usize = 100;
 const MAX_TAIL: usize = 10_000;
+/// Longest time that the streams of a VM get to end.
+const MAX_DRAIN: Duration = Duration::from_mins(5);
 
 type Answer = Result<Json<VmReport>, ApiError>;
 
@@ -63,7 +66,20 @@ pub(super) async fn shutdown(
     PathValue(vm): PathValue<Uuid>,
     Document(request): Document<ShutdownRequest>,
 ) -> Answer {
-    Ok(Json(api.vms.shutdown(vm, Duration::from_secs(request.timeout_s.into())).await?))
+    let overdue = if request.force { Overdue::TakePower } else { Overdue::KeepRunning };
+    Ok(Json(api.vms.shutdown(vm, Duration::from_secs(request.timeout_s.into()), overdue).await?))
+}
+
+pub(super) async fn drain(
+    State(api): State<Api>,
+    PathValue(vm): PathValue<Uuid>,
+    Document(request): Document<DrainRequest>,
+) -> Answer {
+    let limit = Duration::from_secs(request.timeout_s.into());
+    if limit > MAX_DRAIN {
+        return Err(VmError::Invalid("a drain takes at most 300 seconds".to_owned()).into());
+    }
+    Ok(Json(api.vms.drain(vm, limit).await?))
 }
 
 pub(super) async fn stop(State(api): State<Api>, PathValue(vm): PathValue<Uuid>) -> Answer {

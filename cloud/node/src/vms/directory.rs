@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::deadline::{Deadline, Overdue};
 use crate::files;
 use crate::vmm::{Channels, Disks};
 
@@ -41,8 +42,14 @@ pub(crate) struct PowerRecord {
     pub(crate) state: VmState,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) exited_at: Option<Timestamp>,
-    /// When a VM that is stopping loses its power.
-    pub(crate) stop_by: Option<Timestamp>,
+    /// Until when a VM that is stopping may take.
+    stop_by: Option<Timestamp>,
+    /// What happens then.
+    #[serde(default)]
+    overdue: Overdue,
+    /// The ingress begins nothing new with it.
+    #[serde(default)]
+    pub(crate) draining: bool,
 }
 
 /// What the guest said, as it survives the node.
@@ -56,8 +63,25 @@ pub(crate) struct GuestRecord {
 
 impl PowerRecord {
     /// A VM that was never started.
-    pub(crate) const NEW: Self =
-        Self { state: VmState::Stopped, started_at: None, exited_at: None, stop_by: None };
+    pub(crate) const NEW: Self = Self {
+        state: VmState::Stopped,
+        started_at: None,
+        exited_at: None,
+        stop_by: None,
+        overdue: Overdue::TakePower,
+        draining: false,
+    };
+
+    /// Until when a VM that is stopping may take, and what happens then.
+    pub(crate) fn deadline(&self) -> Option<Deadline<Timestamp>> {
+        self.stop_by.map(|at| Deadline { at, overdue: self.overdue })
+    }
+
+    /// Sets what [`PowerRecord::deadline`] tells.
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Deadline<Timestamp>>) {
+        self.stop_by = deadline.map(|deadline| deadline.at);
+        self.overdue = deadline.map_or(Overdue::TakePower, |deadline| deadline.overdue);
+    }
 }
 
 /// The directory of one VM, and its sockets, which lie where paths are short.

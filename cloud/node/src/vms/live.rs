@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::deadline::{Deadline, Overdue};
 use crate::error::VmError;
 use crate::vmm::{Channels, Monitor, MonitorError, PortForwards, Process};
 
@@ -23,7 +24,7 @@ pub(crate) struct Live {
     monitor: Monitor,
     forwards: PortForwards,
     outbox: mpsc::Sender<NodeMessage>,
-    stop_by: watch::Sender<Option<Instant>>,
+    stop_by: watch::Sender<Option<Deadline<Instant>>>,
 }
 
 impl Live {
@@ -58,35 +59,42 @@ impl Live {
         is_halted && self.monitor.execute("cont", json!({})).await.is_ok()
     }
 
-    /// Asks the guest to power off. Its power is taken away after `limit`, or earlier if that was said
-    /// before.
-    pub(super) fn ask_to_stop(&self, limit: Duration) {
+    /// Asks the guest to power off within `limit`; [`Deadline::after`] says what counts of this and what was
+    /// said before.
+    pub(super) fn ask_to_stop(&self, limit: Duration, overdue: Overdue) {
         let timeout_s = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
         // A full queue holds the same message already.
         let _ = self.outbox.try_send(NodeMessage::Shutdown { timeout_s });
-        let deadline = Instant::now() + limit;
-        self.stop_by.send_if_modified(|stop_by| {
-            let earlier = stop_by.is_none_or(|known| deadline < known);
-            if earlier {
-                *stop_by = Some(deadline);
-            }
-            earlier
-        });
+        let said = Deadline { at: Instant::now() + limit, overdue };
+        self.stop_by.send_modify(|stop_by| *stop_by = Some(said.after(*stop_by)));
     }
 
-    /// Returns when the time to stop has come.
-    pub(super) async fn stop_is_due(&self) {
+    /// Forgets a deadline that has passed and after which the guest is left running; whether there was one.
+    pub(super) fn give_up_if_due(&self) -> bool {
+        self.stop_by.send_if_modified(|stop_by| {
+            let is_due = |known: Deadline<Instant>| {
+                known.overdue == Overdue::KeepRunning && known.at <= Instant::now()
+            };
+            stop_by.take_if(|known| is_due(*known)).is_some()
+        })
+    }
+
+    /// Returns when the guest's time to power off is over, with what happens then.
+    pub(super) async fn stop_is_due(&self) -> Overdue {
         let mut stop_by = self.stop_by.subscribe();
         loop {
             let deadline = *stop_by.borrow_and_update();
             let due = async {
                 match deadline {
-                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    Some(deadline) => {
+                        tokio::time::sleep_until(deadline.at).await;
+                        deadline.overdue
+                    }
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                () = due => return,
+                overdue = due => return overdue,
                 _ = stop_by.changed() => {}
             }
         }

@@ -5,9 +5,11 @@
 //! what survives; the process itself is its own witness (see [`crate::vmm`]).
 
 mod claims;
+mod deadline;
 mod directory;
 mod live;
 mod machine;
+mod orderly;
 mod power;
 mod spec;
 mod status;
@@ -32,6 +34,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 pub(crate) use claims::Claims;
+pub(crate) use deadline::Overdue;
 pub(crate) use live::Live;
 pub(crate) use vm::Vm;
 
@@ -133,8 +136,22 @@ impl Vms {
     }
 
     /// Asks a guest to power off.
-    pub(crate) async fn shutdown(&self, id: Uuid, limit: Duration) -> Result<VmReport, VmError> {
-        self.change(id, move |vm| async move { vm.shutdown(limit).await }).await
+    pub(crate) async fn shutdown(
+        &self,
+        id: Uuid,
+        limit: Duration,
+        overdue: Overdue,
+    ) -> Result<VmReport, VmError> {
+        self.change(id, move |vm| async move { vm.shutdown(limit, overdue).await }).await
+    }
+
+    /// Takes a VM out of service; returns when nothing flows through it any more, and after `limit`.
+    pub(crate) async fn drain(&self, id: Uuid, limit: Duration) -> Result<VmReport, VmError> {
+        self.change(id, |vm| async move { vm.begin_drain().await }).await?;
+        let vm = self.get(id)?;
+        // What still flows then is cut off by whoever goes on; the report tells nothing of it.
+        let _ = tokio::time::timeout(limit, vm.drained()).await;
+        vm.report().ok_or(VmError::Unknown)
     }
 
     /// Takes a VM's power away.

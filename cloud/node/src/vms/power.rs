@@ -15,6 +15,8 @@ pub(crate) enum Event {
     Shutdown,
     /// The control plane wants it off, now.
     Stop,
+    /// It has not powered off in time and is left running.
+    Lapsed,
     /// Its process ended.
     ProcessEnded,
     /// The node started and found its process.
@@ -49,6 +51,9 @@ pub(crate) const fn step(state: VmState, event: Event) -> Option<(VmState, Actio
         (Running | Stopping, Event::Stop) => (Stopping, Action::Kill),
         (Stopped | Exited, Event::Shutdown | Event::Stop) => (Stopped, Action::None),
 
+        (Stopping, Event::Lapsed) => (Running, Action::None),
+        (Stopped | Running | Exited, Event::Lapsed) => (state, Action::None),
+
         (Running, Event::ProcessEnded) => (Exited, Action::None),
         (Stopping, Event::ProcessEnded) => (Stopped, Action::None),
         (Stopped | Exited, Event::ProcessEnded) => (state, Action::None),
@@ -77,10 +82,11 @@ mod tests {
     use super::*;
 
     const STATES: [VmState; 4] = [VmState::Stopped, VmState::Running, VmState::Stopping, VmState::Exited];
-    const EVENTS: [Event; 6] = [
+    const EVENTS: [Event; 7] = [
         Event::Start,
         Event::Shutdown,
         Event::Stop,
+        Event::Lapsed,
         Event::ProcessEnded,
         Event::FoundRunning,
         Event::FoundGone,
@@ -131,7 +137,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_process_exists_exactly_when_the_state_says_so(
-            steps in proptest::collection::vec((0usize..6, any::<bool>()), 0..64)
+            steps in proptest::collection::vec((0usize..EVENTS.len(), any::<bool>()), 0..64)
         ) {
             let mut world = World { state: VmState::Stopped, process: false };
             for (index, luck) in steps {

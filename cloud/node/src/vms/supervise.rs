@@ -7,6 +7,7 @@ use std::time::Duration;
 use cloister_guest_channel::status::NodeMessage;
 use tokio::sync::{mpsc, watch};
 
+use super::deadline::Overdue;
 use super::live::Live;
 use super::vm::Vm;
 use super::{blocking, status};
@@ -35,7 +36,7 @@ pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<N
         () = vm.host.stopping.cancelled() => false,
         () = tend(&vm, &live) => false,
         () = keep_news(&vm, heard) => false,
-        () = take_power_when_due(&vm, &live) => false,
+        () = end_patience(&vm, &live) => false,
         () = play_hardware(&vm) => false,
         _ = status::follow(&channels.status, messages, listen) => false,
     };
@@ -82,12 +83,17 @@ fn warn_of(vm: &Vm, what: &str, result: io::Result<()>) {
 }
 
 /// Never returns: the end of the process is seen elsewhere.
-async fn take_power_when_due(vm: &Vm, live: &Live) {
+async fn end_patience(vm: &Arc<Vm>, live: &Arc<Live>) {
     loop {
-        live.stop_is_due().await;
-        tracing::info!(vm = %vm.id, "the guest did not power off in time");
-        if let Err(error) = live.power_off().await {
-            tracing::error!(vm = %vm.id, error = &error as &dyn std::error::Error, "cannot end a VM");
+        let overdue = live.stop_is_due().await;
+        tracing::info!(vm = %vm.id, ?overdue, "the guest did not power off in time");
+        match overdue {
+            Overdue::KeepRunning => vm.shutdown_lapsed(live).await,
+            Overdue::TakePower => {
+                if let Err(error) = live.power_off().await {
+                    tracing::error!(vm = %vm.id, error = &error as &dyn std::error::Error, "cannot end a VM");
+                }
+            }
         }
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use cloister_app_compose::AppId;
 use cloister_guest_channel::NodeToken;
 use cloister_guest_channel::status::{BootPhase, GuestStatus, Health};
-use cloister_node_api::{VmHealth, VmReport};
+use cloister_node_api::{VmHealth, VmReport, VmState};
 use uuid::Uuid;
 
 use super::directory::{GuestRecord, PowerRecord};
 use super::live::Live;
+use super::power::has_process;
 
 /// What is known of a VM.
 #[derive(Debug, Clone)]
@@ -44,6 +45,20 @@ impl View {
         self.guest.status.as_ref().and_then(GuestStatus::phase) == Some(BootPhase::Done)
     }
 
+    /// Whether requests may be sent to it: what [`VmReport::is_ready`] says of its report.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.live.is_some()
+            && self.power.state == VmState::Running
+            && self.is_booted()
+            && matches!(self.health(), None | Some(Health::Healthy))
+            && !self.power.draining
+    }
+
+    /// How the application does. What the guest said last does not outlive its power.
+    fn health(&self) -> Option<Health> {
+        self.guest.status.as_ref().filter(|_| has_process(self.power.state))?.health
+    }
+
     /// The report on the VM; `None` when there is none.
     pub(super) fn report(&self, vm_uuid: Uuid) -> Option<VmReport> {
         self.app_id?;
@@ -57,9 +72,9 @@ impl View {
             shutdown_progress: guest.and_then(|guest| guest.shutdown_progress.clone()),
             started_at: self.power.started_at,
             exited_at: self.power.exited_at,
-            health: guest.and_then(|guest| guest.health).map(health),
-            health_detail: guest.and_then(|guest| guest.health_detail.clone()),
-            draining: false,
+            health: self.health().map(health),
+            health_detail: self.health().and(guest).and_then(|guest| guest.health_detail.clone()),
+            draining: self.power.draining,
         })
     }
 }

@@ -9,39 +9,48 @@ use cloister_node_api::{VmReport, VmSpec, VmState};
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
+use super::deadline::Overdue;
 use super::directory::{GuestRecord, Order, PowerRecord, VmDirectory};
 use super::live::{self, Live};
+use super::orderly::MAX_SHUTDOWN;
 use super::power::{Action, Event, has_process, step};
 use super::view::View;
 use super::{Host, blocking, machine, supervise};
 use crate::clock;
 use crate::error::VmError;
+use crate::flows::Flows;
 use crate::host::{Share, require_free_disk};
 use crate::vmm::{Process, launch};
-
-/// Longest time that a guest can get to power off.
-const MAX_SHUTDOWN: Duration = Duration::from_hours(1);
 
 /// One VM. Operations take turns; looking at it never waits for them.
 pub(crate) struct Vm {
     pub(super) id: Uuid,
     pub(super) dir: VmDirectory,
     pub(super) host: Arc<Host>,
-    control: Mutex<Control>,
+    pub(super) control: Mutex<Control>,
     view: watch::Sender<View>,
+    /// What flows through it, from here and from other nodes.
+    pub(super) flows: Flows,
     /// Set once, under the lock of `control`: this VM takes no orders any more.
     removed: AtomicBool,
 }
 
 /// What operations change, one at a time.
 #[derive(Debug)]
-struct Control {
+pub(super) struct Control {
     /// `None` before the first order and after the removal.
     order: Option<Order>,
-    power: PowerRecord,
+    pub(super) power: PowerRecord,
     /// What of `power` is on disk.
     written: PowerRecord,
     running: Option<(Arc<Live>, Share)>,
+}
+
+impl Control {
+    /// Whether `live` is the process that runs now.
+    pub(super) fn is_running(&self, live: &Arc<Live>) -> bool {
+        self.running.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, live))
+    }
 }
 
 /// Why a VM was not prepared.
@@ -67,6 +76,7 @@ impl Vm {
             host,
             control: Mutex::new(control),
             view: watch::Sender::new(View::NOTHING),
+            flows: Flows::default(),
             removed: AtomicBool::new(false),
         })
     }
@@ -79,6 +89,11 @@ impl Vm {
     /// A glance at what is known now; to be dropped at once.
     pub(super) fn look(&self) -> watch::Ref<'_, View> {
         self.view.borrow()
+    }
+
+    /// What is known, as it changes.
+    pub(super) fn watch(&self) -> watch::Receiver<View> {
+        self.view.subscribe()
     }
 
     /// What is known now.
@@ -146,15 +161,6 @@ impl Vm {
         self.apply(&mut control, Event::Start).await
     }
 
-    /// Asks the guest to power off and returns.
-    pub(super) async fn shutdown(self: &Arc<Self>, limit: Duration) -> Result<(), VmError> {
-        let mut control = self.existing().await?;
-        let due = clock::now() + limit.min(MAX_SHUTDOWN);
-        control.power.stop_by = has_process(control.power.state)
-            .then(|| control.power.stop_by.map_or(due, |known| known.min(due)));
-        self.apply(&mut control, Event::Shutdown).await
-    }
-
     /// Takes the power away and returns when the process is gone.
     pub(super) async fn stop(self: &Arc<Self>) -> Result<(), VmError> {
         let mut control = self.existing().await?;
@@ -215,15 +221,14 @@ impl Vm {
     pub(super) async fn suspend(&self, limit: Duration) -> Result<(), VmError> {
         let control = self.control.lock().await;
         let Some((live, _)) = &control.running else { return Ok(()) };
-        live.ask_to_stop(limit);
+        live.ask_to_stop(limit, Overdue::TakePower);
         if live.process.ends_within(limit).await { Ok(()) } else { live.power_off().await }
     }
 
     /// Notes that the process of `live` ended.
     pub(super) async fn process_ended(self: &Arc<Self>, live: &Arc<Live>) {
         let mut control = self.control.lock().await;
-        let is_current = control.running.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, live));
-        if !is_current || self.host.is_retiring() {
+        if !control.is_running(live) || self.host.is_retiring() {
             return;
         }
         if let Err(error) = self.apply(&mut control, Event::ProcessEnded).await {
@@ -249,30 +254,35 @@ impl Vm {
         is_news
     }
 
-    async fn existing(&self) -> Result<tokio::sync::MutexGuard<'_, Control>, VmError> {
+    pub(super) async fn existing(&self) -> Result<tokio::sync::MutexGuard<'_, Control>, VmError> {
         let control = self.control.lock().await;
         if control.order.is_some() { Ok(control) } else { Err(VmError::Unknown) }
     }
 
     /// Goes through the table of power states. What a crash must not forget is written before it is done;
     /// what takes power away is done all the same when the disk takes no more.
-    async fn apply(self: &Arc<Self>, control: &mut Control, event: Event) -> Result<(), VmError> {
+    pub(super) async fn apply(self: &Arc<Self>, control: &mut Control, event: Event) -> Result<(), VmError> {
         let (next, action) = step(control.power.state, event)
             .ok_or(VmError::Conflict("the CVM is powering off: wait until it has stopped"))?;
+        if event == Event::Start {
+            control.power.draining = false;
+        }
         match (action, control.running.as_ref().map(|(live, _)| Arc::clone(live))) {
             (Action::Launch, _) if self.host.is_retiring() => Err(VmError::Stopping),
             (Action::Launch, _) => {
                 self.launch(control).await?;
                 // Whatever was noted before, the power is new.
                 control.power.state = VmState::Stopped;
+                control.power.draining = false;
                 self.record(control, next).await
             }
             (Action::AskGuest, Some(live)) => {
                 let noted = self.record(control, next).await;
-                let left = control.power.stop_by.map_or(Duration::ZERO, |due| {
-                    Duration::try_from(due.duration_since(clock::now())).unwrap_or_default()
+                let (left, overdue) = control.power.deadline().map_or_else(Default::default, |deadline| {
+                    let left = deadline.at.duration_since(clock::now());
+                    (Duration::try_from(left).unwrap_or_default(), deadline.overdue)
                 });
-                live.ask_to_stop(left.min(MAX_SHUTDOWN));
+                live.ask_to_stop(left.min(MAX_SHUTDOWN), overdue);
                 noted
             }
             (Action::Kill, Some(live)) => {
@@ -285,7 +295,7 @@ impl Vm {
     }
 
     /// Writes a new power state down and shows it.
-    async fn record(&self, control: &mut Control, next: VmState) -> Result<(), VmError> {
+    pub(super) async fn record(&self, control: &mut Control, next: VmState) -> Result<(), VmError> {
         let before = std::mem::replace(&mut control.power.state, next);
         let now = clock::now();
         match (has_process(before), has_process(next)) {
@@ -298,7 +308,8 @@ impl Vm {
         }
         if !has_process(next) {
             control.running = None;
-            control.power.stop_by = None;
+            control.power.set_deadline(None);
+            control.power.draining = false;
         }
         self.publish(control);
         if control.power == control.written {
