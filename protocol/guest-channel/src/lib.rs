@@ -34,5 +34,6 @@ pub const RESOLVER_ADDRESS: &str = "10.0.2.3";
 /// Address of the node's image mirror as seen by the guest (plain HTTP, OCI distribution API); what the
 /// guest tells its container engine about it is in [`registries`].
 pub const IMAGE_MIRROR_ADDRESS: &str = "10.0.2.100:5000";
-/// TCP port of the guest agent's external listener: `/logs/<container>`, `/containers`, `/health`.
+/// TCP port of the guest agent's external listener: `/logs/<container>`, `/containers`, `/health`, `/metrics`,
+/// and for the node alone `/stats`.
 pub const AGENT_PORT: u16 = 8090;

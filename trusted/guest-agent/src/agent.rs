@@ -10,6 +10,7 @@ use tracing::{error, warn};
 
 use crate::application::Application;
 use crate::boot;
+use crate::console;
 use crate::engine::{Engine, SOCKET};
 use crate::failure;
 use crate::machine::{DATA, power_button, power_mark};
@@ -41,6 +42,7 @@ async fn serve() {
     if let Err(error) = status_port::connect(progress.watch(), to_messages) {
         warn!("the node cannot be told about this guest: {error}");
     }
+    console::offer();
     let mut application = None;
     let grace = tokio::select! {
         () = boot_and_stay(&progress, &mut application) => BUTTON_GRACE,

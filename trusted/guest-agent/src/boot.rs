@@ -76,7 +76,7 @@ pub(crate) async fn boot(
     progress: &Progress,
     application: &mut Option<Application>,
 ) -> Result<(), BootError> {
-    let Configuration { app, system, encrypted_env } = Configuration::read()?;
+    let Configuration { app, system, encrypted_env, user_config } = Configuration::read()?;
     clock::set_if_absent(system.launched_at_ms);
     progress.enter(BootPhase::AgentStarted);
     let provider = KeyProvider::of(&app)?;
@@ -99,7 +99,9 @@ pub(crate) async fn boot(
     guest_api::listen(&attestation).map_err(BootError::Sockets)?;
     let instance = attestation.facts.instance;
     to_attestation.send_replace(Some(attestation));
-    run(progress, application, app, &system, instance, environment).await
+    let prepared = Application::prepare(app, &system.app_id, instance.as_ref(), environment)?;
+    prepared.leave_user_config(user_config.as_deref())?;
+    run(progress, application.insert(prepared), system.image_mirror).await
 }
 
 /// What the outside may ask for.
@@ -112,7 +114,7 @@ fn outside(
     Arc::new(External {
         engine: Engine::at(SOCKET),
         public_logs: members.public_logs,
-        public_containers: members.public_sysinfo,
+        public_sysinfo: members.public_sysinfo,
         public_tcbinfo: members.public_tcbinfo,
         node_token: system.node_token.clone(),
         attestation,
@@ -206,33 +208,28 @@ async fn confirm(kms: &KmsClient, root_version: u32) {
 /// Starts engine and application.
 async fn run(
     progress: &Progress,
-    application: &mut Option<Application>,
-    app: AppCompose,
-    system: &SysConfig,
-    instance: Option<InstanceId>,
-    environment: Environment,
+    application: &mut Application,
+    image_mirror: bool,
 ) -> Result<(), BootError> {
-    let prepared = Application::prepare(app, &system.app_id, instance.as_ref(), environment)?;
-    let application = application.insert(prepared);
     application.initialise().await?;
     progress.enter(BootPhase::StartingEngine);
     let images = application.images();
     let after_power_loss = power_mark::set(DATA.as_ref()).map_err(BootError::PowerMark)?;
-    let starting =
-        engine::start(system.image_mirror, images.iter().map(String::as_str), application.hidden())?;
-    let engine = if after_power_loss {
+    let starting = engine::start(image_mirror, images.iter().map(String::as_str), application.hidden())?;
+    let (engine, changes) = if after_power_loss {
         warn!("the last boot ended without a shutdown");
-        let engine = starting.finish().await?;
-        engine.remove_unfinished().await.map_err(BootError::Recovery)?;
+        let started = starting.finish().await?;
+        started.0.remove_unfinished().await.map_err(BootError::Recovery)?;
         launch(progress, application).await?;
-        engine
+        started
     } else {
         // The compose front end reads its file while the engine still starts, and waits for it then.
-        let engine = async { starting.finish().await.map_err(BootError::from) };
+        let started = async { starting.finish().await.map_err(BootError::from) };
         let launch = async { launch(progress, application).await.map_err(BootError::from) };
-        tokio::try_join!(engine, launch)?.0
+        tokio::try_join!(started, launch)?.0
     };
     progress.enter(BootPhase::Done);
+    application.watch(&engine, changes, progress);
     data_disk::flush().await;
     application.settle(&engine).await;
     Ok(())

@@ -10,17 +10,20 @@ mod agent;
 mod application;
 mod attestation;
 mod boot;
+mod console;
 mod cut;
 mod engine;
 mod external;
 mod failure;
 mod guest_api;
+mod health;
 mod hidden;
 mod keys;
 mod machine;
 mod output;
 mod power_on;
 mod progress;
+mod stats;
 mod status_port;
 mod supervisor;
 
@@ -35,8 +38,10 @@ fn main() -> ExitCode {
         .with_ansi(false)
         .with_target(false)
         .init();
-    if std::env::args().nth(1).as_deref() == Some(supervisor::AGENT_ARGUMENT) {
-        return agent::run();
+    match std::env::args().nth(1).as_deref() {
+        Some(supervisor::AGENT_ARGUMENT) => return agent::run(),
+        Some(console::ARGUMENT) => return console::become_shell(),
+        _ => {}
     }
     if !rustix::process::getpid().is_init() {
         error!("this program is the init of a Cloister guest and does nothing elsewhere");

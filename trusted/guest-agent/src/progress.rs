@@ -1,11 +1,12 @@
 //! How far this boot is: the one place that the status line is made of.
 
 use cloister_app_compose::InstanceId;
-use cloister_guest_channel::status::{BootPhase, GuestStatus, MAX_TEXT_BYTES, PhaseStart};
+use cloister_guest_channel::status::{BootPhase, GuestStatus, Health, MAX_TEXT_BYTES, PhaseStart};
 use tokio::sync::watch;
 use tracing::{error, info};
 
 use crate::cut;
+use crate::health::Verdict;
 use crate::machine::{boot_id, clock};
 
 /// The status of this guest, changed from everywhere, watched by the status port.
@@ -35,7 +36,9 @@ impl Progress {
         self.status.subscribe()
     }
 
-    /// The boot has come to a phase. Phases only go forward, and not after a failure.
+    /// The boot has come to a phase. Phases only go forward, and not after a failure. With the last one the
+    /// application is starting, unless more is known: no status says that it was started and nothing of how
+    /// it does.
     pub(crate) fn enter(&self, phase: BootPhase) {
         let uptime_ms = clock::uptime_ms();
         let entered = self.status.send_if_modified(|status| advance(status, phase, uptime_ms));
@@ -54,6 +57,28 @@ impl Progress {
             }
             counts
         });
+    }
+
+    /// How the application does. What ends because the guest shuts down is no news.
+    pub(crate) fn health(&self, verdict: Verdict) {
+        let detail = verdict.detail.map(|text| cut::printable(&text, MAX_TEXT_BYTES));
+        let (health, detail) = (Some(verdict.health), detail);
+        let changed = self.status.send_if_modified(|status| {
+            let is_news = (status.health, &status.health_detail) != (health, &detail);
+            if !is_news || status.shutdown_progress.is_some() {
+                return false;
+            }
+            (status.health, status.health_detail) = (health, detail.clone());
+            true
+        });
+        if changed {
+            let name = match verdict.health {
+                Health::Starting => "starting",
+                Health::Healthy => "healthy",
+                Health::Unhealthy => "not healthy",
+            };
+            info!("the application is {name}{}", detail.map(|why| format!(": {why}")).unwrap_or_default());
+        }
     }
 
     /// Who this CVM is.
@@ -84,6 +109,9 @@ fn advance(status: &mut GuestStatus, phase: BootPhase, uptime_ms: u64) -> bool {
     }
     status.phases.push(PhaseStart { phase, uptime_ms });
     status.detail = None;
+    if phase == BootPhase::Done {
+        status.health.get_or_insert(Health::Starting);
+    }
     true
 }
 
@@ -118,6 +146,7 @@ mod tests {
             }
             let status = progress.status.borrow().clone();
             prop_assert!(status.phases.is_sorted_by(|a, b| a.phase < b.phase));
+            prop_assert_eq!(status.health.is_some(), status.phase() == Some(BootPhase::Done));
             if let Some((phases, reason)) = at_failure {
                 prop_assert_eq!((status.phases, status.boot_error), (phases, reason));
             }
@@ -129,6 +158,7 @@ mod tests {
         let progress = Progress::new();
         progress.detail(&"ä".repeat(MAX_TEXT_BYTES));
         progress.fail(&"\u{1}".repeat(2 * MAX_TEXT_BYTES));
+        progress.health(Verdict::unhealthy("\u{1}".repeat(2 * MAX_TEXT_BYTES)));
         progress.shutting_down("powering off");
         let line = serde_json::to_vec(&*progress.status.borrow()).unwrap();
         assert!(line.len() < cloister_guest_channel::status::MAX_LINE_BYTES);

@@ -12,7 +12,7 @@ use crate::failure;
 use crate::output::{self, CommandError, Running};
 use crate::progress::Progress;
 
-const COMPOSE_FILE: &str = "docker-compose.yaml";
+pub(super) const COMPOSE_FILE: &str = "docker-compose.yaml";
 
 /// Exit statuses of the compose front end that say what failed.
 const INVALID_FILE: i32 = 15;

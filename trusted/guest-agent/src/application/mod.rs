@@ -3,6 +3,7 @@
 mod bash;
 mod compose;
 mod pre_launch;
+mod user_config;
 mod variables;
 
 use std::fs;
@@ -17,7 +18,8 @@ use tokio::process::Command;
 use tracing::warn;
 
 use self::variables::Variables;
-use crate::engine::{Engine, SOCKET};
+use crate::engine::{Changes, Engine, SOCKET};
+use crate::health;
 use crate::hidden::Hidden;
 use crate::machine::{DATA, RUNTIME};
 use crate::output::{self, CommandError};
@@ -80,6 +82,11 @@ impl Application {
         Ok(Self { app, directory, scripts, environment, hidden, main_script: None })
     }
 
+    /// Leaves the deployer's configuration where the application looks for it. Nobody vouches for it.
+    pub(crate) fn leave_user_config(&self, contents: Option<&[u8]>) -> Result<(), ApplicationError> {
+        Ok(user_config::leave(&self.directory, contents)?)
+    }
+
     /// What must not be printed.
     pub(crate) const fn hidden(&self) -> &Hidden {
         &self.hidden
@@ -110,6 +117,19 @@ impl Application {
         match self.app.members().runner {
             Runner::DockerCompose => self.compose_up(&program, progress).await,
             Runner::Bash => self.start_main_script(&program, progress).await,
+        }
+    }
+
+    /// Tells from now on how the application does. Only the main script counts of an application that is one:
+    /// nobody knows what it means the containers to be that it starts.
+    pub(crate) fn watch(&self, engine: &Engine, changes: Changes, progress: &Progress) {
+        if self.app.members().runner == Runner::DockerCompose {
+            let containers = health::Containers {
+                engine: engine.clone(),
+                compose_file: self.directory.join(compose::COMPOSE_FILE),
+                hidden: self.hidden.clone(),
+            };
+            tokio::spawn(containers.watch(changes, progress.clone()));
         }
     }
 

@@ -13,13 +13,19 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 /// Largest answer that is read as a whole, in bytes.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
+/// Longest wait for the beginning of an answer.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Version of the engine's own API.
 const API: &str = "/v5.0.0/libpod";
 /// Version of Docker's API that the engine speaks as well.
-const DOCKER_API: &str = "/v1.41";
+pub(super) const DOCKER_API: &str = "/v1.41";
+/// What changes how a container does, in Docker's words.
+const CHANGES: &str =
+    r#"{"type":["container"],"event":["start","die","oom","pause","unpause","restart","remove"]}"#;
 
 /// The body of a streamed answer.
 pub(crate) type Body = Incoming;
@@ -128,11 +134,9 @@ impl Engine {
         Ok(self.call(Method::GET, &path).await?.into_body())
     }
 
-    /// Streams the ids of containers as they start: one JSON object per line.
-    pub(crate) async fn start_events(&self) -> Result<Body, EngineError> {
-        let filters = r#"{"type":["container"],"event":["start"]}"#;
-        let filters: String = form_urlencoded::byte_serialize(filters.as_bytes()).collect();
-        let path = format!("{DOCKER_API}/events?filters={filters}");
+    /// Streams what happens to containers: one JSON object per line.
+    pub(crate) async fn container_events(&self) -> Result<Body, EngineError> {
+        let path = format!("{DOCKER_API}/events?filters={}", encoded(CHANGES));
         Ok(self.call(Method::GET, &path).await?.into_body())
     }
 
@@ -163,7 +167,7 @@ impl Engine {
         self.call(Method::POST, &format!("{API}/images/prune?all=true")).await.map(drop)
     }
 
-    async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, EngineError> {
+    pub(super) async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, EngineError> {
         let body = Limited::new(self.call(Method::GET, path).await?.into_body(), MAX_ANSWER_BYTES);
         let bytes = body.collect().await.map_err(|error| EngineError::Answer(error.to_string()))?.to_bytes();
         serde_json::from_slice(&bytes).map_err(|error| EngineError::Answer(error.to_string()))
@@ -181,4 +185,17 @@ impl Engine {
             status => Err(EngineError::Status(status)),
         }
     }
+}
+
+/// The engine's answer, or that it does not begin one: its socket takes connections before it serves them, and
+/// while it hangs.
+pub(crate) async fn patiently<T>(
+    answer: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    timeout(PATIENCE, answer).await.unwrap_or_else(|elapsed| Err(EngineError::Connect(elapsed.into())))
+}
+
+/// A value as queries carry it.
+pub(super) fn encoded(value: &str) -> String {
+    form_urlencoded::byte_serialize(value.as_bytes()).collect()
 }

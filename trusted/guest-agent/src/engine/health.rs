@@ -1,10 +1,13 @@
-//! Health checks of containers, at the times that their configuration asks for.
+//! What happens to containers: their health checks, at the times that their configuration asks for, and the
+//! news that one of them may do otherwise than before.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -19,12 +22,15 @@ const START_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause before listening again to an engine that broke off.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+/// The event by which a container begins to run.
+const STARTED: &str = "start";
 /// Longest event that is read, in bytes.
 const MAX_EVENT_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Event {
+    action: String,
     actor: Actor,
 }
 
@@ -35,9 +41,26 @@ struct Actor {
     id: String,
 }
 
+/// The news that containers may do otherwise than before. What comes before somebody waits is not lost, and
+/// much at once is one piece of news.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Changes(Arc<Notify>);
+
+impl Changes {
+    /// Something may have changed.
+    pub(crate) fn announce(&self) {
+        self.0.notify_one();
+    }
+
+    /// Waits until something may have changed. For one listener.
+    pub(crate) async fn next(&self) {
+        self.0.notified().await;
+    }
+}
+
 /// Checks the health of every container for as long as it runs, and the engine too.
-pub(super) async fn supervise(engine: Engine) {
-    let mut watched = Watched { engine, tasks: HashMap::new() };
+pub(super) async fn supervise(engine: Engine, changes: Changes) {
+    let mut watched = Watched { engine, changes, tasks: HashMap::new() };
     loop {
         if let Err(error) = watched.follow().await {
             warn!("cannot follow containers for their health checks: {}", failure::chain(&error));
@@ -48,13 +71,14 @@ pub(super) async fn supervise(engine: Engine) {
 
 struct Watched {
     engine: Engine,
+    changes: Changes,
     tasks: HashMap<String, JoinHandle<()>>,
 }
 
 impl Watched {
     /// Listens for starting containers first and lists the running ones then, so that none is missed.
     async fn follow(&mut self) -> Result<(), EngineError> {
-        let mut events = self.engine.start_events().await?;
+        let mut events = self.engine.container_events().await?;
         let running = self.engine.containers().await?.into_iter().filter(|c| c.state == "running");
         running.for_each(|container| self.watch(container.id));
         let mut line = Vec::new();
@@ -63,7 +87,7 @@ impl Watched {
                 if byte != b'\n' {
                     line.push(byte);
                 } else if let Ok(event) = serde_json::from_slice::<Event>(&std::mem::take(&mut line)) {
-                    self.watch(event.actor.id);
+                    self.take(event);
                 }
             }
             line.truncate(MAX_EVENT_BYTES);
@@ -71,12 +95,19 @@ impl Watched {
         Ok(())
     }
 
+    fn take(&mut self, event: Event) {
+        self.changes.announce();
+        if event.action == STARTED {
+            self.watch(event.actor.id);
+        }
+    }
+
     fn watch(&mut self, container: String) {
         self.tasks.retain(|_, task| !task.is_finished());
-        let engine = self.engine.clone();
+        let (engine, changes) = (self.engine.clone(), self.changes.clone());
         self.tasks.entry(container).or_insert_with_key(|container| {
             let container = container.clone();
-            tokio::spawn(async move { check_while_running(&engine, &container).await })
+            tokio::spawn(async move { check_while_running(&engine, &container, &changes).await })
         });
     }
 }
@@ -91,7 +122,7 @@ async fn next_chunk(body: &mut Body) -> Result<Option<bytes::Bytes>, EngineError
 }
 
 /// Ends when the container does: the engine then refuses the check.
-async fn check_while_running(engine: &Engine, container: &str) {
+async fn check_while_running(engine: &Engine, container: &str, changes: &Changes) {
     let Ok(inspection) = engine.inspect(container).await else { return };
     let Some(check) = inspection.config.healthcheck.filter(Healthcheck::is_enabled) else { return };
     let started = Instant::now();
@@ -100,6 +131,7 @@ async fn check_while_running(engine: &Engine, container: &str) {
         if engine.check_health(container).await.is_err() {
             return;
         }
+        changes.announce();
     }
 }
 

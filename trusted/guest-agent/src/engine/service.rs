@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::{Engine, EngineError, SOCKET, health, registries};
+use super::{Changes, Engine, EngineError, SOCKET, health, registries};
 use crate::failure;
 use crate::hidden::Hidden;
 use crate::machine::RUNTIME;
@@ -64,9 +64,10 @@ pub(crate) fn start<'a>(
 }
 
 impl Starting {
-    /// Returns when the engine answers, and keeps it running from then on. Its health checks are driven
-    /// from here, since podman leaves their timing to a service manager that this guest does not have.
-    pub(crate) async fn finish(mut self) -> Result<Engine, StartError> {
+    /// Returns when the engine answers, with the news of its containers, and keeps it running from then on.
+    /// Its health checks are driven from here, since podman leaves their timing to a service manager that this
+    /// guest does not have.
+    pub(crate) async fn finish(mut self) -> Result<(Engine, Changes), StartError> {
         let engine = Engine::at(SOCKET);
         tokio::select! {
             // An engine that cannot even start will not start the second time.
@@ -78,8 +79,9 @@ impl Starting {
             }
         }
         tokio::spawn(keep_running(self));
-        tokio::spawn(health::supervise(engine.clone()));
-        Ok(engine)
+        let changes = Changes::default();
+        tokio::spawn(health::supervise(engine.clone(), changes.clone()));
+        Ok((engine, changes))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The agent's listener for the outside: `/health`, `/containers`, `/logs/<container>`, and the evidence:
-//! `/attestation` and `/prpc/Worker.Info`.
+//! The agent's listener for the outside: `/health`, `/containers`, `/logs/<container>`, the machine (`/stats`
+//! for the node, `/metrics`), and the evidence: `/attestation` and `/prpc/Worker.Info`.
 //!
 //! Anybody may ask; what is private is answered only to the node, which knows itself by its token. The
 //! port speaks plain HTTP, and TLS with the attested certificate of this boot to whoever begins with it.
@@ -50,8 +50,8 @@ pub(crate) struct External {
     pub(crate) engine: Engine,
     /// Anybody may read logs.
     pub(crate) public_logs: bool,
-    /// Anybody may list containers.
-    pub(crate) public_containers: bool,
+    /// Anybody may list containers and see the machine.
+    pub(crate) public_sysinfo: bool,
     /// Anybody may see measurements.
     pub(crate) public_tcbinfo: bool,
     pub(crate) node_token: NodeToken,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_guest_channel::NODE_TOKEN_HEADER;
+use cloister_node_api::GuestStats;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::channel::Channel;
 use http_body_util::{BodyExt as _, Either, Full, Limited};
@@ -15,9 +16,10 @@ use super::External;
 use super::evidence::PRIVATE;
 use super::log_stream;
 use super::query::LogQuery;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, patiently};
 use crate::failure;
 use crate::machine::clock;
+use crate::stats;
 
 /// A whole body or a stream.
 pub(super) type Answer = Response<Either<Full<Bytes>, Channel<Bytes>>>;
@@ -30,8 +32,8 @@ const MAX_BODY_BYTES: usize = 4 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const MAX_NAME_BYTES: usize = 255;
-/// Longest wait for the engine to begin its answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Prometheus' text format.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl External {
     /// Answers a request, of whose body only the methods of the public platform read the beginning.
@@ -56,14 +58,19 @@ impl External {
         }
         match request.uri().path() {
             "/health" => text(StatusCode::OK, "ok\n"),
-            "/containers" if self.public_containers || self.is_node(request) => self.containers().await,
+            "/containers" if self.public_sysinfo || self.is_node(request) => self.containers().await,
             "/containers" => text(StatusCode::FORBIDDEN, "this application keeps its containers private\n"),
+            "/stats" if self.is_node(request) => machine(|stats| json(&serde_json::json!(stats))).await,
+            "/metrics" if self.public_sysinfo || self.is_node(request) => {
+                machine(|stats| with_type(METRICS, whole(stats::exposition(stats)))).await
+            }
+            "/metrics" => text(StatusCode::FORBIDDEN, "this application keeps its machine private\n"),
             "/attestation" if self.public_tcbinfo || self.is_node(request) => {
                 self.evidence(request.uri()).await
             }
             "/attestation" => text(StatusCode::FORBIDDEN, PRIVATE),
             "/node/attestation" if self.is_node(request) => self.evidence(request.uri()).await,
-            "/node/attestation" => text(StatusCode::FORBIDDEN, "this is for the node alone\n"),
+            "/stats" | "/node/attestation" => text(StatusCode::FORBIDDEN, "this is for the node alone\n"),
             path if path.starts_with(WORKER) => {
                 let may_see_evidence = self.public_tcbinfo || self.is_node(request);
                 self.worker(request.uri(), request.body(), may_see_evidence).await
@@ -114,9 +121,15 @@ impl External {
     }
 }
 
-/// The engine's socket takes connections before the engine serves them.
-async fn patiently<T>(answer: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
-    timeout(PATIENCE, answer).await.unwrap_or_else(|elapsed| Err(EngineError::Connect(elapsed.into())))
+/// The machine as it is now, in some form.
+async fn machine(form: impl FnOnce(&GuestStats) -> Answer) -> Answer {
+    match stats::gather().await {
+        Ok(stats) => form(&stats),
+        Err(error) => {
+            warn!("cannot read what the kernel says of the machine: {error}");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the machine's figures cannot be read; try again\n")
+        }
+    }
 }
 
 /// What the engine accepts as a name, or the hex digits of an id.
@@ -172,7 +185,7 @@ mod tests {
         External {
             engine: Engine::at("/nonexistent/engine.sock"),
             public_logs: public,
-            public_containers: public,
+            public_sysinfo: public,
             public_tcbinfo: public,
             node_token: NodeToken::from_bytes([1; 32]),
             attestation: tokio::sync::watch::channel(None).1,

@@ -33,7 +33,7 @@ async fn open_before(
     let external = External {
         engine,
         public_logs: public,
-        public_containers: public,
+        public_sysinfo: public,
         public_tcbinfo: public,
         node_token: NodeToken::from_bytes([1; 32]),
         attestation: watch::channel(attestation).1,
@@ -150,6 +150,30 @@ async fn containers_are_listed_without_what_they_were_told() {
             "created": 7, "state": "running", "status": "Up 3 seconds",
         }]})
     );
+}
+
+#[tokio::test]
+async fn the_machine_is_told_to_the_node_and_to_all_only_where_the_document_says_so() {
+    let (private, public) = (open(false, None).await, open(true, None).await);
+    let (right, wrong) = (NodeToken::from_bytes([1; 32]), NodeToken::from_bytes([2; 32]));
+    for (address, token, statuses) in [
+        (private, None, (403, 403)),
+        (private, Some(wrong.clone()), (403, 403)),
+        (private, Some(right.clone()), (200, 200)),
+        (public, None, (403, 200)),
+        (public, Some(wrong), (403, 200)),
+    ] {
+        let stats = get(address, "/stats", token.clone()).await;
+        let metrics = get(address, "/metrics", token).await;
+        assert_eq!((stats.0, metrics.0), statuses);
+        if stats.0 == 200 {
+            let told: cloister_node_api::GuestStats = serde_json::from_value(stats.1).unwrap();
+            assert!(told.total_memory > 0);
+        }
+        if metrics.0 == 200 {
+            assert!(metrics.1.as_str().unwrap().contains("\nsystem_memory_total "));
+        }
+    }
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ pub(crate) struct Configuration {
     pub(crate) system: SysConfig,
     /// The environment that the deployer sealed, if there is one.
     pub(crate) encrypted_env: Option<Vec<u8>>,
+    /// The deployer's unmeasured configuration, if there is one: for the application, never for the agent.
+    pub(crate) user_config: Option<Vec<u8>>,
 }
 
 /// Why the configuration cannot be used.
@@ -37,8 +39,8 @@ impl Configuration {
     /// Finds and reads the configuration disk.
     pub(crate) fn read() -> Result<Self, ConfigurationError> {
         let disk = disks::find(CONFIG_DISK_SERIAL)?;
-        let ConfigDisk { app_compose, sys_config, encrypted_env, .. } =
+        let ConfigDisk { app_compose, sys_config, encrypted_env, user_config } =
             ConfigDisk::read(BufReader::new(File::open(disk.device)?))?;
-        Ok(Self { app: AppCompose::parse(&app_compose)?, system: sys_config, encrypted_env })
+        Ok(Self { app: AppCompose::parse(&app_compose)?, system: sys_config, encrypted_env, user_config })
     }
 }
