@@ -18,7 +18,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
 use cloister_control_plane::operations::CvmStatus;
-use cloister_control_plane::store::{CvmFilter, CvmRow, NewCvm, ProvisionRow, Store};
+use cloister_control_plane::store::{CvmFilter, CvmRow, GpuSlots, NewCvm, ProvisionRow, Store};
 use cloister_control_plane::{Config, ControlPlane};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
@@ -120,13 +120,8 @@ async fn fill(data_dir: &Path, count: u32) -> Outcome<i64> {
     for number in 0..count {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&number.to_be_bytes());
-        let new = NewCvm {
-            workspace_id: 1,
-            user_id: 1,
-            vm_uuid: Uuid::from_u128(u128::from(number)),
-            encrypted_env: None,
-            provision: provision(node, &format!("bench-{number}"), seed),
-        };
+        let provision = provision(node, &format!("bench-{number}"), seed);
+        let new = NewCvm::of_provision(&provision, 1, Uuid::from_u128(u128::from(number)), None);
         let id = change.insert_cvm(&new, NOW_MS).await?;
         change.set_cvm_status(id, CvmStatus::Stopped, NOW_MS).await?;
         ids.push(id);
@@ -163,6 +158,7 @@ fn provision(node_id: i64, name: &str, seed: [u8; 32]) -> ProvisionRow {
         kms_id: None,
         env_pubkey: None,
         encrypted_env: None,
+        gpus: GpuSlots::default(),
         expires_at_ms: NOW_MS,
     }
 }

@@ -74,7 +74,7 @@ pub(crate) async fn push(
     };
     let _own = api.own_uploads.take(caller.workspace_id).ok_or_else(too_many)?;
     let _slot = api.uploads.try_acquire().map_err(|_| too_many())?;
-    let mut nodes = api.fleet.reports().await?;
+    let mut nodes = api.fleet.standings().await?;
     nodes.retain(|node| node.status == NodeStatus::Online);
     if nodes.is_empty() {
         return Err(ApiError::explained(ErrorCode::NoNodeMatches, "No node is online to take the image"));
@@ -206,7 +206,7 @@ pub(crate) async fn list(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
 ) -> ApiResult<Json<Vec<PushedImage>>> {
-    let mut nodes = api.fleet.reports().await?;
+    let mut nodes = api.fleet.standings().await?;
     nodes.retain(|node| node.status != NodeStatus::Offline);
     let lists = nodes.iter().map(|node| api.fleet.images(node.node.id, caller.workspace_id));
     let mut images = BTreeMap::<String, Vec<PushedToNode>>::new();

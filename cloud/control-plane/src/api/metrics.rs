@@ -75,7 +75,7 @@ pub(crate) async fn metrics(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<
         let nodes = standings.iter().filter(|standing| standing.status == status).count();
         let _ = writeln!(text, "cloister_nodes{{status=\"{}\"}} {nodes}", status.as_str());
     }
-    let cvms: i64 = standings.iter().map(|standing| standing.usage.cvms).sum();
+    let cvms: i64 = standings.iter().map(|standing| standing.node.usage.cvms).sum();
     let _ =
         write!(text, "# HELP cloister_cvms Living CVMs.\n# TYPE cloister_cvms gauge\ncloister_cvms {cvms}\n");
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))

@@ -10,7 +10,7 @@ use super::error::{ApiError, ApiResult};
 use super::kms::{Selection, call_error};
 use super::placing::Wish;
 use crate::kms::Kms;
-use crate::store::{Caller, Change, ProvisionRow};
+use crate::store::{Caller, Change, GpuSlots, ProvisionRow};
 
 /// How long a provision can be created from.
 const LIFETIME_MS: i64 = 14 * 24 * 60 * 60 * 1000;
@@ -95,6 +95,7 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
         kms_id: draft.kms.as_ref().map(|kms| kms.id()),
         env_pubkey: None,
         encrypted_env: draft.encrypted_env.map(|env| env.as_hex().to_owned()),
+        gpus: GpuSlots::default(),
         expires_at_ms: now_ms.saturating_add(LIFETIME_MS),
     };
     change.put_provision(&row).await?;

@@ -41,7 +41,7 @@ pub(crate) async fn watch(app: Arc<App>, stop: CancellationToken) {
 /// Looks at each node that is due.
 pub(crate) async fn look(app: &App) -> Result<(), StoreError> {
     let now_ms = app.clock.now_ms();
-    let mut due = app.fleet.reports().await?;
+    let mut due = app.fleet.standings().await?;
     due.retain(|node| {
         let last_ms = node.device.as_ref().map(|device| device.last_verified_at_ms);
         node.status != NodeStatus::Offline

@@ -8,7 +8,9 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use cloister_evidence::AttestationDocument;
 use cloister_fleet_tls::{Credentials, FleetTlsError, Identity, client_config_for};
-use cloister_node_api::{ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, paths};
+use cloister_node_api::{
+    DrainRequest, ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, paths,
+};
 use futures_util::{Stream, StreamExt};
 use parking_lot::Mutex;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -21,7 +23,7 @@ use super::placement::NodeStanding;
 use super::{VmChanges, placement};
 use crate::clock::Clock;
 use crate::operations::{NodeCallError, Nodes};
-use crate::store::{DeviceRow, Store, StoreError, Usage};
+use crate::store::{DeviceRow, Store, StoreError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A node answers power calls when they are done; taking the power away is the slowest.
@@ -70,34 +72,24 @@ impl Fleet {
 
     /// All nodes with their reports, usage and platforms.
     pub async fn standings(&self) -> Result<Vec<NodeStanding>, StoreError> {
-        let mut standings = self.reports().await?;
-        for standing in &mut standings {
-            standing.usage = self.store.node_usage(standing.node.id).await?;
-        }
-        Ok(standings)
-    }
-
-    /// All nodes with their reports and platforms, what their CVMs take left out: counting that costs a
-    /// look at every CVM.
-    pub async fn reports(&self) -> Result<Vec<NodeStanding>, StoreError> {
         let now_ms = self.clock.now_ms();
         let nodes = self.store.nodes().await?;
         // Of each node the latest comes last and stays.
         let mut devices: HashMap<i64, DeviceRow> =
             self.store.devices().await?.into_iter().map(|device| (device.node_id, device)).collect();
         let standing = |node| {
-            let mut standing = NodeStanding::of(node, Usage::default(), now_ms);
+            let mut standing = NodeStanding::of(node, now_ms);
             standing.device = devices.remove(&node.id);
             standing
         };
         Ok(nodes.iter().map(standing).collect())
     }
 
-    /// The last report and the platform of one node, its usage left out.
+    /// The last report, usage and platform of one node.
     pub async fn standing(&self, node: i64) -> Result<Option<NodeStanding>, StoreError> {
         let now_ms = self.clock.now_ms();
         let Some(row) = self.store.node(node).await? else { return Ok(None) };
-        let mut standing = NodeStanding::of(&row, Usage::default(), now_ms);
+        let mut standing = NodeStanding::of(&row, now_ms);
         standing.device = self.store.device_of_node(node).await?;
         Ok(Some(standing))
     }
@@ -199,7 +191,7 @@ impl Fleet {
                 return Err(NodeCallError::Unreachable { node: node.to_string() });
             }
         };
-        let standing = placement::NodeStanding::of(&row, Usage::default(), self.clock.now_ms());
+        let standing = placement::NodeStanding::of(&row, self.clock.now_ms());
         let unreachable = || NodeCallError::Unreachable { node: row.name.clone() };
         let endpoint = standing.report.ok_or_else(unreachable)?.endpoint;
         let mut url = Url::parse(&format!("https://{endpoint}")).map_err(|_| unreachable())?;
@@ -282,6 +274,11 @@ impl Nodes for Fleet {
 
     async fn start(&self, node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
         self.call(node, Method::POST, &format!("{}/{vm}/start", paths::VMS), |request| request).await
+    }
+
+    async fn drain(&self, node: i64, vm: Uuid, request: DrainRequest) -> Result<VmReport, NodeCallError> {
+        let path = format!("{}/{vm}/drain", paths::VMS);
+        self.call(node, Method::POST, &path, |call| call.json(&request)).await
     }
 
     async fn shutdown(

@@ -10,7 +10,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cloister_node_api::VmReport;
+use cloister_node_api::{VmHealth, VmReport};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -73,5 +73,16 @@ pub(crate) fn observed(report: &VmReport) -> ObservedVm {
         shutdown_progress: report.shutdown_progress.clone(),
         started_at_ms: report.started_at.map(jiff::Timestamp::as_millisecond),
         exited_at_ms: report.exited_at.map(jiff::Timestamp::as_millisecond),
+        health: report.health.map(|health| health_name(health).to_owned()),
+        health_detail: report.health_detail.clone(),
+    }
+}
+
+/// The name of a VM's health on the wire and in the database.
+const fn health_name(health: VmHealth) -> &'static str {
+    match health {
+        VmHealth::Starting => "starting",
+        VmHealth::Healthy => "healthy",
+        VmHealth::Unhealthy => "unhealthy",
     }
 }

@@ -88,8 +88,6 @@ pub struct NodeStanding {
     pub node: NodeRow,
     /// What it reported last, without VMs; `None` before the first report.
     pub report: Option<NodeReport>,
-    /// What its CVMs take.
-    pub usage: Usage,
     /// Its status now.
     pub status: NodeStatus,
     /// The platform that it is, once a CVM on it has proved that; only where it was asked for.
@@ -99,7 +97,7 @@ pub struct NodeStanding {
 impl NodeStanding {
     /// The standing of a node at a time.
     #[must_use]
-    pub fn of(node: &NodeRow, usage: Usage, now_ms: i64) -> Self {
+    pub fn of(node: &NodeRow, now_ms: i64) -> Self {
         let report = parse_report(node);
         let is_fresh = node.reported_at_ms.is_some_and(|at_ms| {
             now_ms.saturating_sub(at_ms) < i64::try_from(OFFLINE_AFTER.as_millis()).unwrap_or(i64::MAX)
@@ -109,7 +107,7 @@ impl NodeStanding {
             Some(_) if is_fresh => NodeStatus::Online,
             _ => NodeStatus::Offline,
         };
-        Self { node: node.clone(), report, usage, status, device: None }
+        Self { node: node.clone(), report, status, device: None }
     }
 
     /// Whether the node, or an administrator, wants no changes on it.
@@ -126,10 +124,10 @@ impl NodeStanding {
         };
         let left = |total: u32, used: i64| (i64::from(total) - used).max(0);
         Usage {
-            cvms: left(capacity.cvm_slots, self.usage.cvms),
-            vcpu: left(capacity.vcpu, self.usage.vcpu),
-            memory_mb: left(capacity.memory_mb, self.usage.memory_mb),
-            disk_gb: left(capacity.disk_gb, self.usage.disk_gb),
+            cvms: left(capacity.cvm_slots, self.node.usage.cvms),
+            vcpu: left(capacity.vcpu, self.node.usage.vcpu),
+            memory_mb: left(capacity.memory_mb, self.node.usage.memory_mb),
+            disk_gb: left(capacity.disk_gb, self.node.usage.disk_gb),
         }
     }
 
@@ -141,6 +139,10 @@ impl NodeStanding {
 
     /// Checks that the node takes a CVM with these needs now.
     pub fn accept(&self, needs: &Requirements) -> Result<(), PlacementError> {
+        self.accept_beside(needs, 1)
+    }
+
+    fn accept_beside(&self, needs: &Requirements, slots: i64) -> Result<(), PlacementError> {
         let name = || self.node.name.clone();
         match self.status {
             NodeStatus::Offline => return Err(PlacementError::Offline(name())),
@@ -150,13 +152,20 @@ impl NodeStanding {
         let left = self.remaining();
         let has_image = |hash| self.images().iter().any(|image| image.os_image_hash == hash);
         let checks = [
-            (left.cvms >= 1, PlacementError::Slots as fn(String) -> PlacementError),
+            (left.cvms >= slots, PlacementError::Slots as fn(String) -> PlacementError),
             (left.vcpu >= needs.vcpu, PlacementError::Vcpu),
             (left.memory_mb >= needs.memory_mb, PlacementError::Memory),
             (left.disk_gb >= needs.disk_gb, PlacementError::Disk),
             (needs.os_image_hash.is_none_or(has_image), PlacementError::Image),
         ];
         checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, error)| Err(error(name())))
+    }
+
+    /// Checks that the node gives a CVM that it has this much more now, and has the image that it wants
+    /// instead, if it wants another one.
+    pub fn accept_growth(&self, growth: &Requirements) -> Result<(), PlacementError> {
+        // The CVM keeps its slot.
+        self.accept_beside(growth, 0)
     }
 
     /// How much room is left, for choosing among nodes: the scarcest resource counts, 0 to 1.

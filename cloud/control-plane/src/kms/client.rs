@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_app_compose::{AppId, ComposeHash};
-use cloister_kms_api::admin::{ALLOW_APP, AllowApp};
+use cloister_kms_api::admin::{ALLOW_APP, AllowApp, REVOKE_APP};
 use cloister_kms_api::{EnvPublicKeyRequest, EnvPublicKeyResponse, Meta, method};
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
@@ -108,8 +108,26 @@ impl Directory {
         app_id: AppId,
         compose_hash: ComposeHash,
     ) -> Result<(), KmsCallError> {
+        self.change_policy(ALLOW_APP, app_id, compose_hash).await
+    }
+
+    /// Takes that back; again is as good as once.
+    pub(super) async fn revoke_app(
+        &self,
+        app_id: AppId,
+        compose_hash: ComposeHash,
+    ) -> Result<(), KmsCallError> {
+        self.change_policy(REVOKE_APP, app_id, compose_hash).await
+    }
+
+    async fn change_policy(
+        &self,
+        call: &str,
+        app_id: AppId,
+        compose_hash: ComposeHash,
+    ) -> Result<(), KmsCallError> {
         let _turn = self.calls.acquire().await;
         let request = AllowApp { app_id, compose_hash };
-        self.connection.administer::<IgnoredAny>(ALLOW_APP, &request).await.map(|_| ())
+        self.connection.administer::<IgnoredAny>(call, &request).await.map(|_| ())
     }
 }

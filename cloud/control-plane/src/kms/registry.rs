@@ -180,6 +180,17 @@ impl Kmses {
         Ok(hex::encode(&key.public_key))
     }
 
+    /// Takes back that an application may run a document at the service with this number.
+    pub(crate) async fn revoke_app(
+        &self,
+        id: i64,
+        app_id: AppId,
+        compose_hash: ComposeHash,
+    ) -> Result<(), KmsCallError> {
+        let kms = self.get(id).ok_or(KmsCallError::Unknown)?;
+        kms.directory.revoke_app(app_id, compose_hash).await
+    }
+
     /// Keeps what is known of the services up to date until it is stopped.
     pub(crate) async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let watches = self.0.iter().map(|kms| kms.watch());

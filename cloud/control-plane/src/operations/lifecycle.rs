@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use cloister_app_compose::{AppId, ComposeHash};
 use cloister_management_api::SealedEnv;
-use serde_json::json;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::arguments::Arguments;
 use super::machine::{CvmStatus, OperationKind, Rules};
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::fleet::{NodeStanding, PlacementError};
-use crate::store::{Caller, Change, CvmRow, NewCvm, NewOperation, OperationRow, Store, StoreError};
+use crate::fleet::{NodeStanding, PlacementError, Requirements};
+use crate::store::{
+    Caller, CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
+    Store, StoreError,
+};
 
 /// A CVM to be created from a cached provision (spec 2.2).
 #[derive(Debug, Clone)]
@@ -25,13 +28,29 @@ pub struct CreateRequest {
     pub encrypted_env: Option<SealedEnv>,
 }
 
-/// Another sealed environment for a CVM.
+/// Another configuration for a CVM.
 #[derive(Debug, Clone)]
-pub struct NewEnvs {
-    /// What the guest opens.
-    pub encrypted_env: SealedEnv,
-    /// The application's public key now, 64 hex digits, if it could be asked for.
-    pub env_pubkey: Option<String>,
+pub struct UpdateRequest {
+    /// What kind of change the history shows; one of those that bring a revision.
+    pub kind: OperationKind,
+    /// What the CVM gets. Its disk is not smaller than the present one.
+    pub configuration: Configuration,
+    /// The revision that the change was made from: it is refused when the CVM has another one by now.
+    pub base_revision: Option<i64>,
+    /// Seconds that the guest gets to shut down, 10 to 1200; the usual time if absent.
+    pub shutdown_timeout_s: Option<u32>,
+    /// Whether the power of a guest that does not shut down in time is taken away; otherwise the change
+    /// fails then.
+    pub allow_force_stop: bool,
+}
+
+/// A change that was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceptedUpdate {
+    /// Its operation.
+    pub correlation_id: Uuid,
+    /// What it brings.
+    pub revision_id: i64,
 }
 
 /// Why a CVM was not created.
@@ -92,6 +111,20 @@ pub enum RequestError {
         /// The status it is in.
         status: CvmStatus,
     },
+    /// The CVM has another configuration than the change was made from.
+    #[error("the CVM was changed meanwhile; look at it and try again")]
+    ChangedMeanwhile,
+    /// Disks only grow.
+    #[error("the disk has {from} GB and cannot shrink to {to} GB")]
+    DiskShrinks {
+        /// What it has.
+        from: i64,
+        /// What was wanted.
+        to: i64,
+    },
+    /// The node can't give what the change wants.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     /// Its node takes no changes now.
     #[error("the CVM's node is under maintenance; try again later")]
     Maintenance,
@@ -101,6 +134,20 @@ pub enum RequestError {
     /// No randomness for identifiers.
     #[error(transparent)]
     Random(#[from] NoRandomness),
+}
+
+/// Why a CVM was not added.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InsertError {
+    /// The database failed, or has a living CVM of this name.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No randomness for identifiers.
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+    /// What was just written is not there.
+    #[error("the new CVM is not in the database")]
+    Lost,
 }
 
 /// Outcome of a cancel call.
@@ -162,28 +209,21 @@ impl Lifecycle {
         if provision.app_id != request.app_id {
             return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
         }
-        let usage = change.lock_node_usage(provision.node_id).await?;
+        change.lock_node_usage(provision.node_id).await?;
         let node = change.node(provision.node_id).await?.ok_or(PlacementError::NodeGone)?;
-        NodeStanding::of(&node, usage, now_ms).accept(&(&provision).into())?;
+        NodeStanding::of(&node, now_ms).accept(&(&provision).into())?;
 
-        let name = provision.name.clone();
-        let new = NewCvm {
-            workspace_id: caller.workspace_id,
-            user_id: caller.user_id,
-            vm_uuid: self.random.uuid()?,
-            encrypted_env: request.encrypted_env.map(|env| env.as_hex().to_owned()),
-            provision,
-        };
-        let cvm_id = change.insert_cvm(&new, now_ms).await.map_err(|error| match error {
-            error if error.is_duplicate() => CreateError::NameTaken(name),
-            error => error.into(),
+        let env = request.encrypted_env.map(|env| env.as_hex().to_owned());
+        let new = NewCvm::of_provision(&provision, caller.user_id, self.random.uuid()?, env);
+        let inserted = self.insert(&mut change, &new, OperationKind::Create).await;
+        let cvm = inserted.map_err(|error| match error {
+            InsertError::Store(error) if error.is_duplicate() => CreateError::NameTaken(new.name.clone()),
+            InsertError::Store(error) => error.into(),
+            InsertError::Random(error) => error.into(),
+            InsertError::Lost => CreateError::ProvisionNotFound,
         })?;
-        let operation = self.new_operation(cvm_id, caller.user_id, OperationKind::Create, false, None)?;
-        change.acquire_cvm(cvm_id, operation.correlation_id).await?;
-        self.accept(&mut change, &operation, CvmStatus::Creating).await?;
-        let cvm = change.lock_cvm(cvm_id).await?.ok_or(CreateError::ProvisionNotFound)?;
         change.commit().await?;
-        self.wake_workers.notify_one();
+        self.wake();
         Ok(cvm)
     }
 
@@ -210,36 +250,124 @@ impl Lifecycle {
         }
 
         let predecessor = current.as_ref().map(|operation| operation.correlation_id);
-        let operation = self.new_operation(cvm.id, user_id, request.kind, request.force, predecessor)?;
+        let arguments = Arguments {
+            force: request.force,
+            was: Some(cvm.status.as_str().to_owned()),
+            ..Arguments::default()
+        };
+        let operation = self.new_operation(cvm.id, user_id, request.kind, &arguments, predecessor)?;
         if let Some(current) = &current {
             // What takes the power away anyway is let finish; everything else is told to make room.
             if current.kind != OperationKind::PowerOff {
-                change.request_cancel(current.correlation_id).await?;
+                change.request_cancel(current.correlation_id, CancelRequest::MakeRoom).await?;
             }
             change.release_cvm(cvm.id, current.correlation_id).await?;
         }
         self.begin(change, cvm.id, operation).await
     }
 
-    /// Replaces the sealed environment of a CVM: one that runs is restarted with it, one that is off gets
-    /// it with its next start. Returns the operation that does it.
-    pub async fn update_envs(&self, cvm_id: i64, envs: &NewEnvs, user_id: i64) -> Result<Uuid, RequestError> {
+    /// Gives a CVM another configuration: one that is up is restarted with it and gets its last good one back
+    /// when that fails, by its policy; one that is off gets it with its next start.
+    pub async fn update(
+        &self,
+        cvm_id: i64,
+        request: &UpdateRequest,
+        user_id: i64,
+    ) -> Result<AcceptedUpdate, RequestError> {
         let mut change = self.store.change().await?;
         let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
         if let Some(current) = running_operation(&mut change, &cvm).await? {
             return Err(RequestError::Busy(current.kind));
         }
-        let kind = match cvm.status {
-            CvmStatus::Stopped => OperationKind::UpdateEnvsOff,
-            _ => OperationKind::UpdateEnvs,
+        if request.base_revision.is_some_and(|base| cvm.revision_id != Some(base)) {
+            return Err(RequestError::ChangedMeanwhile);
+        }
+        let arguments = Arguments {
+            offline: cvm.status == CvmStatus::Stopped,
+            shutdown_timeout_s: request.shutdown_timeout_s,
+            never_force: !request.allow_force_stop,
+            was: Some(cvm.status.as_str().to_owned()),
+            ..Arguments::default()
         };
-        self.check_idle(&mut change, &cvm, kind, kind.rules()).await?;
-        let (env, pubkey) = (envs.encrypted_env.as_hex(), envs.env_pubkey.as_deref());
-        change.set_encrypted_env(cvm_id, env, pubkey, self.clock.now_ms()).await?;
-        let operation = self.new_operation(cvm_id, user_id, kind, false, None)?;
+        let rules = request.kind.rules_for(arguments.power());
+        self.check_idle(&mut change, &cvm, request.kind, rules).await?;
+        self.check_room(&mut change, &cvm, &request.configuration).await?;
+        let mut operation = self.new_operation(cvm_id, user_id, request.kind, &arguments, None)?;
+        operation.from_revision = match change.last_good_revision(cvm_id).await? {
+            Some(good) if !arguments.offline => Some(good.id),
+            _ => cvm.revision_id,
+        };
+        let revision_id = self.insert_revision(&mut change, &cvm, &request.configuration, &operation).await?;
+        operation.to_revision = Some(revision_id);
+        change.reserve(cvm_id, Some(&request.configuration)).await?;
         let correlation_id = operation.correlation_id;
         self.begin(change, cvm_id, operation).await?;
-        Ok(correlation_id)
+        Ok(AcceptedUpdate { correlation_id, revision_id })
+    }
+
+    /// Whether the CVM's node can give it what a change wants.
+    async fn check_room(
+        &self,
+        change: &mut Change,
+        cvm: &CvmRow,
+        wanted: &Configuration,
+    ) -> Result<(), RequestError> {
+        if wanted.disk_gb < cvm.disk_gb {
+            return Err(RequestError::DiskShrinks { from: cvm.disk_gb, to: wanted.disk_gb });
+        }
+        change.lock_node_usage(cvm.node_id).await?;
+        let node = change.node(cvm.node_id).await?.ok_or(PlacementError::NodeGone)?;
+        let growth = Requirements {
+            vcpu: (wanted.vcpu - cvm.vcpu).max(0),
+            memory_mb: (wanted.memory_mb - cvm.memory_mb).max(0),
+            disk_gb: wanted.disk_gb - cvm.disk_gb,
+            os_image_hash: Some(wanted.os_image_hash).filter(|image| *image != cvm.os_image_hash),
+        };
+        Ok(NodeStanding::of(&node, self.clock.now_ms()).accept_growth(&growth)?)
+    }
+
+    async fn insert_revision(
+        &self,
+        change: &mut Change,
+        cvm: &CvmRow,
+        configuration: &Configuration,
+        operation: &NewOperation,
+    ) -> Result<i64, StoreError> {
+        let new = NewRevision {
+            cvm_id: cvm.id,
+            workspace_id: cvm.workspace_id,
+            app_id: cvm.app_id,
+            operation_type: if operation.kind.changes_revision() { "update" } else { "deploy" },
+            configuration,
+            correlation_id: operation.correlation_id,
+            triggered_by: operation.triggered_by,
+        };
+        change.insert_revision(&new, self.clock.now_ms()).await
+    }
+
+    /// Adds a CVM with its first revision and the operation that boots it, in a change that checked that it
+    /// may. A name that is taken is [`StoreError::is_duplicate`].
+    pub(crate) async fn insert(
+        &self,
+        change: &mut Change,
+        new: &NewCvm,
+        kind: OperationKind,
+    ) -> Result<CvmRow, InsertError> {
+        let now_ms = self.clock.now_ms();
+        let cvm_id = change.insert_cvm(new, now_ms).await?;
+        let mut operation = self.new_operation(cvm_id, new.user_id, kind, &Arguments::default(), None)?;
+        let cvm = change.lock_cvm(cvm_id).await?.ok_or(InsertError::Lost)?;
+        let revision = self.insert_revision(change, &cvm, &new.configuration, &operation).await?;
+        change.adopt_revision(cvm_id, revision, now_ms).await?;
+        operation.to_revision = Some(revision);
+        change.acquire_cvm(cvm_id, operation.correlation_id).await?;
+        self.accept(change, &operation, CvmStatus::Creating).await?;
+        change.lock_cvm(cvm_id).await?.ok_or(InsertError::Lost)
+    }
+
+    /// Tells the workers that something was accepted.
+    pub(crate) fn wake(&self) {
+        self.wake_workers.notify_one();
     }
 
     /// Gives an idle CVM to an operation and makes both durable.
@@ -288,10 +416,10 @@ impl Lifecycle {
         let Some(operation) = running_operation(&mut change, &cvm).await? else {
             return Ok(Cancellation { correlation_id: None });
         };
-        if !operation.kind.rules().cancellable {
+        if !operation.rules().cancellable {
             return Err(CancelError::NotCancellable(operation.kind));
         }
-        change.request_cancel(operation.correlation_id).await?;
+        change.request_cancel(operation.correlation_id, CancelRequest::Cancel).await?;
         change.commit().await?;
         self.wake_workers.notify_one();
         Ok(Cancellation { correlation_id: Some(operation.correlation_id) })
@@ -302,16 +430,18 @@ impl Lifecycle {
         cvm_id: i64,
         user_id: i64,
         kind: OperationKind,
-        force: bool,
+        arguments: &Arguments,
         predecessor: Option<Uuid>,
     ) -> Result<NewOperation, NoRandomness> {
         Ok(NewOperation {
             correlation_id: self.random.uuid()?,
             cvm_id,
             kind,
-            arguments: json!({ "force": force }).to_string(),
+            arguments: arguments.to_json(),
             triggered_by: user_id,
             predecessor,
+            to_revision: None,
+            from_revision: None,
         })
     }
 

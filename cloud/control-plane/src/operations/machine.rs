@@ -100,10 +100,18 @@ named_enum!(
         PowerOff = "power_off",
         /// Shut down and power on.
         Restart = "restart",
-        /// Shut down and power on with another sealed environment.
-        UpdateEnvs = "update_envs",
-        /// Give a CVM that is off another sealed environment; it stays off.
-        UpdateEnvsOff = "update_envs_off",
+        /// First boot of another CVM of an application.
+        Replicate = "replicate",
+        /// Another compose document.
+        ComposeUpdate = "compose_update",
+        /// Another sealed environment.
+        EnvUpdate = "env_update",
+        /// Another size.
+        Resize = "resize",
+        /// Another guest image.
+        OsUpgrade = "os_upgrade",
+        /// Several of these at once, a former revision, or what is not measured.
+        Update = "update",
         /// Remove with everything.
         Delete = "delete",
     }
@@ -126,12 +134,20 @@ named_enum!(
     Step {
         /// The key management service lets the application run its document.
         AllowKeys = "allow_keys",
+        /// The ingress begins nothing new with the VM, and what flows ends.
+        Drain = "drain",
+        /// The new revision becomes the CVM's configuration.
+        ApplyRevision = "apply_revision",
+        /// The last good revision becomes the CVM's configuration again.
+        RestoreRevision = "restore_revision",
         /// The node makes or updates the VM's directory, disks and configuration.
         PrepareDisk = "prepare_disk",
         /// The node starts the VM.
         StartVm = "start_vm",
         /// The guest reports that the application was started.
         AwaitBoot = "await_boot",
+        /// The guest reports that the application does well, for a while.
+        AwaitHealthy = "await_healthy",
         /// The guest is asked to shut down, or with `force` loses its power.
         RequestShutdown = "request_shutdown",
         /// The VM's process is gone.
@@ -140,6 +156,22 @@ named_enum!(
         StopVm = "stop_vm",
         /// The node removes the VM and all its files.
         RemoveVm = "remove_vm",
+        /// The key management service takes back what no CVM of the application needs any more.
+        RetireKeys = "retire_keys",
+    }
+);
+
+named_enum!(
+    /// What became of a revision.
+    RevisionState {
+        /// The operation that brings it has not applied it.
+        Pending = "pending",
+        /// The CVM has it; whether it works is not known yet.
+        Applied = "applied",
+        /// The CVM's application was up with it.
+        Good = "good",
+        /// It was taken back.
+        RolledBack = "rolled_back",
     }
 );
 
@@ -152,15 +184,36 @@ impl CvmStatus {
 }
 
 impl Step {
-    /// How long a step may take from the moment a worker first takes it up.
+    /// How long a step may take from the moment a worker first takes it up, unless the CVM's policy or the
+    /// request says otherwise.
     #[must_use]
     pub const fn time_limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::AllowKeys | Self::PrepareDisk | Self::StartVm | Self::StopVm | Self::RemoveVm => 60,
             Self::AwaitBoot => 600,
-            Self::RequestShutdown => 30,
+            Self::AwaitHealthy => 300,
+            Self::RequestShutdown | Self::Drain => 30,
             Self::AwaitPowerOff => 120,
+            Self::ApplyRevision | Self::RestoreRevision | Self::RetireKeys => 10,
         })
+    }
+
+    /// Whether the operation goes on when the step fails.
+    #[must_use]
+    pub const fn is_optional(self) -> bool {
+        matches!(self, Self::Drain | Self::RetireKeys)
+    }
+
+    /// Whether the step of an undo path starts the VM again, which nobody wants who is about to stop it.
+    #[must_use]
+    pub(super) const fn brings_back(self) -> bool {
+        matches!(self, Self::AllowKeys | Self::PrepareDisk | Self::StartVm | Self::AwaitBoot)
+    }
+
+    /// Whether a failure of the step leaves the VM as it was.
+    #[must_use]
+    const fn leaves_vm_alone(self) -> bool {
+        matches!(self, Self::AllowKeys | Self::Drain)
     }
 }
 
@@ -181,6 +234,9 @@ pub struct Rules {
     pub undo: &'static [Step],
     /// Status after a cancellation that was undone.
     pub after_cancel: CvmStatus,
+    /// Status after a failure or cancellation when every undo step succeeded; `None` where undoing cannot
+    /// bring back what was.
+    pub recovered: Option<CvmStatus>,
     /// Whether it can be cancelled.
     pub cancellable: bool,
     /// Whether it may begin while another operation runs, which is cancelled first.
@@ -190,65 +246,109 @@ pub struct Rules {
 use CvmStatus::{
     Creating, Error, Removing, Restarting, Running, ShuttingDown, Starting, Stopped, Stopping, Updating,
 };
-use Step::{AllowKeys, AwaitBoot, AwaitPowerOff, PrepareDisk, RemoveVm, RequestShutdown, StartVm, StopVm};
+use Step::{
+    AllowKeys, ApplyRevision, AwaitBoot, AwaitHealthy, AwaitPowerOff, Drain, PrepareDisk, RemoveVm,
+    RequestShutdown, RestoreRevision, RetireKeys, StartVm, StopVm,
+};
 
-/// The VM keeps running while the key management service is asked.
-const REBOOT: &[Step] = &[AllowKeys, RequestShutdown, AwaitPowerOff, PrepareDisk, StartVm, AwaitBoot];
+const FIRST_BOOT: Rules = Rules {
+    from: &[Creating],
+    already: None,
+    during: Creating,
+    target: Some(Running),
+    steps: &[AllowKeys, PrepareDisk, StartVm, AwaitBoot],
+    undo: &[StopVm],
+    after_cancel: Stopped,
+    recovered: None,
+    cancellable: true,
+    preempts: false,
+};
+
+/// A change of a CVM that is up, or should be. The VM keeps running while the key management service is
+/// asked and while what flows through the ingress ends.
+const CHANGE: Rules = Rules {
+    from: &[Running, Error],
+    already: None,
+    during: Updating,
+    target: Some(Running),
+    steps: &[
+        AllowKeys,
+        Drain,
+        RequestShutdown,
+        AwaitPowerOff,
+        ApplyRevision,
+        PrepareDisk,
+        StartVm,
+        AwaitBoot,
+        AwaitHealthy,
+        RetireKeys,
+    ],
+    undo: &[StopVm, RestoreRevision, AllowKeys, PrepareDisk, StartVm, AwaitBoot, RetireKeys],
+    after_cancel: Error,
+    recovered: Some(Running),
+    cancellable: true,
+    preempts: false,
+};
+
+/// The same of a CVM that is off, and stays so.
+const CHANGE_WHILE_OFF: Rules = Rules {
+    from: &[Stopped],
+    target: Some(Stopped),
+    steps: &[ApplyRevision, PrepareDisk],
+    undo: &[RestoreRevision],
+    recovered: Some(Stopped),
+    ..CHANGE
+};
+
+/// How an operation finds its CVM, and wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Power {
+    /// Up, or meant to be.
+    On,
+    /// Off; it stays off.
+    Off,
+}
 
 impl OperationKind {
-    /// Where the undo steps begin when the step with this number failed: behind the last one, if nothing that
-    /// was tried until then concerned the VM. What a KMS that is away cannot allow must not end a VM that runs.
-    pub(super) fn undo_after(self, failed: i64) -> i64 {
-        let Rules { steps, undo, .. } = self.rules();
-        let tried = usize::try_from(failed).ok().and_then(|failed| steps.get(..=failed)).unwrap_or(steps);
-        let is_untouched = tried.iter().all(|step| *step == AllowKeys);
-        if is_untouched { i64::try_from(undo.len()).unwrap_or(i64::MAX) } else { 0 }
+    /// Whether it brings another revision.
+    #[must_use]
+    pub const fn changes_revision(self) -> bool {
+        matches!(self, Self::ComposeUpdate | Self::EnvUpdate | Self::Resize | Self::OsUpgrade | Self::Update)
     }
 
-    /// The reason of a failure, with what the operation leaves behind.
-    pub(super) fn explain(self, reason: String) -> String {
-        match self {
-            Self::UpdateEnvs | Self::UpdateEnvsOff => {
-                format!("{reason}; the new environment stays and is what the next start uses")
-            }
-            _ => reason,
+    /// The rules of this kind for a CVM that is up; those that bring another revision do less for one that
+    /// is off.
+    #[must_use]
+    pub const fn rules_for(self, power: Power) -> &'static Rules {
+        match (self, power) {
+            (
+                Self::ComposeUpdate | Self::EnvUpdate | Self::Resize | Self::OsUpgrade | Self::Update,
+                Power::Off,
+            ) => &CHANGE_WHILE_OFF,
+            _ => self.rules(),
         }
     }
 
-    /// The rules of this kind.
+    /// The rules of this kind for a CVM that is up.
     #[must_use]
     pub const fn rules(self) -> &'static Rules {
         match self {
-            Self::Create => &Rules {
-                from: &[Creating],
-                already: None,
-                during: Creating,
-                target: Some(Running),
-                steps: &[AllowKeys, PrepareDisk, StartVm, AwaitBoot],
-                undo: &[StopVm],
-                after_cancel: Stopped,
-                cancellable: true,
-                preempts: false,
-            },
-            Self::PowerOn => &Rules {
-                from: &[Stopped, Error],
-                already: Some(Running),
-                during: Starting,
-                target: Some(Running),
-                steps: &[AllowKeys, PrepareDisk, StartVm, AwaitBoot],
-                undo: &[StopVm],
-                after_cancel: Stopped,
-                cancellable: true,
-                preempts: false,
-            },
+            Self::Create => &FIRST_BOOT,
+            Self::Replicate => {
+                &Rules { steps: &[AllowKeys, PrepareDisk, StartVm, AwaitBoot, AwaitHealthy], ..FIRST_BOOT }
+            }
+            Self::PowerOn => {
+                &Rules { from: &[Stopped, Error], already: Some(Running), during: Starting, ..FIRST_BOOT }
+            }
             Self::Shutdown => &Rules {
                 from: &[Running, Error],
                 already: Some(Stopped),
                 during: ShuttingDown,
                 target: Some(Stopped),
-                steps: &[RequestShutdown, AwaitPowerOff],
+                steps: &[Drain, RequestShutdown, AwaitPowerOff],
                 undo: &[],
                 after_cancel: Error,
+                recovered: None,
                 cancellable: false,
                 preempts: false,
             },
@@ -260,54 +360,57 @@ impl OperationKind {
                 steps: &[StopVm],
                 undo: &[],
                 after_cancel: Error,
+                recovered: None,
                 cancellable: false,
                 preempts: true,
             },
             Self::Restart => &Rules {
                 from: &[Running, Stopped, Error],
-                already: None,
                 during: Restarting,
-                target: Some(Running),
-                steps: REBOOT,
-                undo: &[StopVm],
-                after_cancel: Stopped,
-                cancellable: true,
-                preempts: false,
+                steps: &[AllowKeys, Drain, RequestShutdown, AwaitPowerOff, PrepareDisk, StartVm, AwaitBoot],
+                ..FIRST_BOOT
             },
-            Self::UpdateEnvs => &Rules {
-                from: &[Running, Error],
-                already: None,
-                during: Updating,
-                target: Some(Running),
-                steps: REBOOT,
-                undo: &[StopVm],
-                after_cancel: Stopped,
-                cancellable: true,
-                preempts: false,
-            },
-            Self::UpdateEnvsOff => &Rules {
-                from: &[Stopped],
-                already: None,
-                during: Updating,
-                target: Some(Stopped),
-                steps: &[PrepareDisk],
-                undo: &[],
-                after_cancel: Stopped,
-                cancellable: true,
-                preempts: false,
-            },
+            Self::ComposeUpdate | Self::EnvUpdate | Self::Resize | Self::OsUpgrade | Self::Update => &CHANGE,
             Self::Delete => &Rules {
                 from: CvmStatus::ALL,
                 already: None,
                 during: Removing,
                 target: None,
-                steps: &[RemoveVm],
+                steps: &[RemoveVm, RetireKeys],
                 undo: &[],
                 after_cancel: Error,
+                recovered: None,
                 cancellable: false,
                 preempts: true,
             },
         }
+    }
+}
+
+impl Rules {
+    /// Where the undo steps begin when the step with this number failed. What a KMS that is away cannot allow
+    /// must not end a VM that runs: while nothing concerned the VM, nothing is undone. A VM that was only taken
+    /// from the ingress is given back to it, which its start does.
+    pub(super) fn undo_after(&self, failed: i64) -> i64 {
+        let tried =
+            usize::try_from(failed).ok().and_then(|failed| self.steps.get(..=failed)).unwrap_or(self.steps);
+        let start = self.undo.iter().position(|step| *step == StartVm).filter(|_| tried.contains(&Drain));
+        let begin = match tried.iter().all(|step| step.leaves_vm_alone()) {
+            true => start.unwrap_or(self.undo.len()),
+            false => 0,
+        };
+        i64::try_from(begin).unwrap_or(i64::MAX)
+    }
+
+    /// Whether the CVM is as it was once this undo step succeeded.
+    pub(super) fn is_recovered_by(&self, undo: usize) -> bool {
+        let last = self.undo.iter().rposition(|step| !step.is_optional());
+        self.recovered.is_some() && last == Some(undo)
+    }
+
+    /// Number of the undo step behind the last one: nothing is undone.
+    pub(super) fn undo_nothing(&self) -> i64 {
+        i64::try_from(self.undo.len()).unwrap_or(i64::MAX)
     }
 }
 
@@ -317,15 +420,22 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../../docs/cvm-states.md");
 
+    /// Every row of the table.
+    fn all_rules() -> impl Iterator<Item = (OperationKind, &'static Rules)> {
+        OperationKind::ALL.iter().flat_map(|kind| {
+            let off = kind.changes_revision().then(|| (*kind, kind.rules_for(Power::Off)));
+            [(*kind, kind.rules_for(Power::On))].into_iter().chain(off)
+        })
+    }
+
     /// The table as people read it; docs/cvm-states.md is this text.
     fn table() -> String {
         let list = |items: &[Step]| items.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(" → ");
         let mut text = String::from(
-            "| Operation | From | During | Steps | Undo | Success | Cancelled | Cancellable | Preempts |\n\
-             |---|---|---|---|---|---|---|---|---|\n",
+            "| Operation | From | During | Steps | Undo | Success | Undone | Cancelled | Cancellable | Preempts |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n",
         );
-        for kind in OperationKind::ALL {
-            let rules = kind.rules();
+        for (kind, rules) in all_rules() {
             let from = if rules.from.len() == CvmStatus::ALL.len() {
                 "any".to_owned()
             } else {
@@ -334,11 +444,12 @@ mod tests {
             let yes_no = |flag| if flag { "yes" } else { "no" };
             let cancelled = if rules.cancellable { rules.after_cancel.as_str() } else { "–" };
             text += &format!(
-                "| {kind} | {from} | {} | {} | {} | {} | {cancelled} | {} | {} |\n",
+                "| {kind} | {from} | {} | {} | {} | {} | {} | {cancelled} | {} | {} |\n",
                 rules.during,
                 list(rules.steps),
                 list(rules.undo),
                 rules.target.map_or("gone", CvmStatus::as_str),
+                rules.recovered.map_or("–", CvmStatus::as_str),
                 yes_no(rules.cancellable),
                 yes_no(rules.preempts),
             );
@@ -354,8 +465,7 @@ mod tests {
 
     #[test]
     fn every_operation_begins_somewhere_and_ends_at_rest() {
-        for kind in OperationKind::ALL {
-            let rules = kind.rules();
+        for (kind, rules) in all_rules() {
             assert!(!rules.from.is_empty() && !rules.steps.is_empty(), "{kind}");
             assert!(!rules.during.is_stable(), "{kind} must be visible while it runs");
             assert!(rules.target.is_none_or(CvmStatus::is_stable), "{kind}");

@@ -1,5 +1,6 @@
 //! Operations: everything that takes longer than a request, done step by step and resumed after a crash.
 
+mod arguments;
 mod engine;
 mod lifecycle;
 mod machine;
@@ -7,9 +8,13 @@ mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use arguments::Arguments;
 pub use engine::{Boundary, Engine, EngineError, EngineOptions, Observer};
 pub use lifecycle::{
-    CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest, NewEnvs, RequestError,
+    AcceptedUpdate, CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest,
+    RequestError, UpdateRequest,
 };
-pub use machine::{CvmStatus, OperationKind, OperationStatus, Rules, Step, UnknownName};
+pub use machine::{
+    CvmStatus, OperationKind, OperationStatus, Power, RevisionState, Rules, Step, UnknownName,
+};
 pub use steps::{NodeCallError, Nodes};

@@ -4,15 +4,23 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_node_api::{NodeError, ShutdownRequest, VmReport, VmSpec, VmState};
+use cloister_node_api::{DrainRequest, NodeError, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState};
+use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::arguments::Arguments;
 use super::machine::Step;
 use crate::kms::{KmsCallError, Kmses, address};
-use crate::store::{CvmRow, OperationRow};
+use crate::store::{CvmRow, OperationRow, RevisionRow, Store, StoreError};
 
 /// Seconds that a guest gets to stop its application before its power is taken away.
 const SHUTDOWN_TIMEOUT_S: u32 = 60;
+/// Seconds that what flows through the ingress gets to end.
+const DRAIN_TIMEOUT_S: u32 = 10;
+/// How long an application must do well before a change counts as a success.
+const HEALTHY_FOR: Duration = Duration::from_secs(5);
+/// How long it may do badly without a break: what crashes over and over will not get well.
+const UNHEALTHY_FOR: Duration = Duration::from_secs(30);
 /// Pause between two looks at a VM when no report comes.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -55,6 +63,13 @@ pub trait Nodes: Send + Sync + 'static {
     ) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
     /// Starts the VM.
     fn start(&self, node: i64, vm: Uuid) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
+    /// Takes the VM from the ingress and returns when nothing flows any more, or the time is over.
+    fn drain(
+        &self,
+        node: i64,
+        vm: Uuid,
+        request: DrainRequest,
+    ) -> impl Future<Output = Result<VmReport, NodeCallError>> + Send;
     /// Asks the guest to shut down and returns at once.
     fn shutdown(
         &self,
@@ -81,6 +96,15 @@ pub(super) enum StepError {
     /// A call to a key management service failed.
     #[error(transparent)]
     Kms(#[from] KmsCallError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The revision that the operation brings, or goes back to, is not stored.
+    #[error("the operation has no revision to go to")]
+    NoRevision,
+    /// The application does not do well.
+    #[error("the application is not healthy: {0}")]
+    Unhealthy(String),
     /// The guest gave up.
     #[error("the application did not start: {0}")]
     Boot(String),
@@ -95,7 +119,8 @@ impl StepError {
         match self {
             Self::Node(error) => error.is_transient(),
             Self::Kms(error) => error.is_transient(),
-            Self::Boot(_) | Self::EndedDuringBoot => false,
+            Self::Store(_) => true,
+            Self::Boot(_) | Self::EndedDuringBoot | Self::NoRevision | Self::Unhealthy(_) => false,
         }
     }
 }
@@ -107,37 +132,64 @@ pub(super) struct Found {
     pub(super) report: Option<Box<VmReport>>,
     /// Key to seal the application's environment to, if the service was asked.
     pub(super) env_pubkey: Option<String>,
+    /// The revision that becomes the CVM's configuration.
+    pub(super) revision: Option<i64>,
 }
 
 impl From<Option<VmReport>> for Found {
     fn from(report: Option<VmReport>) -> Self {
-        Self { report: report.map(Box::new), env_pubkey: None }
+        Self { report: report.map(Box::new), ..Self::default() }
     }
 }
 
-/// Runs one step to its end.
+/// What steps work with.
+pub(super) struct Context<N> {
+    pub(super) store: Store,
+    pub(super) nodes: Arc<N>,
+    pub(super) kmses: Arc<Kmses>,
+}
+
+/// Runs one step to its end. `coming` is the revision that a change brings, until it has failed.
 pub(super) async fn run<N: Nodes>(
     step: Step,
-    nodes: &Arc<N>,
-    kmses: &Kmses,
+    context: &Context<N>,
     operation: &OperationRow,
     cvm: &CvmRow,
+    coming: Option<&RevisionRow>,
 ) -> Result<Found, StepError> {
+    let Context { nodes, kmses, .. } = context;
     let (node, vm) = (cvm.node_id, cvm.vm_uuid);
+    let arguments = Arguments::of(operation);
     let report = match step {
         Step::AllowKeys => {
             let Some(kms) = cvm.kms_id else { return Ok(Found::default()) };
+            let hash = coming.map_or(cvm.compose_hash, |coming| coming.configuration.compose_hash);
             // After a change of the root a CVM starts once more before the old one ends: the key that is
             // shown is never one that nothing opens.
-            let env_pubkey = kmses.allow_app(kms, cvm.app_id, cvm.compose_hash).await?;
-            return Ok(Found { report: None, env_pubkey: Some(env_pubkey) });
+            let env_pubkey = kmses.allow_app(kms, cvm.app_id, hash).await?;
+            return Ok(Found { env_pubkey: Some(env_pubkey), ..Found::default() });
+        }
+        Step::ApplyRevision => {
+            let revision = coming.ok_or(StepError::NoRevision)?.id;
+            return Ok(Found { revision: Some(revision), ..Found::default() });
+        }
+        Step::RestoreRevision => {
+            let revision = operation.from_revision.ok_or(StepError::NoRevision)?;
+            return Ok(Found { revision: Some(revision), ..Found::default() });
+        }
+        Step::Drain if arguments.force => None,
+        Step::Drain => {
+            let request = DrainRequest { timeout_s: DRAIN_TIMEOUT_S };
+            unless_unknown(nodes.drain(node, vm, request).await)?
         }
         Step::PrepareDisk => Some(nodes.prepare(node, &vm_spec(cvm, kmses)?).await?),
         Step::StartVm => Some(nodes.start(node, vm).await?),
         Step::AwaitBoot => Some(await_boot(nodes, node, vm).await?),
-        Step::RequestShutdown if is_forced(operation) => stop_if_known(nodes, node, vm).await?,
+        Step::AwaitHealthy => Some(await_healthy(nodes, node, vm).await?),
+        Step::RequestShutdown if arguments.force => stop_if_known(nodes, node, vm).await?,
         Step::RequestShutdown => {
-            let request = ShutdownRequest { timeout_s: SHUTDOWN_TIMEOUT_S, force: true };
+            let timeout_s = arguments.shutdown_timeout_s.unwrap_or(SHUTDOWN_TIMEOUT_S);
+            let request = ShutdownRequest { timeout_s, force: !arguments.never_force };
             unless_unknown(nodes.shutdown(node, vm, request).await)?
         }
         Step::AwaitPowerOff => await_power_off(nodes, node, vm).await?,
@@ -150,14 +202,34 @@ pub(super) async fn run<N: Nodes>(
             }
             None
         }
+        Step::RetireKeys => {
+            retire_keys(context, operation, cvm).await?;
+            None
+        }
     };
     Ok(report.into())
 }
 
+/// Takes back that the application may run documents that none of its CVMs has or is getting: what is
+/// outdated must not get keys again from a host that kept it.
+async fn retire_keys<N>(
+    context: &Context<N>,
+    operation: &OperationRow,
+    cvm: &CvmRow,
+) -> Result<(), StepError> {
+    let Some(kms) = cvm.kms_id else { return Ok(()) };
+    for hash in context.store.unused_hashes(cvm, operation).await? {
+        context.kmses.revoke_app(kms, cvm.app_id, hash).await?;
+    }
+    Ok(())
+}
+
 fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {
     let kms = cvm.kms_id.map(|id| kmses.get(id).ok_or(KmsCallError::Unknown)).transpose()?;
+    let own_urls = cvm.kms_urls.as_deref().and_then(|urls| serde_json::from_str::<Vec<String>>(urls).ok());
+    let kms_urls = own_urls.filter(|urls| !urls.is_empty());
     Ok(VmSpec {
-        kms_urls: kms.map(|kms| address(kms.guest_url())).into_iter().collect(),
+        kms_urls: kms_urls.unwrap_or_else(|| kms.map(|kms| address(kms.guest_url())).into_iter().collect()),
         vm_uuid: cvm.vm_uuid,
         workspace_id: cvm.workspace_id,
         name: cvm.name.clone(),
@@ -169,14 +241,9 @@ fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {
         disk_gb: u32::try_from(cvm.disk_gb).unwrap_or(u32::MAX),
         encrypted_env: cvm.encrypted_env.clone(),
         user_config: cvm.user_config.clone(),
-        gpus: Vec::new(),
-        ports: Vec::new(),
+        gpus: cvm.gpus.0.clone(),
+        ports: serde_json::from_str(&cvm.ports).unwrap_or_default(),
     })
-}
-
-fn is_forced(operation: &OperationRow) -> bool {
-    serde_json::from_str::<serde_json::Value>(&operation.arguments)
-        .is_ok_and(|arguments| arguments.get("force").and_then(serde_json::Value::as_bool) == Some(true))
 }
 
 /// A VM that its node never prepared is as good as stopped.
@@ -207,6 +274,30 @@ async fn await_boot<N: Nodes>(nodes: &Arc<N>, node: i64, vm: Uuid) -> Result<VmR
             VmState::Running if report.boot_progress.as_deref() == Some("done") => return Ok(report),
             VmState::Running => {}
             VmState::Stopped | VmState::Stopping | VmState::Exited => return Err(StepError::EndedDuringBoot),
+        }
+        let _ = tokio::time::timeout(LOOK_AGAIN, nodes.changed(vm)).await;
+    }
+}
+
+/// Waits until the application does well for a while. A guest that does not tell is taken at its boot.
+async fn await_healthy<N: Nodes>(nodes: &Arc<N>, node: i64, vm: Uuid) -> Result<VmReport, StepError> {
+    let mut since = (None, Instant::now());
+    loop {
+        let report = nodes.look(node, vm).await?;
+        if report.state != VmState::Running {
+            return Err(StepError::EndedDuringBoot);
+        }
+        if report.health != since.0 {
+            since = (report.health, Instant::now());
+        }
+        match (report.health, since.1.elapsed()) {
+            (None, _) => return Ok(report),
+            (Some(VmHealth::Healthy), lasted) if lasted >= HEALTHY_FOR => return Ok(report),
+            (Some(VmHealth::Unhealthy), lasted) if lasted >= UNHEALTHY_FOR => {
+                let detail = report.health_detail.unwrap_or_else(|| "its guest does not say why".to_owned());
+                return Err(StepError::Unhealthy(detail));
+            }
+            _ => {}
         }
         let _ = tokio::time::timeout(LOOK_AGAIN, nodes.changed(vm)).await;
     }

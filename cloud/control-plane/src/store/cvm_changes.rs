@@ -52,41 +52,43 @@ impl Change {
     /// ([`super::StoreError::is_duplicate`]).
     pub async fn insert_cvm(&mut self, new: &NewCvm, now_ms: i64) -> Result<i64> {
         let id = self.next_id("cvms").await?;
-        let provision = &new.provision;
+        let configuration = &new.configuration;
         sqlx::query(
             "INSERT INTO cvms (id, workspace_id, user_id, node_id, vm_uuid, name, live_name, app_id, status, \
              compose_hash, app_compose, encrypted_env, user_config, os_image_hash, os_image_name, \
-             instance_type, vcpu, memory_mb, disk_gb, listed, env_pubkey, kms_id, created_at_ms, \
-             updated_at_ms) VALUES \
+             instance_type, vcpu, memory_mb, disk_gb, gpus, listed, env_pubkey, kms_id, reserved_vcpu, \
+             reserved_memory_mb, reserved_disk_gb, created_at_ms, updated_at_ms) VALUES \
              ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
-             $21, $22, $23, $23)",
+             $21, $22, $23, $17, $18, $19, $24, $24)",
         )
         .bind(id)
         .bind(new.workspace_id)
         .bind(new.user_id)
-        .bind(provision.node_id)
+        .bind(new.node_id)
         .bind(new.vm_uuid.to_string())
-        .bind(&provision.name)
-        .bind(provision.name.to_ascii_lowercase())
-        .bind(provision.app_id.to_string())
+        .bind(&new.name)
+        .bind(new.name.to_ascii_lowercase())
+        .bind(new.app_id.to_string())
         .bind(CvmStatus::Creating.as_str())
-        .bind(provision.compose_hash.to_string())
-        .bind(&provision.app_compose)
-        .bind(new.encrypted_env.as_ref().or(provision.encrypted_env.as_ref()))
-        .bind(&provision.user_config)
-        .bind(provision.os_image_hash.to_string())
-        .bind(&provision.os_image_name)
-        .bind(&provision.instance_type)
-        .bind(provision.vcpu)
-        .bind(provision.memory_mb)
-        .bind(provision.disk_gb)
-        .bind(provision.listed)
-        .bind(&provision.env_pubkey)
-        .bind(provision.kms_id)
+        .bind(configuration.compose_hash.to_string())
+        .bind(&configuration.app_compose)
+        .bind(&configuration.encrypted_env)
+        .bind(&configuration.user_config)
+        .bind(configuration.os_image_hash.to_string())
+        .bind(&configuration.os_image_name)
+        .bind(&configuration.instance_type)
+        .bind(configuration.vcpu)
+        .bind(configuration.memory_mb)
+        .bind(configuration.disk_gb)
+        .bind(configuration.gpus.to_string())
+        .bind(new.listed)
+        .bind(&configuration.env_pubkey)
+        .bind(new.kms_id)
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
         self.add_to_cvm_count(new.workspace_id, 1).await?;
+        self.count_on_node(id, 1).await?;
         Ok(id)
     }
 
@@ -133,27 +135,6 @@ impl Change {
         Ok(())
     }
 
-    /// Replaces the sealed environment, and notes the public key that it was sealed to if it is known.
-    pub async fn set_encrypted_env(
-        &mut self,
-        id: i64,
-        encrypted_env: &str,
-        env_pubkey: Option<&str>,
-        now_ms: i64,
-    ) -> Result<()> {
-        sqlx::query(
-            "UPDATE cvms SET encrypted_env = $2, env_pubkey = COALESCE($3, env_pubkey), updated_at_ms = $4 \
-             WHERE id = $1",
-        )
-        .bind(id)
-        .bind(encrypted_env)
-        .bind(env_pubkey)
-        .bind(now_ms)
-        .execute(&mut *self.transaction)
-        .await?;
-        Ok(())
-    }
-
     /// Notes the public key to seal environments to.
     pub async fn set_env_pubkey(&mut self, id: i64, env_pubkey: &str) -> Result<()> {
         sqlx::query("UPDATE cvms SET env_pubkey = $2 WHERE id = $1")
@@ -179,7 +160,8 @@ impl Change {
         sqlx::query(
             "UPDATE cvms SET instance_id = COALESCE($2, instance_id), boot_progress = $3, \
              boot_error = CASE WHEN status = 'error' THEN COALESCE(boot_error, $4) ELSE $4 END, \
-             shutdown_progress = $5, started_at_ms = $6, exited_at_ms = $7, updated_at_ms = $8 WHERE id = $1",
+             shutdown_progress = $5, started_at_ms = $6, exited_at_ms = $7, health = $8, health_detail = $9, \
+             updated_at_ms = $10 WHERE id = $1",
         )
         .bind(id)
         .bind(seen.instance_id.map(|instance| instance.to_string()))
@@ -188,6 +170,8 @@ impl Change {
         .bind(&seen.shutdown_progress)
         .bind(seen.started_at_ms)
         .bind(seen.exited_at_ms)
+        .bind(&seen.health)
+        .bind(&seen.health_detail)
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
@@ -196,6 +180,16 @@ impl Change {
 
     /// Marks a CVM as deleted and frees its name.
     pub async fn delete_cvm(&mut self, cvm: &CvmRow, now_ms: i64) -> Result<()> {
+        self.count_on_node(cvm.id, -1).await?;
+        sqlx::query("DELETE FROM gpu_allocations WHERE cvm_id = $1")
+            .bind(cvm.id)
+            .execute(&mut *self.transaction)
+            .await?;
+        // Sealed environments of former configurations go with the one that was in use.
+        sqlx::query("UPDATE revisions SET encrypted_env = NULL WHERE cvm_id = $1")
+            .bind(cvm.id)
+            .execute(&mut *self.transaction)
+            .await?;
         let done = sqlx::query(
             "UPDATE cvms SET deleted_at_ms = $2, updated_at_ms = $2, live_name = NULL, encrypted_env = NULL, \
              operation_id = NULL WHERE id = $1 AND deleted_at_ms IS NULL",

@@ -7,7 +7,7 @@ use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use super::{Result, Store};
+use super::{Configuration, GpuSlots, Result, Store};
 use crate::operations::CvmStatus;
 
 /// A CVM.
@@ -60,6 +60,29 @@ pub struct CvmRow {
     pub memory_mb: i64,
     /// Data disk in GiB.
     pub disk_gb: i64,
+    /// GPUs of the node.
+    #[sqlx(try_from = "String")]
+    pub gpus: GpuSlots,
+    /// The revision that this configuration is.
+    pub revision_id: Option<i64>,
+    /// 0 or 1: a change that does not become healthy in time is taken back.
+    pub rollback_on_failure: i64,
+    /// Seconds that a changed CVM gets to become healthy after its boot.
+    pub health_timeout_s: i64,
+    /// `starting`, `healthy` or `unhealthy`, as the guest tells.
+    pub health: Option<String>,
+    /// What is not healthy.
+    pub health_detail: Option<String>,
+    /// When it is deleted by itself.
+    pub scheduled_delete_at_ms: Option<i64>,
+    /// JSON array of its port mappings ([`cloister_node_api::PortMapping`]).
+    pub ports: String,
+    /// JSON array of addresses for its keys instead of the installation's.
+    pub kms_urls: Option<String>,
+    /// JSON array of addresses of gateways that the tenant set.
+    pub gateway_urls: Option<String>,
+    /// Operations that it ever had.
+    pub operation_count: i64,
     /// 0 or 1: shown to people outside the workspace.
     pub listed: i64,
     /// How far the last boot came.
@@ -99,28 +122,48 @@ impl fmt::Debug for CvmRow {
 }
 
 /// A CVM to be stored, status `creating`.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct NewCvm {
     /// Owner.
     pub workspace_id: i64,
     /// Creator.
     pub user_id: i64,
+    /// Where it will run.
+    pub node_id: i64,
     /// Identity on the node.
     pub vm_uuid: Uuid,
-    /// Sealed environment in hex; that of the provision if there is none.
-    pub encrypted_env: Option<String>,
-    /// What was provisioned.
-    pub provision: super::ProvisionRow,
+    /// Name.
+    pub name: String,
+    /// Application.
+    pub app_id: AppId,
+    /// Number of the key management service that the keys will come from.
+    pub kms_id: Option<i64>,
+    /// 0 or 1: shown to people outside the workspace.
+    pub listed: i64,
+    /// Its first revision.
+    pub configuration: Configuration,
 }
 
-// Environment, configuration and document belong to the tenant and into no log.
-impl fmt::Debug for NewCvm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewCvm")
-            .field("workspace_id", &self.workspace_id)
-            .field("vm_uuid", &self.vm_uuid)
-            .field("provision", &self.provision)
-            .finish_non_exhaustive()
+impl NewCvm {
+    /// The CVM of a provision, with the sealed environment that the caller brings, if any.
+    #[must_use]
+    pub fn of_provision(
+        provision: &super::ProvisionRow,
+        user_id: i64,
+        vm_uuid: Uuid,
+        encrypted_env: Option<String>,
+    ) -> Self {
+        Self {
+            workspace_id: provision.workspace_id,
+            user_id,
+            node_id: provision.node_id,
+            vm_uuid,
+            name: provision.name.clone(),
+            app_id: provision.app_id,
+            kms_id: provision.kms_id,
+            listed: provision.listed,
+            configuration: provision.configuration(encrypted_env),
+        }
     }
 }
 
@@ -150,9 +193,32 @@ pub struct ObservedVm {
     pub started_at_ms: Option<i64>,
     /// When it ended last.
     pub exited_at_ms: Option<i64>,
+    /// How its application does.
+    pub health: Option<String>,
+    /// What is not healthy.
+    pub health_detail: Option<String>,
 }
 
 impl CvmRow {
+    /// What a change can replace.
+    #[must_use]
+    pub fn configuration(&self) -> Configuration {
+        Configuration {
+            compose_hash: self.compose_hash,
+            app_compose: self.app_compose.clone(),
+            encrypted_env: self.encrypted_env.clone(),
+            env_pubkey: self.env_pubkey.clone(),
+            user_config: self.user_config.clone(),
+            os_image_hash: self.os_image_hash,
+            os_image_name: self.os_image_name.clone(),
+            instance_type: self.instance_type.clone(),
+            vcpu: self.vcpu,
+            memory_mb: self.memory_mb,
+            disk_gb: self.disk_gb,
+            gpus: self.gpus.clone(),
+        }
+    }
+
     /// Whether [`super::Change::observe_cvm`] would change nothing.
     #[must_use]
     pub fn shows(&self, seen: &ObservedVm) -> bool {
@@ -164,6 +230,8 @@ impl CvmRow {
             && self.shutdown_progress == seen.shutdown_progress
             && self.started_at_ms == seen.started_at_ms
             && self.exited_at_ms == seen.exited_at_ms
+            && self.health == seen.health
+            && self.health_detail == seen.health_detail
     }
 }
 
@@ -171,7 +239,8 @@ macro_rules! cvm_columns {
     () => {
         "id, workspace_id, user_id, node_id, vm_uuid, name, app_id, instance_id, status, compose_hash, \
          app_compose, encrypted_env, env_pubkey, kms_id, user_config, os_image_hash, os_image_name, instance_type, vcpu, \
-         memory_mb, disk_gb, listed, boot_progress, boot_error, shutdown_progress, started_at_ms, \
+         memory_mb, disk_gb, gpus, revision_id, rollback_on_failure, health_timeout_s, health, \
+         health_detail, scheduled_delete_at_ms, ports, kms_urls, gateway_urls, operation_count, listed, boot_progress, boot_error, shutdown_progress, started_at_ms, \
          exited_at_ms, created_at_ms, updated_at_ms, deleted_at_ms, operation_id"
     };
 }

@@ -14,6 +14,7 @@ mod operations;
 mod platforms;
 mod provisions;
 mod quotes;
+mod revisions;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -28,10 +29,11 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 pub use accounts::{ApiKeyRow, Caller, NewApiKey, UserRow, WorkspaceRow};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
-pub use operations::{EventRow, NewOperation, OperationFilter, OperationRow};
+pub use operations::{CancelRequest, EventRow, NewOperation, OperationFilter, OperationRow};
 pub use platforms::DeviceRow;
 pub use provisions::ProvisionRow;
 pub use quotes::{QuoteRow, RecentQuoteRow};
+pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};
 
 /// A failure of the database, or a stored value that this version does not understand.
 #[derive(Debug, thiserror::Error)]

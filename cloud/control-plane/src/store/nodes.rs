@@ -15,6 +15,11 @@ pub struct NodeRow {
     pub listed: i64,
     /// 0 or 1: an administrator wants no changes here.
     pub maintenance: i64,
+    /// 0 or 1: its CVMs are being moved away and nothing new is placed on it.
+    pub draining: i64,
+    /// What its living CVMs hold.
+    #[sqlx(flatten)]
+    pub usage: Usage,
     /// JSON of the last report without its VMs.
     pub report: Option<String>,
     /// When it came.
@@ -27,12 +32,16 @@ pub struct NodeRow {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow)]
 pub struct Usage {
     /// CVMs.
+    #[sqlx(rename = "used_cvms")]
     pub cvms: i64,
     /// Virtual CPUs.
+    #[sqlx(rename = "used_vcpu")]
     pub vcpu: i64,
     /// Memory in MiB.
+    #[sqlx(rename = "used_memory_mb")]
     pub memory_mb: i64,
     /// Disk in GiB.
+    #[sqlx(rename = "used_disk_gb")]
     pub disk_gb: i64,
 }
 
@@ -45,17 +54,20 @@ pub struct JoinTokenRow {
     pub used_by_node: Option<String>,
 }
 
-const COLUMNS_BY_ID: &str = "SELECT id, name, listed, maintenance, report, reported_at_ms, created_at_ms \
-     FROM nodes WHERE id = $1 AND deleted_at_ms IS NULL";
-const COLUMNS_BY_NAME: &str = "SELECT id, name, listed, maintenance, report, reported_at_ms, created_at_ms \
-     FROM nodes WHERE name = $1 AND deleted_at_ms IS NULL";
-const ALL: &str = "SELECT id, name, listed, maintenance, report, reported_at_ms, created_at_ms \
-     FROM nodes WHERE deleted_at_ms IS NULL ORDER BY id LIMIT 10000";
-// PostgreSQL sums BIGINT into NUMERIC.
-const USAGE: &str = "SELECT COUNT(*) AS cvms, CAST(COALESCE(SUM(vcpu), 0) AS BIGINT) AS vcpu, \
-     CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) AS memory_mb, \
-     CAST(COALESCE(SUM(disk_gb), 0) AS BIGINT) AS disk_gb \
-     FROM cvms WHERE node_id = $1 AND deleted_at_ms IS NULL";
+macro_rules! select_node {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id, name, listed, maintenance, draining, used_cvms, used_vcpu, used_memory_mb, \
+             used_disk_gb, report, reported_at_ms, created_at_ms FROM nodes WHERE ",
+            $condition
+        )
+    };
+}
+
+const COLUMNS_BY_ID: &str = select_node!("id = $1 AND deleted_at_ms IS NULL");
+const COLUMNS_BY_NAME: &str = select_node!("name = $1 AND deleted_at_ms IS NULL");
+const ALL: &str = select_node!("deleted_at_ms IS NULL ORDER BY id LIMIT 10000");
+const USAGE: &str = "SELECT used_cvms, used_vcpu, used_memory_mb, used_disk_gb FROM nodes WHERE id = $1";
 
 impl Store {
     /// The node with this id.
@@ -71,11 +83,6 @@ impl Store {
     /// All nodes that are not removed.
     pub async fn nodes(&self) -> Result<Vec<NodeRow>> {
         Ok(sqlx::query_as(ALL).fetch_all(&self.pool).await?)
-    }
-
-    /// What the CVMs of a node take.
-    pub async fn node_usage(&self, node_id: i64) -> Result<Usage> {
-        Ok(sqlx::query_as(USAGE).bind(node_id).fetch_one(&self.pool).await?)
     }
 }
 

@@ -4,7 +4,7 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{Change, Engine, Result, Store};
-use crate::operations::{OperationKind, OperationStatus};
+use crate::operations::{CvmStatus, OperationKind, OperationStatus};
 
 /// An operation on a CVM.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
@@ -34,8 +34,16 @@ pub struct OperationRow {
     pub step_deadline_ms: i64,
     /// Why it fails or failed.
     pub failure: Option<String>,
-    /// 0 or 1: somebody wants it to end.
+    /// 0: nobody wants it to end; 1: somebody cancelled it; 2: another operation waits for the CVM.
     pub cancel_requested: i64,
+    /// The revision that it brings.
+    pub to_revision: Option<i64>,
+    /// The revision that it goes back to when it fails.
+    pub from_revision: Option<i64>,
+    /// Compose hash of the revision that it brings.
+    pub compose_hash: Option<String>,
+    /// Status that the CVM has again after a failure that was undone.
+    pub recovered_to: Option<String>,
     /// Acceptance time.
     pub started_at_ms: i64,
     /// End time.
@@ -73,6 +81,41 @@ pub struct NewOperation {
     pub triggered_by: i64,
     /// An operation that ends before this one begins.
     pub predecessor: Option<Uuid>,
+    /// The revision that it brings.
+    pub to_revision: Option<i64>,
+    /// The revision that it goes back to when it fails.
+    pub from_revision: Option<i64>,
+}
+
+/// How an operation is wanted to end early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CancelRequest {
+    /// Not at all.
+    No,
+    /// Somebody cancelled it: what it did is undone.
+    Cancel,
+    /// Another operation waits for the CVM and takes its power away: only what is stored is undone.
+    MakeRoom,
+}
+
+impl CancelRequest {
+    /// As it is stored.
+    #[must_use]
+    pub const fn from_column(value: i64) -> Self {
+        match value {
+            0 => Self::No,
+            1 => Self::Cancel,
+            _ => Self::MakeRoom,
+        }
+    }
+
+    const fn column(self) -> i64 {
+        match self {
+            Self::No => 0,
+            Self::Cancel => 1,
+            Self::MakeRoom => 2,
+        }
+    }
 }
 
 /// Which operations of a CVM a list shows, newest first.
@@ -93,8 +136,10 @@ macro_rules! select_operation {
         concat!(
             "SELECT o.correlation_id, o.cvm_id, o.kind, o.status, o.arguments, o.triggered_by, \
              u.username AS triggered_by_username, u.email AS triggered_by_email, o.step, \
-             o.step_deadline_ms, o.failure, o.cancel_requested, o.started_at_ms, o.completed_at_ms \
-             FROM operations o JOIN users u ON u.id = o.triggered_by WHERE ",
+             o.step_deadline_ms, o.failure, o.cancel_requested, o.started_at_ms, o.completed_at_ms, \
+             o.to_revision, o.from_revision, o.recovered_to, r.compose_hash \
+             FROM operations o JOIN users u ON u.id = o.triggered_by \
+             LEFT JOIN revisions r ON r.id = o.to_revision WHERE ",
             $condition
         )
     };
@@ -213,8 +258,8 @@ impl Store {
         Ok(operation)
     }
 
-    /// Whether the operation is to be cancelled, or `None` when the lease was lost.
-    pub async fn look_at_lease(&self, correlation_id: Uuid, owner: Uuid) -> Result<Option<bool>> {
+    /// How the operation is wanted to end, or `None` when the lease was lost.
+    pub async fn look_at_lease(&self, correlation_id: Uuid, owner: Uuid) -> Result<Option<CancelRequest>> {
         let row: Option<(i64,)> = sqlx::query_as(
             "SELECT cancel_requested FROM operations \
              WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress'",
@@ -223,16 +268,16 @@ impl Store {
         .bind(owner.to_string())
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(|(cancel,)| cancel != 0))
+        Ok(row.map(|(cancel,)| CancelRequest::from_column(cancel)))
     }
 
-    /// Keeps a lease alive; whether the operation is to be cancelled, or `None` when the lease was lost.
+    /// Keeps a lease alive; how the operation is wanted to end, or `None` when the lease was lost.
     pub async fn renew_lease(
         &self,
         correlation_id: Uuid,
         owner: Uuid,
         until_ms: i64,
-    ) -> Result<Option<bool>> {
+    ) -> Result<Option<CancelRequest>> {
         let mut change = self.change().await?;
         let row: Option<(i64,)> = sqlx::query_as(
             "UPDATE operations SET lease_until_ms = $3 \
@@ -245,7 +290,7 @@ impl Store {
         .fetch_optional(&mut *change.transaction)
         .await?;
         change.commit().await?;
-        Ok(row.map(|(cancel,)| cancel != 0))
+        Ok(row.map(|(cancel,)| CancelRequest::from_column(cancel)))
     }
 }
 
@@ -269,8 +314,8 @@ impl Change {
     pub async fn insert_operation(&mut self, new: &NewOperation, now_ms: i64) -> Result<()> {
         sqlx::query(
             "INSERT INTO operations (correlation_id, cvm_id, kind, status, arguments, triggered_by, step, \
-             step_deadline_ms, cancel_requested, predecessor, started_at_ms, lease_until_ms) \
-             VALUES ($1, $2, $3, 'in_progress', $4, $5, 0, 0, 0, $6, $7, 0)",
+             step_deadline_ms, cancel_requested, predecessor, to_revision, from_revision, started_at_ms, \
+             lease_until_ms) VALUES ($1, $2, $3, 'in_progress', $4, $5, 0, 0, 0, $6, $7, $8, $9, 0)",
         )
         .bind(new.correlation_id.to_string())
         .bind(new.cvm_id)
@@ -278,9 +323,15 @@ impl Change {
         .bind(&new.arguments)
         .bind(new.triggered_by)
         .bind(new.predecessor.map(|id| id.to_string()))
+        .bind(new.to_revision)
+        .bind(new.from_revision)
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
+        sqlx::query("UPDATE cvms SET operation_count = operation_count + 1 WHERE id = $1")
+            .bind(new.cvm_id)
+            .execute(&mut *self.transaction)
+            .await?;
         Ok(())
     }
 
@@ -318,6 +369,16 @@ impl Change {
         Ok(done.rows_affected() > 0)
     }
 
+    /// Notes the status that the CVM has again after a failure.
+    pub async fn set_recovered(&mut self, correlation_id: Uuid, status: CvmStatus) -> Result<()> {
+        sqlx::query("UPDATE operations SET recovered_to = $2 WHERE correlation_id = $1")
+            .bind(correlation_id.to_string())
+            .bind(status.as_str())
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(())
+    }
+
     /// Ends a leased operation; whether the lease still held.
     pub async fn finish_operation(
         &mut self,
@@ -339,12 +400,15 @@ impl Change {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Asks the worker of an operation to end it; whether it was still in progress.
-    pub async fn request_cancel(&mut self, correlation_id: Uuid) -> Result<bool> {
+    /// Asks the worker of an operation to end it; whether it was still in progress. What was asked for
+    /// before is not taken back.
+    pub async fn request_cancel(&mut self, correlation_id: Uuid, how: CancelRequest) -> Result<bool> {
         let done = sqlx::query(
-            "UPDATE operations SET cancel_requested = 1 WHERE correlation_id = $1 AND status = 'in_progress'",
+            "UPDATE operations SET cancel_requested = CASE WHEN cancel_requested > $2 \
+             THEN cancel_requested ELSE $2 END WHERE correlation_id = $1 AND status = 'in_progress'",
         )
         .bind(correlation_id.to_string())
+        .bind(how.column())
         .execute(&mut *self.transaction)
         .await?;
         Ok(done.rows_affected() > 0)

@@ -5,7 +5,7 @@ use std::fmt;
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
 use sqlx::FromRow;
 
-use super::{Change, Result, Store};
+use super::{Change, Configuration, GpuSlots, Result, Store};
 
 /// A validated configuration that waits for its create call.
 #[derive(Clone, PartialEq, Eq, FromRow)]
@@ -49,8 +49,32 @@ pub struct ProvisionRow {
     pub env_pubkey: Option<String>,
     /// Sealed environment in hex, for a create call that brings none.
     pub encrypted_env: Option<String>,
+    /// GPUs of the node that the CVM will get.
+    #[sqlx(try_from = "String")]
+    pub gpus: GpuSlots,
     /// When the cache forgets it.
     pub expires_at_ms: i64,
+}
+
+impl ProvisionRow {
+    /// The first configuration of a CVM made from it; its sealed environment unless the caller brings one.
+    #[must_use]
+    pub fn configuration(&self, encrypted_env: Option<String>) -> Configuration {
+        Configuration {
+            compose_hash: self.compose_hash,
+            app_compose: self.app_compose.clone(),
+            encrypted_env: encrypted_env.or_else(|| self.encrypted_env.clone()),
+            env_pubkey: self.env_pubkey.clone(),
+            user_config: self.user_config.clone(),
+            os_image_hash: self.os_image_hash,
+            os_image_name: self.os_image_name.clone(),
+            instance_type: self.instance_type.clone(),
+            vcpu: self.vcpu,
+            memory_mb: self.memory_mb,
+            disk_gb: self.disk_gb,
+            gpus: self.gpus.clone(),
+        }
+    }
 }
 
 // Environment, configuration and document belong to the tenant and into no log.
@@ -68,7 +92,7 @@ impl fmt::Debug for ProvisionRow {
 
 const PROVISION: &str = "SELECT workspace_id, compose_hash, app_id, name, app_compose, node_id, \
      os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, user_config, \
-     kms_id, env_pubkey, encrypted_env, expires_at_ms FROM provisions WHERE workspace_id = $1 AND compose_hash = $2 AND expires_at_ms > $3";
+     kms_id, env_pubkey, encrypted_env, gpus, expires_at_ms FROM provisions WHERE workspace_id = $1 AND compose_hash = $2 AND expires_at_ms > $3";
 
 impl Store {
     /// The unexpired provision with this hash in a workspace.
@@ -127,8 +151,8 @@ impl Change {
         sqlx::query(
             "INSERT INTO provisions (workspace_id, compose_hash, app_id, name, app_compose, node_id, \
              os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, \
-             user_config, kms_id, env_pubkey, encrypted_env, expires_at_ms) VALUES \
-             ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
+             user_config, kms_id, env_pubkey, encrypted_env, expires_at_ms, gpus) VALUES \
+             ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
              ON CONFLICT (workspace_id, compose_hash) DO UPDATE SET app_id = excluded.app_id, \
              name = excluded.name, app_compose = excluded.app_compose, node_id = excluded.node_id, \
              os_image_hash = excluded.os_image_hash, os_image_name = excluded.os_image_name, \
@@ -136,7 +160,7 @@ impl Change {
              memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb, listed = excluded.listed, \
              env_keys = excluded.env_keys, user_config = excluded.user_config, \
              kms_id = excluded.kms_id, env_pubkey = excluded.env_pubkey, \
-             encrypted_env = excluded.encrypted_env, \
+             encrypted_env = excluded.encrypted_env, gpus = excluded.gpus, \
              expires_at_ms = excluded.expires_at_ms",
         )
         .bind(row.workspace_id)
@@ -158,6 +182,7 @@ impl Change {
         .bind(&row.env_pubkey)
         .bind(&row.encrypted_env)
         .bind(row.expires_at_ms)
+        .bind(row.gpus.to_string())
         .execute(&mut *self.transaction)
         .await?;
         Ok(())

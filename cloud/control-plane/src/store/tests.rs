@@ -60,18 +60,14 @@ pub(crate) fn provision(ground: &Ground, seed: u8, name: &str) -> ProvisionRow {
         kms_id: None,
         env_pubkey: None,
         encrypted_env: None,
+        gpus: GpuSlots::default(),
         expires_at_ms: NOW + 1000,
     }
 }
 
 pub(crate) async fn cvm(store: &Store, ground: &Ground, seed: u8, name: &str) -> CvmRow {
-    let new = NewCvm {
-        workspace_id: ground.workspace,
-        user_id: ground.user,
-        vm_uuid: Uuid::from_bytes([seed; 16]),
-        encrypted_env: None,
-        provision: provision(ground, seed, name),
-    };
+    let vm_uuid = Uuid::from_bytes([seed; 16]);
+    let new = NewCvm::of_provision(&provision(ground, seed, name), ground.user, vm_uuid, None);
     let mut change = store.change().await.unwrap();
     let id = change.insert_cvm(&new, NOW).await.unwrap();
     change.commit().await.unwrap();
@@ -86,6 +82,8 @@ fn operation(cvm: &CvmRow, ground: &Ground, id: u8, kind: OperationKind) -> NewO
         arguments: "{}".to_owned(),
         triggered_by: ground.user,
         predecessor: None,
+        to_revision: None,
+        from_revision: None,
     }
 }
 
@@ -132,13 +130,8 @@ async fn what_belongs_to_the_tenant_is_not_printed() {
             encrypted_env: Some(secret()),
             ..provision(&ground, 5, "web-1")
         };
-        let new = NewCvm {
-            workspace_id: ground.workspace,
-            user_id: ground.user,
-            vm_uuid: Uuid::from_bytes([5; 16]),
-            encrypted_env: Some(secret()),
-            provision,
-        };
+        let vm_uuid = Uuid::from_bytes([5; 16]);
+        let new = NewCvm::of_provision(&provision, ground.user, vm_uuid, Some(secret()));
         let mut change = store.change().await.unwrap();
         let id = change.insert_cvm(&new, NOW).await.unwrap();
         change.commit().await.unwrap();
@@ -188,13 +181,8 @@ async fn names_are_unique_among_the_living_and_counters_follow() {
     on_both(|store| async move {
         let ground = ground(&store).await;
         let first = cvm(&store, &ground, 1, "Web-1").await;
-        let duplicate = NewCvm {
-            workspace_id: ground.workspace,
-            user_id: ground.user,
-            vm_uuid: Uuid::from_bytes([2; 16]),
-            encrypted_env: None,
-            provision: provision(&ground, 2, "web-1"),
-        };
+        let vm_uuid = Uuid::from_bytes([2; 16]);
+        let duplicate = NewCvm::of_provision(&provision(&ground, 2, "web-1"), ground.user, vm_uuid, None);
         let mut change = store.change().await.unwrap();
         assert!(change.insert_cvm(&duplicate, NOW).await.unwrap_err().is_duplicate());
         drop(change);
@@ -227,7 +215,7 @@ async fn lists_are_newest_first_and_filtered() {
         assert_eq!(store.count_cvms(&filter).await.unwrap(), 5);
         let nobody = CvmFilter { user_id: Some(ground.user + 1), ..CvmFilter::default() };
         assert_eq!(store.count_cvms(&nobody).await.unwrap(), 0);
-        assert_eq!(store.node_usage(ground.node).await.unwrap().memory_mb, 5 * 1024);
+        assert_eq!(store.node(ground.node).await.unwrap().unwrap().usage.memory_mb, 5 * 1024);
     })
     .await;
 }
@@ -269,18 +257,21 @@ async fn a_lease_is_exclusive_until_it_ends() {
         let leased = store.lease_operation(ann, NOW, NOW + 10).await.unwrap().unwrap();
         assert_eq!((leased.kind, leased.triggered_by_username.as_str()), (OperationKind::Create, "ada"));
         assert!(store.lease_operation(bob, NOW + 9, NOW + 20).await.unwrap().is_none());
-        assert_eq!(store.renew_lease(new.correlation_id, ann, NOW + 11).await.unwrap(), Some(false));
+        assert_eq!(
+            store.renew_lease(new.correlation_id, ann, NOW + 11).await.unwrap(),
+            Some(CancelRequest::No)
+        );
         assert!(store.lease_operation(bob, NOW + 11, NOW + 20).await.unwrap().is_some());
         assert_eq!(store.renew_lease(new.correlation_id, ann, NOW + 12).await.unwrap(), None);
         assert_eq!(store.look_at_lease(new.correlation_id, ann).await.unwrap(), None);
-        assert_eq!(store.look_at_lease(new.correlation_id, bob).await.unwrap(), Some(false));
+        assert_eq!(store.look_at_lease(new.correlation_id, bob).await.unwrap(), Some(CancelRequest::No));
 
         let mut change = store.change().await.unwrap();
         assert!(!change.advance_operation(new.correlation_id, ann, NOW + 30, 1, 0, None).await.unwrap());
         assert!(change.advance_operation(new.correlation_id, bob, NOW + 30, 1, 0, None).await.unwrap());
         let done = OperationStatus::Completed;
         assert!(change.finish_operation(new.correlation_id, bob, done, NOW + 15).await.unwrap());
-        assert!(!change.request_cancel(new.correlation_id).await.unwrap());
+        assert!(!change.request_cancel(new.correlation_id, CancelRequest::Cancel).await.unwrap());
         change.commit().await.unwrap();
         assert!(store.lease_operation(ann, NOW + 99, NOW + 100).await.unwrap().is_none());
     })

@@ -98,7 +98,7 @@ pub(crate) async fn nodes(
 ) -> ApiResult<Json<Page<NodeRef>>> {
     find(&api, &caller, &slug).await?;
     let (page, size) = query.checked()?;
-    let nodes = api.fleet.reports().await?;
+    let nodes = api.fleet.standings().await?;
     Ok(Json(Page::of_all(nodes.iter().map(node_ref).collect(), page, size)))
 }
 

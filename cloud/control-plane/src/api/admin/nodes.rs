@@ -131,7 +131,7 @@ fn wire(standing: &NodeStanding) -> AdminNode {
         platform: platform.as_ref().and_then(Value::as_str).map(str::to_owned),
         reported_at: standing.node.reported_at_ms.map(time),
         created_at: time(standing.node.created_at_ms),
-        cvm_count: standing.usage.cvms,
+        cvm_count: standing.node.usage.cvms,
         images: standing.images().iter().map(|image| image.name.clone()).collect(),
     }
 }

@@ -18,5 +18,5 @@ use crate::api::view::node_ref;
     responses((status = 200, description = "Every node that is not removed", body = Vec<NodeRef>)),
 )]
 pub(crate) async fn attestation_nodes(State(api): State<Arc<Api>>) -> ApiResult<Json<Vec<NodeRef>>> {
-    Ok(Json(api.fleet.reports().await?.iter().map(node_ref).collect()))
+    Ok(Json(api.fleet.standings().await?.iter().map(node_ref).collect()))
 }

@@ -52,7 +52,7 @@ pub(crate) async fn os_images(
 ) -> ApiResult<Json<Page<OsImage>>> {
     let page = within("page", query.page, 1, 1..=u32::MAX)?;
     let size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
-    let nodes = api.fleet.reports().await?;
+    let nodes = api.fleet.standings().await?;
     let images = nodes.iter().flat_map(NodeStanding::images);
     // One entry for what several nodes have.
     let by_hash: BTreeMap<_, _> = images.map(|image| (image.os_image_hash.to_string(), image)).collect();

@@ -17,8 +17,8 @@ use crate::api::input::Body;
 use crate::api::provisioning::nothing_opens_it;
 use crate::api::responses::{OnCvm, OnPower};
 use crate::api::target::Target;
-use crate::operations::NewEnvs;
-use crate::store::CvmRow;
+use crate::operations::{OperationKind, UpdateRequest};
+use crate::store::{Configuration, CvmRow};
 
 /// Replace a CVM's sealed environment
 ///
@@ -50,12 +50,19 @@ pub(crate) async fn envs(
         Some(kms) => kms.env_public_key(cvm.app_id).await.ok(),
         None => None,
     };
-    let new = NewEnvs {
-        encrypted_env: request.encrypted_env.0,
-        env_pubkey: known.map(|key| hex::encode(&key.public_key)),
+    let update = UpdateRequest {
+        kind: OperationKind::EnvUpdate,
+        configuration: Configuration {
+            encrypted_env: Some(request.encrypted_env.0.as_hex().to_owned()),
+            env_pubkey: known.map(|key| hex::encode(&key.public_key)),
+            ..cvm.configuration()
+        },
+        base_revision: cvm.revision_id,
+        shutdown_timeout_s: None,
+        allow_force_stop: true,
     };
-    let accepted = api.lifecycle.update_envs(cvm.id, &new, caller.user_id).await;
-    let correlation_id = accepted.map_err(request_error)?;
+    let accepted = api.lifecycle.update(cvm.id, &update, caller.user_id).await;
+    let correlation_id = accepted.map_err(request_error)?.correlation_id;
     let answer = EnvsUpdate {
         status: "in_progress".to_owned(),
         message: "The environment is being replaced".to_owned(),

@@ -90,7 +90,7 @@ pub(crate) async fn operations(
 }
 
 fn show(cvm: &CvmRow, row: OperationRow, events: Vec<EventRow>, is_admin: bool) -> Operation {
-    let rules = row.kind.rules();
+    let rules = row.rules();
     Operation {
         correlation_id: row.correlation_id,
         operation_type: row.kind.to_string(),

@@ -6,6 +6,7 @@ use cloister_management_api::{ApiVersion, ErrorCode, Vm};
 
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
+use crate::api::placing::placement_error;
 use crate::api::scene::Scene;
 use crate::api::view::View;
 use crate::operations::{LifecycleRequest, OperationKind, RequestError};
@@ -43,12 +44,18 @@ pub(super) fn request_error(error: RequestError) -> ApiError {
     match error {
         RequestError::NotFound => ApiError::coded(ErrorCode::CvmNotFound),
         // Without a code, so that clients repeat it.
-        RequestError::Busy(_) => ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S),
+        RequestError::Busy(_) | RequestError::ChangedMeanwhile => {
+            ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S)
+        }
         RequestError::Maintenance => {
             ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
         }
         // Not 409: repeating it does not help.
         RequestError::IllegalStatus { .. } => ApiError::plain(StatusCode::BAD_REQUEST, text),
+        RequestError::DiskShrinks { to, .. } => {
+            ApiError::explained(ErrorCode::InvalidParameter, text).about("disk_size", to)
+        }
+        RequestError::Placement(error) => placement_error(&error),
         RequestError::Store(error) => error.into(),
         RequestError::Random(error) => error.into(),
     }

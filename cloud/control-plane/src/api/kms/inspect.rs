@@ -34,7 +34,7 @@ pub(crate) async fn inspect(
 ) -> ApiResult<Json<KmsInspection>> {
     let kms = named(&api, &kms_id)?;
     let before = kms.known();
-    let nodes = api.fleet.reports().await?;
+    let nodes = api.fleet.standings().await?;
     let asked = kms.look().await;
     let db_version = match (&before, &asked) {
         (Some(meta), _) | (None, Ok((meta, _))) => meta.version.clone(),

@@ -15,7 +15,7 @@ const MIB_PER_GIB: f64 = 1024.0;
 impl View<'_> {
     fn progress(&self) -> Option<Progress> {
         let operation = self.operation()?;
-        let target = operation.kind.rules().target.map_or("deleted", operations::CvmStatus::as_str);
+        let target = operation.rules().target.map_or("deleted", operations::CvmStatus::as_str);
         Some(Progress {
             target: Some(target.to_owned()),
             started_at: Some(time(operation.started_at_ms)),

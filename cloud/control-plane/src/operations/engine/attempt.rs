@@ -7,14 +7,18 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::super::arguments::Arguments;
 use super::super::machine::Step;
 use super::super::steps::{self, Found, Nodes, StepError};
 use super::{LOOK_FOR_WORK_EVERY, Leased, Shared};
-use crate::store::{CvmRow, OperationRow, StoreError};
+use crate::store::{CancelRequest, CvmRow, OperationRow, RevisionRow, StoreError};
 
 const RENEW_LEASE_EVERY: Duration = Duration::from_secs(5);
 /// How often a worker asks whether its operation is to end; a look, where a renewal is a write.
 const LOOK_FOR_CANCEL_EVERY: Duration = Duration::from_secs(1);
+
+/// What a node needs beyond a guest's time to shut down.
+const POWER_OFF_GRACE: Duration = Duration::from_secs(30);
 
 /// What became of one attempt at a step.
 pub(super) enum Attempt {
@@ -31,18 +35,26 @@ impl<N: Nodes> Shared<N> {
         leased: &Leased,
         step: Step,
         cvm: &CvmRow,
+        coming: Option<&RevisionRow>,
     ) -> Result<Attempt, StoreError> {
         let operation = &leased.operation;
         let obstacle = Mutex::new(None);
-        let work = self.repeat_while_transient(operation, step, cvm, &obstacle);
+        let work = self.repeat_while_transient(operation, step, cvm, coming, &obstacle);
         tokio::pin!(work);
         let mut look = tokio::time::interval(LOOK_FOR_CANCEL_EVERY);
         look.tick().await;
         let mut renewed = Instant::now();
-        let mut cancelled = operation.cancel_requested != 0;
+        let mut wanted = CancelRequest::from_column(operation.cancel_requested);
+        let limit = limit(step, operation, cvm);
         loop {
-            if cancelled && operation.failure.is_none() {
-                return Ok(Attempt::Cancelled);
+            match wanted {
+                CancelRequest::Cancel | CancelRequest::MakeRoom if operation.failure.is_none() => {
+                    return Ok(Attempt::Cancelled);
+                }
+                CancelRequest::MakeRoom if step.brings_back() => {
+                    return Ok(Attempt::Failed("another operation waits for the CVM".to_owned()));
+                }
+                _ => {}
             }
             tokio::select! {
                 outcome = &mut work => return Ok(outcome),
@@ -56,10 +68,10 @@ impl<N: Nodes> Shared<N> {
                     };
                     match held {
                         None => return Ok(Attempt::LeaseLost),
-                        Some(cancel) => cancelled = cancel,
+                        Some(cancel) => wanted = cancel,
                     }
                     if self.clock.now_ms() > operation.step_deadline_ms {
-                        return Ok(Attempt::Failed(out_of_time(step, obstacle.lock().take())));
+                        return Ok(Attempt::Failed(out_of_time(step, limit, obstacle.lock().take())));
                     }
                 }
             }
@@ -72,6 +84,7 @@ impl<N: Nodes> Shared<N> {
         operation: &OperationRow,
         step: Step,
         cvm: &CvmRow,
+        coming: Option<&RevisionRow>,
         obstacle: &Mutex<Option<StepError>>,
     ) -> Attempt {
         let mut pauses = ExponentialBuilder::default()
@@ -81,7 +94,7 @@ impl<N: Nodes> Shared<N> {
             .with_jitter()
             .build();
         loop {
-            match steps::run(step, &self.nodes, &self.kmses, operation, cvm).await {
+            match steps::run(step, &self.steps, operation, cvm, coming).await {
                 Ok(found) => return Attempt::Done(found),
                 Err(error) if error.is_transient() => {
                     info!(%step, %error, "a step will be tried again");
@@ -94,9 +107,22 @@ impl<N: Nodes> Shared<N> {
     }
 }
 
+/// How long a step of an operation may take.
+pub(super) fn limit(step: Step, operation: &OperationRow, cvm: &CvmRow) -> Duration {
+    match step {
+        Step::AwaitHealthy => Duration::from_secs(u64::try_from(cvm.health_timeout_s).unwrap_or_default()),
+        Step::AwaitPowerOff => match Arguments::of(operation).shutdown_timeout_s {
+            // The node takes the power away itself, a moment after the time that it was told.
+            Some(timeout_s) => Duration::from_secs(timeout_s.into()) + POWER_OFF_GRACE,
+            None => step.time_limit(),
+        },
+        _ => step.time_limit(),
+    }
+}
+
 /// Why a step that ran out of time failed: what stood in its way says more than the time.
-fn out_of_time(step: Step, obstacle: Option<StepError>) -> String {
-    let limit_s = step.time_limit().as_secs();
+fn out_of_time(step: Step, limit: Duration, obstacle: Option<StepError>) -> String {
+    let limit_s = limit.as_secs();
     match obstacle {
         Some(obstacle) => format!("{obstacle} (gave up after {limit_s} s)"),
         None => format!("{step} took longer than the {limit_s} s it may take"),

@@ -4,6 +4,7 @@
 //! idempotent and a transition is one transaction, a crash at any moment changes nothing but time.
 
 mod attempt;
+mod transition;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use tracing::{Instrument, error, info, info_span, warn};
 use uuid::Uuid;
 
 use self::attempt::Attempt;
-use super::machine::{CvmStatus, OperationKind, OperationStatus, Step};
-use super::steps::{Found, Nodes};
+use self::transition::{Transition, settle};
+use super::machine::{CvmStatus, OperationKind, OperationStatus, RevisionState, Step};
+use super::steps::{Context, Nodes};
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::fleet::observed;
 use crate::kms::Kmses;
 use crate::store::{OperationRow, Store, StoreError};
 
@@ -68,8 +69,7 @@ pub struct Engine<N> {
 
 struct Shared<N> {
     store: Store,
-    nodes: Arc<N>,
-    kmses: Arc<Kmses>,
+    steps: Context<N>,
     clock: Clock,
     random: Random,
     wake: Arc<Notify>,
@@ -96,7 +96,14 @@ impl<N: Nodes> Engine<N> {
         options: EngineOptions,
     ) -> Result<Self, EngineError> {
         store.release_leases_of_the_dead().await?;
-        let shared = Arc::new(Shared { store, nodes, kmses, clock, random, wake, options });
+        let shared = Arc::new(Shared {
+            steps: Context { store: store.clone(), nodes, kmses },
+            store,
+            clock,
+            random,
+            wake,
+            options,
+        });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(Arc::clone(&shared).dispatch(stop.clone(), tasks.clone()));
         Ok(Self { shared, stop, tasks })
@@ -174,7 +181,7 @@ impl<N: Nodes> Shared<N> {
     async fn drive(&self, mut leased: Leased) {
         loop {
             let operation = &leased.operation;
-            let rules = operation.kind.rules();
+            let rules = operation.rules();
             let path = if operation.failure.is_some() { rules.undo } else { rules.steps };
             let step = usize::try_from(operation.step).ok().and_then(|index| path.get(index)).copied();
             let next = match step {
@@ -197,41 +204,38 @@ impl<N: Nodes> Shared<N> {
     async fn take_step(&self, mut leased: Leased, step: Step) -> Result<Option<Leased>, StoreError> {
         let operation = &mut leased.operation;
         let Some(cvm) = self.store.cvm_even_deleted(operation.cvm_id).await? else { return Ok(None) };
+        let coming = match operation.to_revision {
+            Some(id) if operation.failure.is_none() => self.store.revision(id).await?,
+            _ => None,
+        };
         if operation.step_deadline_ms == 0 {
-            operation.step_deadline_ms = self.in_ms(step.time_limit());
-            let (index, failure) = (operation.step, operation.failure.clone());
-            if !self.move_to(&mut leased, index, failure, None, &Found::default()).await? {
+            operation.step_deadline_ms = self.in_ms(attempt::limit(step, operation, &cvm));
+            let begun = Transition::at(operation);
+            if !self.record(&mut leased, begun).await? {
                 return Ok(None);
             }
         }
         self.reached(&leased.operation, step, Boundary::Before);
-        let attempt = self.attempt(&leased, step, &cvm).await?;
+        let attempt = self.attempt(&leased, step, &cvm, coming.as_ref()).await?;
         let operation = &mut leased.operation;
-        let undoing = operation.failure.is_some();
-        let (index, failure, event, found) = match attempt {
+        let next = match attempt {
             Attempt::LeaseLost => return Ok(None),
             Attempt::Done(found) => {
                 self.reached(operation, step, Boundary::CarriedOut);
-                (operation.step + 1, operation.failure.clone(), step.as_str().to_owned(), found)
+                Transition::done(operation, step, found)
             }
-            Attempt::Failed(reason) if undoing => {
-                warn!(%step, reason, "an undo step is skipped");
-                (operation.step + 1, operation.failure.clone(), format!("{step}.skipped"), Found::default())
+            Attempt::Failed(reason) if operation.failure.is_some() || step.is_optional() => {
+                warn!(%step, reason, "a step is skipped");
+                Transition::skipped(operation, step)
             }
             Attempt::Failed(reason) => {
                 warn!(%step, reason, "a step failed");
-                let kind = operation.kind;
-                (
-                    kind.undo_after(operation.step),
-                    Some(kind.explain(reason)),
-                    format!("{step}.failed"),
-                    Found::default(),
-                )
+                Transition::failed(operation, step, &cvm, reason)
             }
-            Attempt::Cancelled => (0, Some(CANCELLED.into()), format!("{step}.cancelled"), Found::default()),
+            Attempt::Cancelled => Transition::cancelled(operation, step),
         };
         operation.step_deadline_ms = 0;
-        let recorded = self.move_to(&mut leased, index, failure, Some(&event), &found).await?;
+        let recorded = self.record(&mut leased, next).await?;
         if recorded {
             self.reached(&leased.operation, step, Boundary::Recorded);
         }
@@ -239,41 +243,31 @@ impl<N: Nodes> Shared<N> {
     }
 
     /// Records a transition in one transaction; whether the lease still held.
-    async fn move_to(
-        &self,
-        leased: &mut Leased,
-        step: i64,
-        failure: Option<String>,
-        event: Option<&str>,
-        found: &Found,
-    ) -> Result<bool, StoreError> {
+    async fn record(&self, leased: &mut Leased, next: Transition) -> Result<bool, StoreError> {
         let now_ms = self.clock.now_ms();
         let operation = &mut leased.operation;
         let mut change = self.store.change().await?;
-        let cvm = match event {
+        let cvm = match next.event {
             Some(_) => change.lock_cvm(operation.cvm_id).await?,
             None => None,
         };
         let id = operation.correlation_id;
         let (until_ms, deadline_ms) = (self.lease_end_ms(), operation.step_deadline_ms);
         let advanced = change
-            .advance_operation(id, leased.lease, until_ms, step, deadline_ms, failure.as_deref())
+            .advance_operation(id, leased.lease, until_ms, next.step, deadline_ms, next.failure.as_deref())
             .await?;
         if !advanced {
             return Ok(false);
         }
-        if let (Some(cvm), Some(event)) = (cvm, event) {
+        if let (Some(cvm), Some(event)) = (cvm, &next.event) {
             let event = format!("instance.{}.{event}", operation.kind);
             change.append_event(id, &event, cvm.status.as_str(), now_ms).await?;
-            if let Some(report) = &found.report {
-                change.observe_cvm(cvm.id, &observed(report), now_ms).await?;
-            }
-            if let Some(env_pubkey) = &found.env_pubkey {
-                change.set_env_pubkey(cvm.id, env_pubkey).await?;
-            }
+            settle(&mut change, operation, &cvm, &next, now_ms).await?;
         }
         change.commit().await?;
-        (operation.step, operation.failure) = (step, failure);
+        operation.recovered_to =
+            next.recovered.map(|status| status.as_str().to_owned()).or(operation.recovered_to.take());
+        (operation.step, operation.failure) = (next.step, next.failure);
         Ok(true)
     }
 
@@ -281,13 +275,16 @@ impl<N: Nodes> Shared<N> {
     async fn finish(&self, leased: &Leased) -> Result<(), StoreError> {
         let operation = &leased.operation;
         let now_ms = self.clock.now_ms();
-        let rules = operation.kind.rules();
+        let rules = operation.rules();
         let mut change = self.store.change().await?;
         let Some(cvm) = change.lock_cvm(operation.cvm_id).await? else { return Ok(()) };
+        let recovered = operation.recovered_to.as_deref().and_then(|name| name.parse().ok());
         let (status, ending, cvm_status) = match operation.failure.as_deref() {
             None => (OperationStatus::Completed, "complete", rules.target),
-            Some(CANCELLED) => (OperationStatus::Failed, "cancelled", Some(rules.after_cancel)),
-            Some(_) => (OperationStatus::Failed, "failed", Some(CvmStatus::Error)),
+            Some(CANCELLED) => {
+                (OperationStatus::Failed, "cancelled", Some(recovered.unwrap_or(rules.after_cancel)))
+            }
+            Some(_) => (OperationStatus::Failed, "failed", Some(recovered.unwrap_or(CvmStatus::Error))),
         };
         let id = operation.correlation_id;
         if !change.finish_operation(id, leased.lease, status, now_ms).await? {
@@ -306,6 +303,12 @@ impl<N: Nodes> Shared<N> {
                     if let (CvmStatus::Error, Some(reason)) = (cvm_status, &operation.failure) {
                         change.set_boot_error(cvm.id, reason).await?;
                     }
+                    if let (CvmStatus::Running, None, Some(revision)) =
+                        (cvm_status, &operation.failure, cvm.revision_id)
+                    {
+                        change.set_revision_state(revision, RevisionState::Good, now_ms).await?;
+                    }
+                    change.reserve(cvm.id, None).await?;
                     change.release_cvm(cvm.id, id).await?;
                 }
                 None => change.delete_cvm(&cvm, now_ms).await?,

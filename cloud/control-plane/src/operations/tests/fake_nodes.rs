@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cloister_node_api::{NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, VmState};
+use cloister_node_api::{DrainRequest, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, VmState};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -147,6 +147,14 @@ impl Nodes for FakeNodes {
             let report = report.clone();
             state.power_ons += 1;
             Ok(report)
+        })
+    }
+
+    async fn drain(&self, _node: i64, vm: Uuid, _request: DrainRequest) -> Result<VmReport, NodeCallError> {
+        self.call(Step::Drain, |state| {
+            let report = known(state, vm)?;
+            report.draining = true;
+            Ok(report.clone())
         })
     }
 

@@ -36,13 +36,8 @@ async fn a_node_with_cvms_stays_and_its_name_returns_after_removal() {
 async fn a_node_is_not_removed_while_a_cvm_comes_to_it() {
     on_both(|store| async move {
         let ground = ground(&store).await;
-        let new = NewCvm {
-            workspace_id: ground.workspace,
-            user_id: ground.user,
-            vm_uuid: Uuid::from_bytes([1; 16]),
-            encrypted_env: None,
-            provision: provision(&ground, 1, "web-1"),
-        };
+        let vm_uuid = Uuid::from_bytes([1; 16]);
+        let new = NewCvm::of_provision(&provision(&ground, 1, "web-1"), ground.user, vm_uuid, None);
         let mut creating = store.change().await.unwrap();
         creating.lock_node_usage(ground.node).await.unwrap();
         creating.insert_cvm(&new, NOW).await.unwrap();

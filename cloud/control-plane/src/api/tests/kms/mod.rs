@@ -187,7 +187,7 @@ async fn an_environment_is_replaced_in_place() {
     assert_eq!(cloud.nodes.power_ons(), 2, "it was restarted");
     let history = cloud.get("/cvms/my-app-01/operations").await;
     assert_eq!(history["items"][0]["correlation_id"], accepted["correlation_id"]);
-    assert_eq!(history["items"][0]["operation_type"], OperationKind::UpdateEnvs.as_str());
+    assert_eq!(history["items"][0]["operation_type"], OperationKind::EnvUpdate.as_str());
 
     cloud.installation.call("POST", "/cvms/my-app-01/stop", Value::Null).await.expect(200);
     cloud.at_rest(&vm, CvmStatus::Stopped).await;
