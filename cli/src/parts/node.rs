@@ -62,7 +62,7 @@ impl NodePart {
             domain: way.domain,
             limits: Limits::default(),
         };
-        let ingress = Ingress::start(ingress, node.backends())
+        let ingress = Ingress::start(ingress, node.backends(), node.peers())
             .await
             .map_err(|error| Failure::local(format!("the ingress cannot listen on {http}"), error))?;
         Ok(Self { node, ingress })

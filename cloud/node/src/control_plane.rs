@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_fleet_tls::{Identity, peer_identity};
+use http::request::Builder;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
@@ -80,10 +81,20 @@ impl ControlPlaneClient {
         document: &impl Serialize,
     ) -> Result<T, CallError> {
         let body = serde_json::to_vec(document).map_err(CallError::http)?;
-        tokio::time::timeout(LIMIT, self.exchange(path, body)).await.map_err(|_| CallError::TimedOut)?
+        let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        self.call(request, body).await
     }
 
-    async fn exchange<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> Result<T, CallError> {
+    /// Gets a document.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
+        self.call(Request::get(path), Vec::new()).await
+    }
+
+    async fn call<T: DeserializeOwned>(&self, request: Builder, body: Vec<u8>) -> Result<T, CallError> {
+        tokio::time::timeout(LIMIT, self.exchange(request, body)).await.map_err(|_| CallError::TimedOut)?
+    }
+
+    async fn exchange<T: DeserializeOwned>(&self, request: Builder, body: Vec<u8>) -> Result<T, CallError> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         let stream = self.tls.connect(self.name.clone(), stream).await?;
@@ -94,9 +105,8 @@ impl ControlPlaneClient {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(CallError::http)?;
         let connection = tokio::spawn(connection);
-        let request = Request::post(path)
+        let request = request
             .header(header::HOST, &self.address)
-            .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(CallError::http)?;
         let response = sender.send_request(request).await.map_err(CallError::http)?;

@@ -22,6 +22,7 @@ use crate::files::Lock;
 use crate::guest_images::GuestImages;
 use crate::host::{Budget, capacity};
 use crate::images::{AppImages, ImageError};
+use crate::peers::{Fleet, Peers};
 use crate::reporter::Reporter;
 use crate::vmm::{Hypervisor, PlatformError};
 use crate::vms::{Claims, Host, Vms, blocking};
@@ -102,6 +103,7 @@ pub enum StartError {
 pub struct Node {
     host: Arc<Host>,
     vms: Arc<Vms>,
+    peers: Arc<Fleet>,
     address: SocketAddr,
     /// The node takes orders and reports.
     serving: CancellationToken,
@@ -122,6 +124,7 @@ impl Node {
         let server_tls = Arc::new(server_config(&config.credentials, false)?);
         let client =
             ControlPlaneClient::new(config.control_plane.clone(), client_config(&config.credentials)?)?;
+        let peers = Arc::new(Fleet::new(client.clone(), config.credentials.clone())?);
         let hypervisor =
             Hypervisor::find(&config.qemu, config.platform, &data_dir.join("platform.json")).await?;
         tracing::info!(platform = ?hypervisor.platform, version = hypervisor.version, "found the hypervisor");
@@ -168,7 +171,7 @@ impl Node {
             constant,
         };
         host.tasks.spawn(serving.clone().run_until_cancelled_owned(reporter.run()));
-        Ok(Self { host, vms, address, serving, _host_process: host_process, _lock: lock })
+        Ok(Self { host, vms, peers, address, serving, _host_process: host_process, _lock: lock })
     }
 
     /// Where the control plane's calls are served.
@@ -187,6 +190,12 @@ impl Node {
     #[must_use]
     pub fn backends(&self) -> Arc<dyn Backends> {
         Arc::clone(&self.vms) as Arc<dyn Backends>
+    }
+
+    /// The other nodes of the installation, for an ingress.
+    #[must_use]
+    pub fn peers(&self) -> Arc<dyn Peers> {
+        Arc::clone(&self.peers) as Arc<dyn Peers>
     }
 
     /// Stops listening and reporting, deals with the VMs, and returns when nothing of the node runs.

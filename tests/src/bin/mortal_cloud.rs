@@ -59,7 +59,7 @@ async fn live(data_dir: PathBuf, images: PathBuf, death: Option<String>) -> Resu
         domain: DEFAULT_DOMAIN.parse()?,
         limits: Limits::default(),
     };
-    let ingress = Ingress::start(ingress, node.backends()).await?;
+    let ingress = Ingress::start(ingress, node.backends(), node.peers()).await?;
 
     let up = serde_json::json!({
         "api": format!("http://{}", control_plane.api_address()),

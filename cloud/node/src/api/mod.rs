@@ -1,8 +1,10 @@
-//! The node's listener: what the control plane calls. Nobody else may.
+//! The node's listener: what the control plane calls. Other nodes may open tunnels to guests, nobody else may
+//! anything.
 
 mod error;
 mod guest;
 mod images;
+pub(crate) mod tunnel;
 mod vms;
 
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::backends::Backends;
 use crate::images::AppImages;
 use crate::vms::Vms;
 
@@ -47,7 +50,8 @@ pub(crate) async fn serve(
     images: AppImages,
     stopping: CancellationToken,
 ) {
-    let service = router(vms, images).into_make_service_with_connect_info::<Peer>();
+    let tunnels = tunnel::router(Arc::clone(&vms) as Arc<dyn Backends>, stopping.clone());
+    let service = router(vms, images).merge(tunnels).into_make_service_with_connect_info::<Peer>();
     let served = axum::serve(listener, service).with_graceful_shutdown(stopping.clone().cancelled_owned());
     let patience = async {
         stopping.cancelled().await;
@@ -76,6 +80,8 @@ fn router(vms: Arc<Vms>, images: AppImages) -> Router {
         .route("/v1/vms/{uuid}/shutdown", post(vms::shutdown))
         .route("/v1/vms/{uuid}/stop", post(vms::stop))
         .route("/v1/vms/{uuid}/serial", get(vms::serial))
+        .route("/v1/vms/{uuid}/network", get(vms::network))
+        .route("/v1/vms/{uuid}/stats", get(guest::stats))
         .route("/v1/vms/{uuid}/attestation", get(guest::attestation))
         .route("/v1/vms/{uuid}/containers", get(guest::containers))
         .route("/v1/vms/{uuid}/logs/{container}", get(guest::logs))

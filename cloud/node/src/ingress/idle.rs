@@ -11,14 +11,14 @@ use tokio::time::{Instant, Sleep, sleep};
 /// A stream that fails with [`io::ErrorKind::TimedOut`] once no byte went either way for `limit`.
 /// Bytes in one direction keep the other one waiting as long as it likes: a long download sends nothing
 /// upstream.
-pub(super) struct IdleLimited<S> {
+pub(crate) struct IdleLimited<S> {
     stream: S,
     limit: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
 impl<S> IdleLimited<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
+    pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, timer: Box::pin(sleep(limit)) }
     }
 

@@ -25,7 +25,6 @@ use super::client_hello::{self, ClientHello};
 use super::host::{Mode, Route};
 use super::idle::IdleLimited;
 use super::proxy::{Client, Proxy};
-use super::refusal::Refusal;
 use super::{ALPN_HTTP2, Limits};
 
 /// Longest request head, in bytes.
@@ -122,18 +121,12 @@ impl Listener {
         hello: &ClientHello,
         route: &Route,
     ) -> io::Result<()> {
-        let attempt = async {
-            let admission = self.proxy.upstreams.admit(route)?;
-            let guest = admission.connect(route.port).await.map_err(|error| Refusal::of(&error))?;
-            Ok((admission, guest))
-        };
-        match attempt.await {
+        match self.proxy.upstreams.open(route).await {
             Ok((_admission, mut guest)) => {
                 guest.write_all(&hello.bytes).await?;
                 copy_bidirectional(&mut stream, &mut guest).await.map(drop)
             }
             Err(refusal) => {
-                let refusal: Refusal = refusal;
                 stream.write_all(&refusal.tls_alert()).await?;
                 stream.shutdown().await
             }
@@ -172,6 +165,7 @@ impl Listener {
         };
         ended.map_err(io::Error::other)
     }
+
     /// Serves a connection to its end, or to the end of its current requests once draining began.
     async fn until_drained<C>(&self, connection: C, finish: impl FnOnce(Pin<&mut C>)) -> hyper::Result<()>
     where

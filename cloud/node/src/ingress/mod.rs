@@ -8,18 +8,26 @@
 //!
 //! An app that does not answer `/attestation` by itself has its guest agent's answer there.
 //!
+//! A request goes to a replica that is ready, on this node or through a tunnel on another, and on to the next
+//! one when the first takes no connections. What an app may have seen is never repeated, unless HTTP says
+//! that this makes no difference.
+//!
 //! Everything is bounded: connections, requests per VM, the size of heads, the time for a head and the
 //! time without a byte.
 
+mod attempt;
 mod attestation;
+mod balance;
 mod certificate;
 mod client_hello;
+mod connector;
 mod headers;
 mod host;
-mod idle;
+pub(crate) mod idle;
 mod listener;
 mod proxy;
 mod refusal;
+mod routes;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -41,10 +49,12 @@ use tokio_util::task::TaskTracker;
 pub use certificate::{server_config, wildcard_names};
 pub use host::{Domain, HostError, InvalidDomain, Mode, Route};
 
+use self::connector::Ways;
 use self::listener::Listener;
 use self::proxy::Proxy;
+use self::routes::RouteCache;
 use self::upstream::Upstreams;
-use crate::Backends;
+use crate::{Backends, Peers};
 
 /// Domain of a laptop's ingress: every name below `localhost` is the machine itself without any DNS.
 pub const DEFAULT_DOMAIN: &str = "apps.localhost";
@@ -74,7 +84,7 @@ pub struct Limits {
     /// Connections of all clients together; further ones wait to be accepted.
     pub connections: usize,
     /// Requests, upgraded connections and passed-through connections of one VM at a time; further ones
-    /// are refused with 503.
+    /// go to another replica, or are refused with 503.
     pub streams_per_vm: usize,
     /// Longest time for a TLS handshake, for a request head, and between two requests of a connection.
     pub head: Duration,
@@ -105,10 +115,16 @@ pub struct Ingress {
 
 impl Ingress {
     /// Binds the listeners and serves until stopped. Fails when an address cannot be bound.
-    pub async fn start(config: IngressConfig, backends: Arc<dyn Backends>) -> io::Result<Self> {
+    pub async fn start(
+        config: IngressConfig,
+        backends: Arc<dyn Backends>,
+        peers: Arc<dyn Peers>,
+    ) -> io::Result<Self> {
         let IngressConfig { http_listen, https, domain, limits } = config;
         let (tasks, abort, drain) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
-        let upstreams = Upstreams::new(backends, domain.clone(), limits.streams_per_vm);
+        let routes = RouteCache::new(Arc::clone(&peers), tasks.clone(), abort.clone());
+        let ways = Ways { backends, peers, domain: domain.clone() };
+        let upstreams = Upstreams::new(ways, routes, limits.streams_per_vm);
         let plain = Listener {
             proxy: Arc::new(Proxy { domain, upstreams, tasks: tasks.clone(), abort: abort.clone() }),
             tls: None,

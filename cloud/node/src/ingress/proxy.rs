@@ -14,10 +14,11 @@ use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::attempt::{Fate, Outgoing};
 use super::attestation::{self, ForAgent, Question};
 use super::host::{Domain, HostError, Mode, Route};
 use super::refusal::Refusal;
-use super::upstream::{Admission, RequestBody, Upstreams};
+use super::upstream::{Admission, Tried, Upstreams};
 use super::{Body, headers};
 
 /// Routes requests; shared by every connection.
@@ -33,6 +34,12 @@ pub(super) struct Proxy {
 pub(super) struct Client {
     pub(super) address: IpAddr,
     pub(super) scheme: &'static str,
+}
+
+/// A request that a replica was given.
+struct Delivered {
+    admission: Admission,
+    answer: Result<Response<Incoming>, Refusal>,
 }
 
 impl Proxy {
@@ -54,7 +61,6 @@ impl Proxy {
         if route.mode == Mode::Passthrough {
             return Err(Refusal::TlsOnly);
         }
-        let admission = self.upstreams.admit(&route)?;
         let upgrade = (route.mode == Mode::Http1 && request.version() == Version::HTTP_11)
             .then(|| headers::wanted_upgrade(request.headers()))
             .flatten()
@@ -65,11 +71,36 @@ impl Proxy {
         if let Some((protocol, _)) = &upgrade {
             headers::set_upgrade(request.headers_mut(), protocol.clone());
         }
-        let mut answer = send(&admission, &route, request.map(Either::Left)).await;
+        let Delivered { admission, mut answer } = self.deliver(&route, &Outgoing::new(request)).await?;
         if let Some(for_agent) = forwarded.filter(|_| attestation::is_left_to_agent(&answer)) {
             answer = self.by_agent(&admission, &route, for_agent, answer).await;
         }
         self.hand_back(answer?, upgrade.map(|(_, client_side)| client_side), admission)
+    }
+
+    /// Sends a request to one replica after the other until one answers, or it may not be sent again.
+    async fn deliver(&self, route: &Route, outgoing: &Outgoing) -> Result<Delivered, Refusal> {
+        let mut tried = Tried::default();
+        let mut failed: Option<Delivered> = None;
+        loop {
+            let admission = match self.upstreams.admit(route, &tried).await {
+                Ok(admission) => admission,
+                Err(refusal) => return failed.ok_or(refusal),
+            };
+            let Some(request) = outgoing.request() else { return failed.ok_or(Refusal::Unreachable) };
+            let error = match admission.request(route.mode, request).await {
+                Ok(response) => return Ok(Delivered { admission, answer: Ok(response) }),
+                Err(error) => error,
+            };
+            let fate = Fate::of(&error);
+            tracing::debug!(id = route.id, port = route.port, ?fate, %error, "a replica did not answer");
+            tried.add(&admission, fate);
+            let delivered = Delivered { admission, answer: Err(Refusal::of(&error)) };
+            if tried.is_enough() || !outgoing.may_follow(fate) {
+                return Ok(delivered);
+            }
+            failed = Some(delivered);
+        }
     }
 
     /// The guest agent's answer instead of an app's, if it has one.
@@ -82,7 +113,7 @@ impl Proxy {
     ) -> Result<Response<Incoming>, Refusal> {
         let agent = Route { port: AGENT_PORT, mode: Mode::Http1, ..route.clone() };
         let Some(request) = request.to(&self.domain.name_of(&agent)) else { return of_app };
-        match send(admission, &agent, request.map(Either::Right)).await {
+        match admission.request(agent.mode, request.map(Either::Right)).await {
             Ok(answer) if answer.status() != StatusCode::NOT_FOUND => Ok(answer),
             _ => of_app,
         }
@@ -165,18 +196,6 @@ impl Proxy {
         };
         self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(copy));
     }
-}
-
-/// Sends a request to a guest.
-async fn send(
-    admission: &Admission,
-    route: &Route,
-    request: Request<RequestBody>,
-) -> Result<Response<Incoming>, Refusal> {
-    admission.request(route.mode, request).await.map_err(|error| {
-        tracing::debug!(id = route.id, port = route.port, %error, "the guest did not answer");
-        Refusal::of(&error)
-    })
 }
 
 /// The one host that a request names. The request line counts before the header (RFC 9112, section 3.2.2).

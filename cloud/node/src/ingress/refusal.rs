@@ -9,6 +9,8 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 
 use super::Body;
+use super::routes::Elsewhere;
+use crate::backends::{Backend, Readiness};
 
 /// Why a request does not reach an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +21,18 @@ pub(super) enum Refusal {
     ForeignHost,
     /// Below the domain, but not of the right form.
     MalformedName,
-    /// Nothing of that identity runs here.
+    /// Nothing of that identity runs.
     UnknownApp,
+    /// Nothing of that identity runs here, and where else cannot be found out.
+    Unlocated,
+    /// It boots, or its application is not up yet.
+    Starting,
+    /// It goes out of service.
+    Leaving,
+    /// Its application or its boot failed.
+    Unhealthy,
+    /// One of the three, on another node.
+    NotReady,
     /// A name for TLS in the guest was used for plain HTTP.
     TlsOnly,
     /// The method would make the ingress an open proxy.
@@ -32,13 +44,28 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// Why an app without a ready replica gets no request.
+    pub(super) fn of_nobody(here: &[Backend], elsewhere: &Elsewhere) -> Self {
+        match here.iter().map(|backend| backend.readiness).max() {
+            Some(Readiness::Starting) => Self::Starting,
+            Some(Readiness::Leaving) => Self::Leaving,
+            Some(Readiness::Unhealthy) => Self::Unhealthy,
+            // It was tried, in vain.
+            Some(Readiness::Ready) => Self::Unreachable,
+            None if !elsewhere.routes.is_empty() => Self::NotReady,
+            None if elsewhere.is_certain => Self::UnknownApp,
+            None => Self::Unlocated,
+        }
+    }
+
     /// What a failure on the way to the guest means: the backends' own reasons lie below those of the
     /// HTTP client.
     pub(super) fn of(error: &(dyn Error + 'static)) -> Self {
         let mut cause = Some(error);
         while let Some(error) = cause {
             match error.downcast_ref().map(io::Error::kind) {
-                Some(io::ErrorKind::NotFound) => return Self::UnknownApp,
+                // It was ready a moment ago.
+                Some(io::ErrorKind::NotFound) => return Self::Leaving,
                 Some(io::ErrorKind::QuotaExceeded) => return Self::Busy,
                 _ => cause = error.source(),
             }
@@ -63,7 +90,25 @@ impl Refusal {
             ),
             Self::UnknownApp => (
                 StatusCode::NOT_FOUND,
-                "No running CVM has this app_id or instance_id here. Check the identifier, and that the CVM is started.",
+                "No running CVM has this app_id or instance_id. Check the identifier, and that the CVM is started.",
+            ),
+            Self::Unlocated => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "No running CVM has this app_id or instance_id here, and whether one runs elsewhere cannot be found \
+                 out now. Try again shortly.",
+            ),
+            Self::Starting => (StatusCode::SERVICE_UNAVAILABLE, "The app is starting. Try again shortly."),
+            Self::Leaving => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The app is being updated, moved or stopped. Try again shortly.",
+            ),
+            Self::Unhealthy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The app is unhealthy: it failed to start, or fails its health check. See the CVM's status and logs.",
+            ),
+            Self::NotReady => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The app is not ready: it is starting, being updated, or unhealthy. Try again shortly.",
             ),
             Self::TlsOnly => (
                 StatusCode::MISDIRECTED_REQUEST,
@@ -99,11 +144,11 @@ impl Refusal {
     }
 
     /// The fatal alert for a client that wants TLS in the guest (RFC 8446, section 6).
-    pub(super) const fn tls_alert(self) -> [u8; 7] {
+    pub(super) fn tls_alert(self) -> [u8; 7] {
         const UNRECOGNIZED_NAME: u8 = 112;
         const INTERNAL_ERROR: u8 = 80;
         let description = match self {
-            Self::Busy | Self::Unreachable => INTERNAL_ERROR,
+            _ if self.parts().0.is_server_error() => INTERNAL_ERROR,
             _ => UNRECOGNIZED_NAME,
         };
         [21, 3, 3, 0, 2, 2, description]

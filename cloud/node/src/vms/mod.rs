@@ -4,6 +4,7 @@
 //! interrupts nothing and two callers cannot meet. [`power`] says what may follow what; [`directory`] is
 //! what survives; the process itself is its own witness (see [`crate::vmm`]).
 
+mod backends;
 mod claims;
 mod deadline;
 mod directory;
@@ -24,10 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use cloister_app_compose::{AppId, InstanceId};
 use cloister_node_api::{VmReport, VmSpec};
-use futures_util::future::{BoxFuture, join_all};
-use tokio::net::TcpStream;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,7 +37,6 @@ pub(crate) use deadline::Overdue;
 pub(crate) use live::Live;
 pub(crate) use vm::Vm;
 
-use crate::backends::Backends;
 use crate::development::DevelopmentPlatform;
 use crate::error::VmError;
 use crate::guest_images::GuestImages;
@@ -248,43 +246,6 @@ impl Vms {
             known.remove(&vm.id);
         }
     }
-}
-
-impl Backends for Vms {
-    fn resolve(&self, id: &str) -> Option<Uuid> {
-        let app: AppId = id.parse().ok()?;
-        let instance = InstanceId::from_bytes(*app.as_bytes());
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        // The control plane said which app a VM is; the instance, only its guest did. So the name of an app
-        // never leads to a guest that claims it, not even while the app does not run.
-        let is_app = known.values().any(|vm| vm.look().app_id == Some(app));
-        let candidates = known.values().filter_map(|vm| {
-            let view = vm.look();
-            let is_named =
-                if is_app { view.app_id == Some(app) } else { view.guest.instance_id == Some(instance) };
-            (is_named && view.live.is_some()).then_some((!view.is_booted(), vm.id))
-        });
-        candidates.min().map(|(_, vm)| vm)
-    }
-
-    fn connect(&self, vm: Uuid, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {
-        Box::pin(async move {
-            let live = self.get(vm).ok().and_then(|vm| vm.view().live).ok_or(io::ErrorKind::NotFound)?;
-            match connect(&live, port).await {
-                // The forward was closed in favour of others, or the table in memory is of another time.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    live.forget_forwards().await;
-                    connect(&live, port).await
-                }
-                other => other,
-            }
-        })
-    }
-}
-
-async fn connect(live: &Live, port: u16) -> io::Result<TcpStream> {
-    let address = live.address(port).await.map_err(io::Error::other)?;
-    TcpStream::connect(address).await
 }
 
 /// Runs what waits for the disk where it holds nobody up.

@@ -1,4 +1,5 @@
 use cloister_guest_channel::config_disk::ConfigDisk;
+use cloister_node::{Backend, Readiness};
 use cloister_node_api::{NodeErrorCode, Platform, VmState, paths};
 use futures_util::future::join_all;
 use reqwest::Method;
@@ -116,9 +117,10 @@ async fn ports_and_questions_reach_the_guest() {
     let mut world = World::new().await;
     let vm = world.running(1, "").await;
     let backends = world.node.as_ref().unwrap().backends();
-    assert_eq!(backends.resolve(&"aa".repeat(20)), Some(vm));
-    assert_eq!(backends.resolve(&"ab".repeat(20)), Some(vm), "by instance");
-    assert_eq!(backends.resolve(&"cc".repeat(20)), None);
+    let ready = Backend { vm, readiness: Readiness::Ready };
+    assert_eq!(backends.resolve(&"aa".repeat(20)), [ready]);
+    assert_eq!(backends.resolve(&"ab".repeat(20)), [ready], "by instance");
+    assert_eq!(backends.resolve(&"cc".repeat(20)), []);
     // More ports than are kept open: the oldest make room.
     for port in (1000..1080).chain([1000]) {
         let mut stream = backends.connect(vm, port).await.unwrap();

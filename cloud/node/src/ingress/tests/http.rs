@@ -45,7 +45,7 @@ async fn refusals_are_short_and_echo_nothing() {
         (format!("{unknown}.apps.localhost"), "404", false),
         (format!("{APP_A}s.apps.localhost"), "421", false),
         (format!("{APP_A}-9.apps.localhost"), "502", true),
-        (format!("{APP_A}-{GONE}.apps.localhost"), "404", false),
+        (format!("{APP_A}-{GONE}.apps.localhost"), "503", true),
         (format!("{APP_A}-{ONE_TOO_MANY}.apps.localhost"), "503", true),
         (format!("{APP_B}-81.apps.localhost"), "502", true),
         (String::new(), "400", false),

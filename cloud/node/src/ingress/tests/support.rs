@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,8 +23,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use uuid::Uuid;
 
-use crate::Backends;
 use crate::ingress::{Domain, Ingress, IngressConfig, Limits, server_config, wildcard_names};
+use crate::{Backend, Backends, Flow, Flows, NoPeers, Peers, Readiness};
 
 pub(super) const APP_A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 pub(super) const APP_B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -44,24 +44,70 @@ pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("it happens soon")
 }
 
-/// Two VMs whose ports are loopback listeners.
-#[derive(Default)]
-pub(super) struct Apps(HashMap<(Uuid, u16), SocketAddr>);
+/// VMs whose ports are loopback listeners: one of each app, unless there are replicas.
+pub(super) struct Apps {
+    ports: HashMap<(Uuid, u16), SocketAddr>,
+    vms: Mutex<Vec<(&'static str, Backend)>>,
+    flows: Mutex<HashMap<Uuid, Flows>>,
+    /// Every port for which a connection was asked for.
+    pub(super) connections: Mutex<Vec<(Uuid, u16)>>,
+}
+
+impl Default for Apps {
+    fn default() -> Self {
+        let vms = [(APP_A, VM_A), (APP_B, VM_B)];
+        let apps = Self::none();
+        vms.into_iter().fold(apps, |apps, (app, vm)| apps.replica(app, vm))
+    }
+}
 
 impl Apps {
+    pub(super) fn none() -> Self {
+        Self {
+            ports: HashMap::new(),
+            vms: Mutex::default(),
+            flows: Mutex::default(),
+            connections: Mutex::default(),
+        }
+    }
+
     pub(super) fn with(mut self, vm: Uuid, port: u16, address: SocketAddr) -> Self {
-        self.0.insert((vm, port), address);
+        self.ports.insert((vm, port), address);
         self
+    }
+
+    pub(super) fn replica(mut self, app: &'static str, vm: Uuid) -> Self {
+        let backend = Backend { vm, readiness: Readiness::Ready };
+        self.vms.get_mut().unwrap().push((app, backend));
+        self
+    }
+
+    pub(super) fn set(&self, vm: Uuid, readiness: Readiness) {
+        for (_, backend) in self.vms.lock().unwrap().iter_mut().filter(|(_, backend)| backend.vm == vm) {
+            backend.readiness = readiness;
+        }
+    }
+
+    pub(super) fn flows(&self, vm: Uuid) -> Flows {
+        self.flows.lock().unwrap().entry(vm).or_default().clone()
     }
 }
 
 impl Backends for Apps {
-    fn resolve(&self, id: &str) -> Option<Uuid> {
-        [(APP_A, VM_A), (APP_B, VM_B)].into_iter().find(|(app, _)| *app == id).map(|(_, vm)| vm)
+    fn resolve(&self, id: &str) -> Vec<Backend> {
+        let vms = self.vms.lock().unwrap();
+        vms.iter().filter(|(app, _)| *app == id).map(|(_, backend)| *backend).collect()
+    }
+
+    fn begin(&self, vm: Uuid) -> Option<Flow> {
+        let flow = self.flows(vm).begin();
+        let ready = Backend { vm, readiness: Readiness::Ready };
+        self.vms.lock().unwrap().iter().any(|(_, backend)| *backend == ready).then_some(flow)
     }
 
     fn connect(&self, vm: Uuid, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {
-        let address = self.0.get(&(vm, port)).copied();
+        self.connections.lock().unwrap().push((vm, port));
+        let address = self.ports.get(&(vm, port)).copied();
         Box::pin(async move {
             match address {
                 Some(address) => TcpStream::connect(address).await,
@@ -117,13 +163,22 @@ where
 }
 
 /// An ingress for `apps.localhost` on free ports, and a client configuration that trusts it.
-pub(super) async fn ingress(apps: Apps, limits: Limits) -> (Ingress, ClientConfig) {
+pub(super) async fn ingress(apps: impl Into<Arc<Apps>>, limits: Limits) -> (Ingress, ClientConfig) {
+    ingress_among(apps, Arc::new(NoPeers), limits).await
+}
+
+/// The same on a node that is not alone.
+pub(super) async fn ingress_among(
+    apps: impl Into<Arc<Apps>>,
+    peers: Arc<dyn Peers>,
+    limits: Limits,
+) -> (Ingress, ClientConfig) {
     let domain: Domain = crate::ingress::DEFAULT_DOMAIN.parse().unwrap();
     let (credentials, authority) = issue(&wildcard_names(&domain));
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let https = Some((loopback, server_config(&credentials).unwrap()));
     let config = IngressConfig { http_listen: loopback, https, domain, limits };
-    (Ingress::start(config, Arc::new(apps)).await.unwrap(), trusting(authority))
+    (Ingress::start(config, apps.into(), peers).await.unwrap(), trusting(authority))
 }
 
 /// A server certificate for names, and the authority that signed it.
