@@ -213,7 +213,7 @@ impl Members {
         }
     }
 
-    fn check(&self) -> Result<(), ComposeError> {
+    pub(crate) fn check(&self) -> Result<(), ComposeError> {
         if !(1..=2).contains(&self.manifest_version) {
             return Err(ComposeError::ManifestVersion(self.manifest_version));
         }

@@ -9,6 +9,7 @@ pub mod decode;
 mod document;
 mod ids;
 mod key_provider;
+mod revise;
 
 pub use compose_file::{ComposeFile, ComposeFileError, MAX_DEPTH, MAX_NODES, MAX_SERVICES};
 pub use document::{
@@ -17,3 +18,4 @@ pub use document::{
 };
 pub use ids::{AppId, ComposeHash, InstanceId, InvalidHexId, OsImageHash};
 pub use key_provider::{KeyProvider, UnsupportedProvider};
+pub use revise::Revision;
