@@ -236,10 +236,12 @@ async fn a_cvm_that_runs_outlives_a_service_that_cannot_be_asked() {
     let cloud = cloud.forget_kms().await;
     let body = json!({"encrypted_env": blob(2)});
     cloud.installation.call("PATCH", "/cvms/my-app-01/envs", body).await.expect(202);
-    let row = cloud.at_rest(&vm, CvmStatus::Error).await;
-    let reason = "the KMS that the CVM was made with is not part of this installation any more; the new \
-                  environment stays and is what the next start uses";
-    assert_eq!((row.boot_error.as_deref(), row.encrypted_env), (Some(reason), Some(blob(2))));
+    let row = cloud.at_rest(&vm, CvmStatus::Running).await;
+    assert_eq!((row.boot_error, row.encrypted_env), (None, Some(blob(1))));
+    let operations = cloud.get("/cvms/my-app-01/operations").await;
+    let change = &operations["items"][0];
+    let reason = "the KMS that the CVM was made with is not part of this installation any more";
+    assert_eq!((&change["status"], &change["error_message"]), (&json!("failed"), &json!(reason)));
     assert_eq!(cloud.nodes.state_of(row.vm_uuid), Some(VmState::Running), "nothing was done to it");
     assert_eq!(cloud.nodes.power_ons(), 1);
 }
