@@ -5,7 +5,7 @@ export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
 GUEST_SDK := target/guest-sdk.tar
 
 .DEFAULT_GOAL := help
-.PHONY: help up test fuzz fmt lint image docs bench clean build dependencies test-dependencies
+.PHONY: help up test fuzz fmt lint image images docs bench clean build dependencies test-dependencies
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
@@ -28,8 +28,11 @@ lint: ## check format, lints and dependencies
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	scripts/check-dependencies.sh
 
-image: dependencies ## make the guest image and the example's image, unless they are up to date
+image: dependencies ## make the production guest image and the example's image, unless they are up to date
 	@scripts/build-guest-image.sh
+
+images: dependencies ## make the development guest image, too (root shell on the serial console)
+	@scripts/build-guest-image.sh --development
 
 docs: ## build the API documentation of all crates
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --locked --no-deps

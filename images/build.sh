@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes a guest image from Debian packages and the guest agent: the same inputs give the same bytes on
-# any host. See README.md.
+# Makes a production guest image from Debian packages and the guest agent: the same inputs give the same bytes
+# on any host. variant.sh makes the development image, and other versions, of it. See README.md.
 set -euo pipefail
 export LC_ALL=C TZ=UTC
 umask 022
@@ -68,7 +68,9 @@ build() {
     write_initrd "$out/initrd.img"
     install -m 644 "$kernel/boot/vmlinuz-$release" "$out/vmlinuz"
     install -m 644 "$tools/usr/share/seabios/bios-256k.bin" "$out/bios.bin"
-    write_manifest "$out"
+    local cmdline="console=ttyS0 quiet panic=-1 reboot=t net.ifnames=0"
+    cmdline+=" cloister.rootfs_verity=$root_hash cloister.rootfs_blocks=$root_blocks"
+    write_manifest "$out" production "$version" "$cmdline" "$(package_array)"
     chmod -R u+w "$work" && rm -rf "$root" "$tools" "$kernel" "$work/initrd"
 }
 

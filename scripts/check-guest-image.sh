@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes the newest guest image of target/guest-images once more and compares: the same agent, recipe and
 # packages must give the same hash. Then boots it with one changed bit in its root file system, which the
-# guest must refuse.
+# guest must refuse, and its development variant, whose serial console must answer.
 #
 # With --agent also builds the agent from nothing, in another directory, which must give the same bytes:
 # some minutes.
@@ -16,7 +16,7 @@ die() {
     exit 1
 }
 
-newest=$(find target/guest-images -mindepth 2 -maxdepth 2 -name digest.txt -printf '%h\n' | sort --version-sort | tail -n 1)
+newest=$(find target/guest-images -mindepth 2 -maxdepth 2 -path '*/cloister-[0-9]*/digest.txt' -printf '%h\n' | sort --version-sort | tail -n 1)
 [ -n "$newest" ] || die "there is no guest image to compare with; run make image"
 scratch=$(mktemp -d target/guest-image-again.XXXXXX)
 hypervisor=''
@@ -41,41 +41,66 @@ if ! diff "$newest/sha256sum.txt" "$scratch/image/sha256sum.txt"; then
 fi
 echo "==> the guest image $(basename "$newest") is the same on a second build: $(cat "$newest/digest.txt")"
 
-# Boots the image with the root file system $1 and waits until the console holds the text $2. Directly:
-# the node would refuse the files before a guest sees them.
+# The development image says that it is one, in what is measured, and nothing else differs.
+development=$scratch/development
+images/variant.sh --of "$scratch/image" --kind development --output "$development"
+content() { grep -v -e measurement -e metadata "$1/sha256sum.txt"; }
+diff <(content "$newest") <(content "$development") ||
+    die "the development image has other files than the production image"
+! cmp --silent "$newest/measurement.json" "$development/measurement.json" ||
+    die "the development image is measured as the production image is"
+images/variant.sh --of "$development" --kind production --output "$scratch/back"
+cmp "$newest/digest.txt" "$scratch/back/digest.txt" ||
+    die "the development image does not lead back to the production image"
+published=target/guest-images/cloister-dev-${newest##*/cloister-}
+[ ! -d "$published" ] || cmp "$published/digest.txt" "$development/digest.txt" ||
+    die "$published is not the development variant of $newest"
+echo "==> its development variant is reproducible, too: $(cat "$development/digest.txt")"
+
+# Boots the image $1 with the root file system $2 and waits until the console holds the text $3. Directly:
+# the node would refuse the files before a guest sees them. Meanwhile it types $4, again and again.
 boots_until() {
-    local console=$scratch/console deadline=$((SECONDS + patience_s))
+    local image=$1 console=$scratch/console keyboard=$scratch/keyboard deadline=$((SECONDS + patience_s))
+    mkfifo "$keyboard"
+    # For reading and writing, so that neither end waits for the other.
+    exec 3<>"$keyboard"
     qemu-system-x86_64 -M q35,hpet=off -accel tcg,thread=single -cpu max -smp 1 -m 512 \
-        -nodefaults -no-user-config -no-reboot -display none -serial "file:$console" \
-        -bios "$newest/bios.bin" -kernel "$newest/vmlinuz" -initrd "$newest/initrd.img" \
-        -append "$(sed -n 's/^  "cmdline": "\(.*\)",$/\1/p' "$newest/metadata.json")" \
-        -blockdev "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=$1" \
-        -device virtio-blk-pci,drive=root,serial=cloister-root -device virtio-rng-pci &
+        -nodefaults -no-user-config -no-reboot -display none \
+        -chardev stdio,id=console,signal=off -serial chardev:console \
+        -bios "$image/bios.bin" -kernel "$image/vmlinuz" -initrd "$image/initrd.img" \
+        -append "$(sed -n 's/^  "cmdline": "\(.*\)",$/\1/p' "$image/metadata.json")" \
+        -blockdev "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=$2" \
+        -device virtio-blk-pci,drive=root,serial=cloister-root -device virtio-rng-pci <&3 >"$console" 3>&- &
     hypervisor=$!
-    until grep --quiet --fixed-strings "$2" "$console" 2>/dev/null; do
+    until grep --quiet --fixed-strings "$3" "$console" 2>/dev/null; do
         if [ $SECONDS -ge $deadline ] || ! kill -0 "$hypervisor" 2>/dev/null; then
             # It may have said it last of all.
-            grep --quiet --fixed-strings "$2" "$console" && break
+            grep --quiet --fixed-strings "$3" "$console" && break
             cat "$console" >&2
-            die "the guest did not say: $2"
+            die "the guest did not say: $3"
         fi
-        sleep 0.1
+        [ -z "${4-}" ] || echo "$4" >&3
+        sleep 0.5
     done
     kill "$hypervisor" 2>/dev/null || true
     wait "$hypervisor" 2>/dev/null || true
     hypervisor=''
-    rm "$console"
+    exec 3>&-
+    rm "$console" "$keyboard"
 }
 
 if ! command -v qemu-system-x86_64 >/dev/null; then
-    echo "SKIPPED: whether a changed root file system is refused: qemu-system-x86_64 is not installed" >&2
+    echo "SKIPPED: whether a changed root file system is refused, and a development image has a shell: qemu-system-x86_64 is not installed" >&2
     exit
 fi
 # There is no configuration disk here; whoever misses it has entered its root file system.
-boots_until "$newest/rootfs.erofs" "no block device has the serial cloister-config"
+boots_until "$newest" "$newest/rootfs.erofs" "no block device has the serial cloister-config"
 # The first byte of an EROFS image means nothing to the file system: only the hash tree covers it.
 cp "$newest/rootfs.erofs" "$scratch/rootfs.erofs"
 [ "$(head -c 1 "$scratch/rootfs.erofs" | od -An -tu1 | tr -d ' ')" = 0 ] || die "the first byte of the root file system is not 0"
 printf '\1' | dd of="$scratch/rootfs.erofs" bs=1 conv=notrunc status=none
-boots_until "$scratch/rootfs.erofs" "the root file system is not the one that the kernel command line names"
+boots_until "$newest" "$scratch/rootfs.erofs" "the root file system is not the one that the kernel command line names"
 echo "==> a guest refuses its root file system when one bit of it is changed"
+# What is typed does not hold what is answered.
+boots_until "$development" "$development/rootfs.erofs" "a shell of root: 42" 'echo "a shell of $(whoami): $((6 * 7))"'
+echo "==> a development image has a root shell on its serial console"

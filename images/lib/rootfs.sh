@@ -41,6 +41,8 @@ make_system_files() {
     for file in resolv.conf hosts hostname containers/registries.conf; do
         ln -sf "/run/cloister/$(basename "$file")" "$root/etc/$file"
     done
+    # Where programs made for the public platform look for what the application was given.
+    ln -sfn data/app "$root/dstack"
     ln -sfn /run "$root/var/run"
     ln -sfn usr/share/zoneinfo/Etc/UTC "$root/etc/localtime"
 }

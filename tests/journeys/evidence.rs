@@ -27,9 +27,11 @@ fn newest_image(images: &Path) -> PathBuf {
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.join("digest.txt").is_file())
         .collect();
+    // As the control plane chooses: development images first, then the newest.
     let number = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.split(['-', '.']).filter_map(|part| part.parse::<u32>().ok()).collect::<Vec<_>>()
+        let numbers: Vec<_> = name.split(['-', '.']).filter_map(|part| part.parse::<u32>().ok()).collect();
+        (name.contains("-dev-"), numbers)
     };
     found.sort_by_key(number);
     found.pop().expect("a guest image; `make image` makes it")
