@@ -1,14 +1,17 @@
 //! What an operator decides about a node.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use cloister_fleet_tls::Credentials;
-use cloister_node_api::Platform;
+use cloister_node_api::{GpuConfidentialMode, Platform};
 
+use crate::gpus::PciAddress;
 use crate::images;
 use crate::ingress;
+use crate::ports::PortRange;
 
 /// Configuration of a node.
 #[derive(Clone)]
@@ -42,6 +45,18 @@ pub struct Config {
     /// Program and first arguments of the relay; a socket path is appended. It must run
     /// [`relay`](crate::relay()).
     pub relay_command: Vec<String>,
+    /// Ports of the host that CVMs may have, beside the ingress; `None` gives them none. To be kept apart from
+    /// the ports of outgoing connections (`net.ipv4.ip_local_port_range`).
+    pub port_range: Option<PortRange>,
+    /// Address of the host for these ports.
+    pub port_address: Ipv4Addr,
+    /// Where the host shows its PCI devices; the GPUs among them that are bound to `vfio-pci` can be
+    /// assigned.
+    pub pci_devices: PathBuf,
+    /// Confidential-computing mode of GPUs, which the host cannot read: the operator's word.
+    pub gpu_modes: BTreeMap<PciAddress, GpuConfidentialMode>,
+    /// Test devices that stand for GPUs, at most 8; only on hosts that protect guests from nobody.
+    pub emulated_gpus: u8,
     /// Limits on what tenants push.
     pub app_images: images::Limits,
     /// Limits on what VMs get.
@@ -109,6 +124,11 @@ impl Config {
             platform: None,
             qemu: PathBuf::from("qemu-system-x86_64"),
             relay_command: vec!["cloister".to_owned(), "relay".to_owned()],
+            port_range: None,
+            port_address: Ipv4Addr::UNSPECIFIED,
+            pci_devices: PathBuf::from("/sys/bus/pci/devices"),
+            gpu_modes: BTreeMap::new(),
+            emulated_gpus: 0,
             app_images: images::Limits::default(),
             limits: Limits::default(),
             maintenance: false,

@@ -6,16 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_fleet_tls::{Identity, peer_identity};
+use futures_util::TryStreamExt;
 use http::request::Builder;
-use http::{Request, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::AsyncRead;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_util::io::StreamReader;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Longest time for a call, connection included.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -94,7 +99,38 @@ impl ControlPlaneClient {
         tokio::time::timeout(LIMIT, self.exchange(request, body)).await.map_err(|_| CallError::TimedOut)?
     }
 
+    /// Gets a stream of bytes, as long as it is; the caller bounds its pauses.
+    pub(crate) async fn download(
+        &self,
+        path: &str,
+    ) -> Result<impl AsyncRead + Send + Unpin + use<>, CallError> {
+        let answer = tokio::time::timeout(LIMIT, self.send(Request::get(path), Vec::new())).await;
+        let (response, connection) = answer.map_err(|_| CallError::TimedOut)??;
+        if response.status() != StatusCode::OK {
+            return Err(refusal(response).await);
+        }
+        let bytes = response.into_body().into_data_stream().map_err(move |error| {
+            let _lives_as_long = &connection;
+            io::Error::other(error)
+        });
+        Ok(StreamReader::new(bytes))
+    }
+
     async fn exchange<T: DeserializeOwned>(&self, request: Builder, body: Vec<u8>) -> Result<T, CallError> {
+        let (response, _connection) = self.send(request, body).await?;
+        if response.status() != StatusCode::OK {
+            return Err(refusal(response).await);
+        }
+        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+        serde_json::from_slice(&body.map_err(CallError::http)?.to_bytes()).map_err(CallError::http)
+    }
+
+    /// Sends a request on a connection of its own, which lives as long as the handle.
+    async fn send(
+        &self,
+        request: Builder,
+        body: Vec<u8>,
+    ) -> Result<(Response<Incoming>, AbortOnDropHandle<hyper::Result<()>>), CallError> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         let stream = self.tls.connect(self.name.clone(), stream).await?;
@@ -104,21 +140,28 @@ impl ControlPlaneClient {
         }
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(CallError::http)?;
-        let connection = tokio::spawn(connection);
+        let connection = AbortOnDropHandle::new(tokio::spawn(connection));
         let request = request
             .header(header::HOST, &self.address)
             .body(Full::new(Bytes::from(body)))
             .map_err(CallError::http)?;
         let response = sender.send_request(request).await.map_err(CallError::http)?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-        connection.abort();
-        let body = body.map_err(CallError::http)?.to_bytes();
-        if status != StatusCode::OK {
+        Ok((response, connection))
+    }
+}
+
+/// What the control plane said instead of an answer.
+async fn refusal(response: Response<Incoming>) -> CallError {
+    let status = response.status().as_u16();
+    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect();
+    match tokio::time::timeout(LIMIT, body).await {
+        Ok(Ok(body)) => {
+            let text = body.to_bytes();
             let message =
-                String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(300).collect();
-            return Err(CallError::Refused { status: status.as_u16(), message });
+                String::from_utf8_lossy(&text).chars().filter(|c| !c.is_control()).take(300).collect();
+            CallError::Refused { status, message }
         }
-        serde_json::from_slice(&body).map_err(CallError::http)
+        Ok(Err(error)) => CallError::Http(error),
+        Err(_) => CallError::TimedOut,
     }
 }

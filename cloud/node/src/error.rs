@@ -7,7 +7,7 @@ use cloister_development_tee::TeeError;
 use cloister_guest_channel::config_disk::ConfigDiskError;
 use cloister_node_api::{NodeError, NodeErrorCode};
 
-use crate::vmm::LaunchError;
+use crate::vmm::{LaunchError, MonitorError};
 
 /// Why an operation on a VM failed. The text is for the person whose call it was: no paths of the host.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,8 @@ pub(crate) enum VmError {
     Registers(#[from] TeeError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    #[error("the CVM's process does not answer the node")]
+    Monitor(#[from] MonitorError),
     #[error("the CVM's process does not end")]
     Undead,
     #[error("the node is stopping")]
@@ -68,6 +70,7 @@ impl VmError {
             | Self::ConfigDisk(_)
             | Self::Registers(_)
             | Self::Launch(_)
+            | Self::Monitor(_)
             | Self::Undead
             | Self::Stopping => NodeErrorCode::Internal,
         }

@@ -1,4 +1,5 @@
-//! The guest images that this node can boot: directories whose files match the hash that names them.
+//! The guest images that this node can boot: directories whose files match the hash that names them. Some
+//! were put there by the operator, others the node fetches from the catalogue ([`fetch`]).
 //!
 //! A directory holds the files of one image, `sha256sum.txt` with a line per file, and `digest.txt` with
 //! the SHA-256 of `sha256sum.txt`, which is the image's hash. An image is offered only after every file
@@ -7,6 +8,9 @@
 //! `measurement.json` says what a launch of the image measures. Relying parties compute the registers of a
 //! machine from it, so an image whose files are others than it says is not offered: its CVMs would start
 //! and never be believed.
+
+mod fetch;
+mod unpack;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -23,12 +27,18 @@ use cloister_node_api::NodeImage;
 use serde::Deserialize;
 use sha2::{Digest, Sha256, Sha384};
 
+pub(crate) use fetch::Fetcher;
+
 use crate::vmm::BootFiles;
 
 /// Most images that a node offers, and most files of one.
 const MAX_ENTRIES: usize = 64;
 /// Longest `sha256sum.txt`, `digest.txt`, `metadata.json` or `measurement.json`, in bytes.
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
+/// Names every file of the image with its SHA-256; its own SHA-256 names the image.
+const CHECKSUMS: &str = "sha256sum.txt";
+/// Holds the image's hash, for people.
+const DIGEST: &str = "digest.txt";
 const METADATA: &str = "metadata.json";
 const MEASUREMENT: &str = "measurement.json";
 const BYTES_PER_MIB: u64 = 1024 * 1024;
@@ -98,15 +108,17 @@ struct Metadata {
     rootfs: String,
     cmdline: String,
     bios: String,
+    #[serde(default)]
+    supports_gpu: bool,
 }
 
 /// Name, size, inode and times of every file.
 type Fingerprint = Vec<(String, u64, u64, i128, i128)>;
 
-/// The images below one directory.
+/// The images below some directories.
 #[derive(Debug)]
 pub(crate) struct GuestImages {
-    dir: PathBuf,
+    dirs: Vec<PathBuf>,
     known: Mutex<Known>,
     /// Held while files are hashed, which nobody does twice; `known` is free meanwhile.
     scanning: Mutex<()>,
@@ -115,9 +127,9 @@ pub(crate) struct GuestImages {
 type Known = HashMap<PathBuf, (Fingerprint, Option<GuestImage>)>;
 
 impl GuestImages {
-    /// The images below `dir`, which need not exist yet.
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir, known: Mutex::default(), scanning: Mutex::default() }
+    /// The images below `dirs`, which need not exist yet.
+    pub(crate) fn new(dirs: Vec<PathBuf>) -> Self {
+        Self { dirs, known: Mutex::default(), scanning: Mutex::default() }
     }
 
     /// All good images, by name. Blocks while files that are new or changed are hashed.
@@ -125,7 +137,7 @@ impl GuestImages {
         let _turn = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.known().clone();
         let mut seen = HashMap::new();
-        for dir in subdirectories(&self.dir) {
+        for dir in self.dirs.iter().flat_map(|dir| subdirectories(dir)) {
             let Ok(fingerprint) = fingerprint(&dir) else { continue };
             let entry = match known.remove(&dir) {
                 Some(entry) if entry.0 == fingerprint => entry,
@@ -135,7 +147,12 @@ impl GuestImages {
         }
         let mut images: Vec<_> = seen.values().filter_map(|(_, image)| image.clone()).collect();
         *self.known() = seen;
-        images.sort_by(|a, b| a.description.name.cmp(&b.description.name));
+        let key = |image: &GuestImage| {
+            (image.description.name.clone(), *image.description.os_image_hash.as_bytes())
+        };
+        images.sort_by_key(key);
+        // One that the operator has, too.
+        images.dedup_by_key(|image| image.description.os_image_hash);
         images
     }
 
@@ -206,10 +223,10 @@ fn verified(dir: &Path) -> Option<GuestImage> {
 }
 
 fn verify(dir: &Path) -> Result<GuestImage, ImageError> {
-    let checksum_file = read_text(dir, "sha256sum.txt")?;
+    let checksum_file = read_text(dir, CHECKSUMS)?;
     let hash = OsImageHash::from_bytes(Sha256::digest(&checksum_file).into());
-    if read_text(dir, "digest.txt")?.trim() != hash.to_string() {
-        return Err(ImageError::Mismatch("sha256sum.txt".to_owned()));
+    if read_text(dir, DIGEST)?.trim() != hash.to_string() {
+        return Err(ImageError::Mismatch(CHECKSUMS.to_owned()));
     }
     let sums = parse_sums(&checksum_file)?;
     // What is parsed is the very text that was hashed.
@@ -254,7 +271,7 @@ fn verify(dir: &Path) -> Result<GuestImage, ImageError> {
         version: metadata.version,
         is_dev: metadata.is_dev,
         os_image_hash: hash,
-        supports_gpu: false,
+        supports_gpu: metadata.supports_gpu,
     };
     Ok(GuestImage { description, boot, measurement, checksum_file, measurement_file })
 }
@@ -268,7 +285,7 @@ fn parse_sums(text: &str) -> Result<HashMap<String, [u8; 32]>, ImageError> {
         hex::decode_to_slice(hash, &mut bytes).ok()?;
         is_file_name(name).then(|| (name.to_owned(), bytes))
     };
-    text.lines().map(line).collect::<Option<_>>().ok_or(ImageError::Malformed("sha256sum.txt"))
+    text.lines().map(line).collect::<Option<_>>().ok_or(ImageError::Malformed(CHECKSUMS))
 }
 
 fn is_file_name(name: &str) -> bool {

@@ -7,10 +7,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cloister_node_api::NodeCapacity;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::Limits;
 use crate::error::VmError;
+use crate::gpus::PciAddress;
 
 /// Disk that stays free for the node itself, in bytes: without it no VM is prepared or started.
 const DISK_RESERVE_BYTES: u64 = 512 << 20;
@@ -31,13 +33,17 @@ pub(crate) fn capacity(limits: &Limits, data_dir: &Path) -> io::Result<NodeCapac
 
 /// Refuses when the disk of `data_dir` is nearly full.
 pub(crate) fn require_free_disk(data_dir: &Path) -> Result<(), VmError> {
-    let disk =
-        rustix::fs::statvfs(data_dir).map_err(io::Error::from).map_err(VmError::storage("see the disk"))?;
-    if disk.f_bavail * disk.f_frsize < DISK_RESERVE_BYTES {
+    if !has_free_disk(data_dir).map_err(VmError::storage("see the disk"))? {
         let source = io::Error::from(io::ErrorKind::StorageFull);
         return Err(VmError::Storage { what: "use the disk", source });
     }
     Ok(())
+}
+
+/// Whether the disk of a directory has more left than the node itself needs.
+pub(crate) fn has_free_disk(dir: &Path) -> io::Result<bool> {
+    let disk = rustix::fs::statvfs(dir)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >= DISK_RESERVE_BYTES)
 }
 
 fn percent(value: u32, percent: u32) -> u32 {
@@ -53,11 +59,19 @@ fn memory_total_mb() -> io::Result<u32> {
     Ok(u32::try_from(megabytes).unwrap_or(u32::MAX))
 }
 
-/// Memory and slots that running VMs hold. CPUs may be promised several times, memory may not.
+/// What a running VM has to itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Need {
+    /// Memory in MiB.
+    pub(crate) memory_mb: u32,
+    pub(crate) gpus: Vec<PciAddress>,
+}
+
+/// Memory, GPUs and slots that running VMs hold. CPUs may be promised several times, these may not.
 #[derive(Debug)]
 pub(crate) struct Budget {
     capacity: NodeCapacity,
-    held_mb: Mutex<HashMap<Uuid, u32>>,
+    held: Mutex<HashMap<Uuid, Need>>,
 }
 
 /// A VM's share of the host; given back when dropped.
@@ -69,7 +83,7 @@ pub(crate) struct Share {
 
 impl Budget {
     pub(crate) fn new(capacity: NodeCapacity) -> Arc<Self> {
-        Arc::new(Self { capacity, held_mb: Mutex::default() })
+        Arc::new(Self { capacity, held: Mutex::default() })
     }
 
     pub(crate) fn capacity(&self) -> NodeCapacity {
@@ -77,11 +91,12 @@ impl Budget {
     }
 
     /// A share for a VM that is to start.
-    pub(crate) fn reserve(self: &Arc<Self>, vm: Uuid, memory_mb: u32) -> Result<Share, VmError> {
-        let mut held = self.held_mb.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = held.iter().filter(|(id, _)| **id != vm);
-        let (slots, held_mb) = others.fold((0, 0), |(count, sum), (_, mb)| (count + 1, sum + u64::from(*mb)));
-        if slots >= u64::from(self.capacity.cvm_slots) {
+    pub(crate) fn reserve(self: &Arc<Self>, vm: Uuid, need: Need) -> Result<Share, VmError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let others: Vec<_> = held.iter().filter(|(id, _)| **id != vm).map(|(_, need)| need).collect();
+        let (slots, memory_mb) = (others.len(), need.memory_mb);
+        let held_mb: u64 = others.iter().map(|need| u64::from(need.memory_mb)).sum();
+        if slots as u64 >= u64::from(self.capacity.cvm_slots) {
             return Err(VmError::OutOfResources(format!(
                 "the node runs {slots} CVMs, as many as it may: choose another node"
             )));
@@ -92,20 +107,26 @@ impl Budget {
                 "the node has {free} MiB of memory left, the CVM needs {memory_mb}: choose another node or a smaller size"
             )));
         }
-        held.insert(vm, memory_mb);
+        let is_held = |gpu: &&PciAddress| others.iter().any(|other| other.gpus.contains(gpu));
+        if let Some(gpu) = need.gpus.iter().find(is_held) {
+            return Err(VmError::OutOfResources(format!(
+                "the GPU {gpu} is used by another CVM: stop that one, or choose another GPU"
+            )));
+        }
+        held.insert(vm, need);
         Ok(Share { budget: Arc::clone(self), vm })
     }
 
     /// The share of a VM that runs already, whatever else there is.
-    pub(crate) fn acknowledge(self: &Arc<Self>, vm: Uuid, memory_mb: u32) -> Share {
-        self.held_mb.lock().unwrap_or_else(PoisonError::into_inner).insert(vm, memory_mb);
+    pub(crate) fn acknowledge(self: &Arc<Self>, vm: Uuid, need: Need) -> Share {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(vm, need);
         Share { budget: Arc::clone(self), vm }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.held_mb.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.vm);
+        self.budget.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.vm);
     }
 }
 
@@ -117,12 +138,25 @@ mod tests {
     fn memory_and_slots_are_never_promised_twice() {
         let budget = Budget::new(NodeCapacity { cvm_slots: 2, vcpu: 8, memory_mb: 3000, disk_gb: 10 });
         let [a, b, c] = [1, 2, 3].map(Uuid::from_u128);
-        let share = budget.reserve(a, 2000).unwrap();
-        assert!(matches!(budget.reserve(b, 1001), Err(VmError::OutOfResources(_))));
-        let _b = budget.reserve(b, 1000).unwrap();
-        assert!(matches!(budget.reserve(c, 0), Err(VmError::OutOfResources(_))));
+        let reserve = |vm, memory_mb| budget.reserve(vm, Need { memory_mb, gpus: Vec::new() });
+        let share = reserve(a, 2000).unwrap();
+        assert!(matches!(reserve(b, 1001), Err(VmError::OutOfResources(_))));
+        let _b = reserve(b, 1000).unwrap();
+        assert!(matches!(reserve(c, 0), Err(VmError::OutOfResources(_))));
         drop(share);
-        assert!(budget.reserve(c, 2000).is_ok());
+        assert!(reserve(c, 2000).is_ok());
+    }
+
+    #[test]
+    fn a_gpu_is_in_one_vm() {
+        let budget = Budget::new(NodeCapacity { cvm_slots: 9, vcpu: 8, memory_mb: 3000, disk_gb: 10 });
+        let need = |slot: &str| Need { memory_mb: 1, gpus: vec![slot.parse().unwrap()] };
+        let [a, b] = [1, 2].map(Uuid::from_u128);
+        let adopted = budget.acknowledge(a, need("0000:41:00.0"));
+        assert!(matches!(budget.reserve(b, need("0000:41:00.0")), Err(VmError::OutOfResources(_))));
+        let _b = budget.reserve(b, need("0000:42:00.0")).unwrap();
+        drop(adopted);
+        assert!(budget.reserve(b, need("0000:41:00.0")).is_ok());
     }
 
     #[test]

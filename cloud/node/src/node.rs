@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cloister_development_tee::{HostProcessAgent, TeeError};
 use cloister_fleet_tls::{FleetTlsError, TlsListener, client_config, server_config};
-use cloister_node_api::{NodeImage, NodeReport, Platform, REPORT_INTERVAL};
+use cloister_node_api::{NodeReport, Platform};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,17 +19,22 @@ use crate::config::{Config, OnExit};
 use crate::control_plane::{CallError, ControlPlaneClient};
 use crate::development::{self, DevelopmentPlatform, HostProcessError, is_development};
 use crate::files::Lock;
-use crate::guest_images::GuestImages;
+use crate::gpus::{Gpus, MAX_EMULATED};
+use crate::guest_images::{Fetcher, GuestImages};
 use crate::host::{Budget, capacity};
 use crate::images::{AppImages, ImageError};
 use crate::peers::{Fleet, Peers};
+use crate::ports::{HostPorts, PortRange};
 use crate::reporter::Reporter;
 use crate::vmm::{Hypervisor, PlatformError};
-use crate::vms::{Claims, Host, Vms, blocking};
+use crate::vms::{Claims, Host, Vms};
+use crate::watch::watch_host;
 use crate::{api, files};
 
 /// Longest socket directory, in bytes: the system allows 107 for a socket's whole path.
 const MAX_SOCKET_DIR_BYTES: usize = 67;
+/// Where images of the catalogue are kept, in the data directory.
+const FETCHED_IMAGES: &str = "os-images";
 /// Longest time that background work gets at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
@@ -67,6 +72,9 @@ pub enum StartError {
     /// Nothing protects a process of the host.
     #[error("in production no node plays a machine for a process of the host: run it in a CVM")]
     ProductionProcess,
+    /// There would be GPUs that are none.
+    #[error("emulated GPUs are for hosts without TEE hardware, at most 8 of them")]
+    EmulatedGpus,
     /// The platform that the node plays cannot be used.
     #[error("cannot use the keys of the development platform")]
     Development(#[from] TeeError),
@@ -131,14 +139,23 @@ impl Node {
         let played = open_development(&config, hypervisor.platform, &data_dir)?;
         let host_process = serve_host_process(&config, played.as_deref()).await?;
         let development = played.clone().filter(|_| is_development(hypervisor.platform));
+        if config.emulated_gpus > MAX_EMULATED
+            || (config.emulated_gpus > 0 && !is_development(hypervisor.platform))
+        {
+            return Err(StartError::EmulatedGpus);
+        }
         let total = capacity(&config.limits, &data_dir).map_err(data_dir_error(&data_dir))?;
+        let fetched = data_dir.join(FETCHED_IMAGES);
+        Fetcher::clean(&fetched).map_err(data_dir_error(&data_dir))?;
         let host = Arc::new(Host {
             data_dir: data_dir.clone(),
             socket_dir,
             hypervisor,
             development,
-            images: Arc::new(GuestImages::new(config.images_dir.clone())),
+            images: Arc::new(GuestImages::new(vec![config.images_dir.clone(), fetched.clone()])),
             budget: Budget::new(total),
+            gpus: Gpus::new(config.pci_devices.clone(), config.gpu_modes.clone(), config.emulated_gpus),
+            ports: HostPorts::new(config.port_address, config.port_range),
             app_images: AppImages::open(&data_dir.join("app-images"), config.app_images)?,
             claims: Claims::default(),
             relay_command: config.relay_command.clone(),
@@ -148,7 +165,8 @@ impl Node {
             stopping: CancellationToken::new(),
             retiring: AtomicBool::new(false),
         });
-        let images = watch_images(&host).await;
+        let arrived = Arc::new(Notify::new());
+        let images = watch_host(&host, Arc::clone(&arrived)).await;
         let listener = TlsListener::bind(config.listen, server_tls)
             .await
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
@@ -162,10 +180,21 @@ impl Node {
             host.tasks.spawn(serving.clone().run_until_cancelled_owned(provision));
         }
         let constant = constant_report(&config, &host, address);
+        let (wanted_images, wanted) = watch::channel(Vec::new());
+        let fetcher = Fetcher {
+            client: client.clone(),
+            images: Arc::clone(&host.images),
+            dir: fetched,
+            wanted,
+            offered: images.clone(),
+            arrived,
+        };
+        host.tasks.spawn(serving.clone().run_until_cancelled_owned(fetcher.run()));
         let reporter = Reporter {
             host: Arc::clone(&host),
             vms: Arc::clone(&vms),
             images,
+            wanted_images,
             client,
             maintenance: config.maintenance,
             constant,
@@ -257,7 +286,7 @@ fn constant_report(config: &Config, host: &Host, address: SocketAddr) -> NodeRep
         images: Vec::new(),
         vms: Vec::new(),
         gpus: Vec::new(),
-        port_range: None,
+        port_range: config.port_range.map(PortRange::bounds),
     }
 }
 
@@ -285,24 +314,4 @@ fn open_directories(config: &Config) -> Result<(PathBuf, PathBuf, Lock), StartEr
         Some(lock) => Ok((data_dir, socket_dir, lock)),
         None => Err(StartError::InUse(data_dir)),
     }
-}
-
-/// Looks for guest images now and again and again; hashing a new one holds no report up.
-async fn watch_images(host: &Arc<Host>) -> watch::Receiver<Vec<NodeImage>> {
-    let scan = |host: Arc<Host>| async move {
-        let images = blocking(move || Ok::<_, std::convert::Infallible>(host.images.scan())).await;
-        images.unwrap_or_default().into_iter().map(|image| image.description).collect::<Vec<_>>()
-    };
-    let (images, receiver) = watch::channel(scan(Arc::clone(host)).await);
-    let background = Arc::clone(host);
-    host.tasks.spawn(host.stopping.clone().run_until_cancelled_owned(async move {
-        loop {
-            tokio::time::sleep(REPORT_INTERVAL).await;
-            let found = scan(Arc::clone(&background)).await;
-            if images.send_if_modified(|known| (*known != found).then(|| *known = found).is_some()) {
-                background.changed.notify_one();
-            }
-        }
-    }));
-    receiver
 }

@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 use crate::control_plane::{CallError, ControlPlaneClient};
 
 /// `Upgrade` of the request that opens a tunnel.
-pub(crate) const TUNNEL_PROTOCOL: HeaderValue = HeaderValue::from_static("tcp");
+const TUNNEL_PROTOCOL: HeaderValue = HeaderValue::from_static("tcp");
 /// Nodes whose TLS configuration is kept with its sessions.
 const MAX_CONFIGURATIONS: usize = 256;
 

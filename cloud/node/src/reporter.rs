@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_app_compose::OsImageHash;
 use cloister_node_api::{NodeImage, NodeReport, REPORT_INTERVAL, ReportReceipt, paths};
 use tokio::sync::watch;
 
@@ -15,6 +16,8 @@ use crate::vms::{Host, Vms};
 const COALESCE: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Most images of the catalogue that a node keeps.
+const MAX_WANTED_IMAGES: usize = 64;
 /// A file of this name in the data directory puts the node into maintenance.
 const MAINTENANCE_FILE: &str = "maintenance";
 
@@ -23,6 +26,8 @@ pub(crate) struct Reporter {
     pub(crate) host: Arc<Host>,
     pub(crate) vms: Arc<Vms>,
     pub(crate) images: watch::Receiver<Vec<NodeImage>>,
+    /// What the control plane wants the node to have.
+    pub(crate) wanted_images: watch::Sender<Vec<OsImageHash>>,
     pub(crate) client: ControlPlaneClient,
     pub(crate) maintenance: bool,
     /// The report with everything that stays the same filled in.
@@ -41,6 +46,7 @@ impl Reporter {
                         tracing::info!(node_id = receipt.node_id, "the control plane takes reports");
                     }
                     (failures, registered) = (0, Some(receipt.node_id));
+                    self.note_wanted(receipt.os_images);
                     tokio::select! {
                         () = tokio::time::sleep(REPORT_INTERVAL) => {}
                         () = self.host.changed.notified() => tokio::time::sleep(COALESCE).await,
@@ -56,11 +62,17 @@ impl Reporter {
         }
     }
 
+    fn note_wanted(&self, mut images: Vec<OsImageHash>) {
+        images.truncate(MAX_WANTED_IMAGES);
+        self.wanted_images.send_if_modified(|known| (*known != images).then(|| *known = images).is_some());
+    }
+
     fn report(&self) -> NodeReport {
         NodeReport {
             maintenance: self.maintenance || self.maintenance_file().exists(),
             images: self.images.borrow().clone(),
             vms: self.vms.reports(),
+            gpus: self.host.gpus.known(),
             ..self.constant.clone()
         }
     }

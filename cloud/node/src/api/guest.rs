@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST};
@@ -12,6 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use cloister_evidence::report_data::MAX_BYTES as MAX_REPORT_DATA_BYTES;
 use cloister_guest_channel::{AGENT_PORT, NODE_TOKEN_HEADER};
+use cloister_node_api::GuestStats;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -35,6 +37,9 @@ const ATTESTATION: &str = "/node/attestation";
 const MAX_ATTESTATION_BYTES: usize = 128 * 1024 * 1024;
 /// Longest list of containers, in bytes.
 const MAX_CONTAINERS_BYTES: usize = 1024 * 1024;
+/// Longest description of a guest's machine, in bytes, and most file systems that are passed on of it.
+const MAX_STATS_BYTES: usize = 64 * 1024;
+const MAX_DISKS: usize = 32;
 /// Longest path and query that is passed on, in bytes.
 const MAX_TARGET_BYTES: usize = 4096;
 
@@ -43,12 +48,33 @@ pub(super) async fn containers(
     PathValue(vm): PathValue<Uuid>,
 ) -> Result<Response, ApiError> {
     let answer = ask(&api.vms, vm, "/containers").await?;
-    let body = Limited::new(answer.into_body(), MAX_CONTAINERS_BYTES);
+    Ok(response("application/json", Body::from(whole(answer, MAX_CONTAINERS_BYTES).await?)))
+}
+
+/// Nothing of what the guest says is passed on but the numbers and the cleaned names that are asked for.
+pub(super) async fn stats(
+    State(api): State<Api>,
+    PathValue(vm): PathValue<Uuid>,
+) -> Result<Json<GuestStats>, ApiError> {
+    let answer = ask(&api.vms, vm, "/stats").await.map_err(|error| match error {
+        VmError::UnknownContainer => VmError::GuestUnreachable("its image tells nothing about its machine"),
+        other => other,
+    })?;
+    let body = whole(answer, MAX_STATS_BYTES).await?;
+    let mut stats: GuestStats = serde_json::from_slice(&body)
+        .map_err(|_| VmError::GuestUnreachable("what it tells about its machine is malformed"))?;
+    stats.disks.truncate(MAX_DISKS);
+    Ok(Json(stats))
+}
+
+/// The answer's body, at most `limit` bytes.
+async fn whole(answer: http::Response<Incoming>, limit: usize) -> Result<Bytes, VmError> {
+    let body = Limited::new(answer.into_body(), limit);
     let body = tokio::time::timeout(HEAD_LIMIT, body.collect())
         .await
-        .map_err(|_| VmError::GuestUnreachable("its list of containers came too slowly"))?
-        .map_err(|_| VmError::GuestUnreachable("its list of containers broke off or is too long"))?;
-    Ok(response("application/json", Body::from(body.to_bytes())))
+        .map_err(|_| VmError::GuestUnreachable("its agent's answer came too slowly"))?
+        .map_err(|_| VmError::GuestUnreachable("its agent's answer broke off or is too long"))?;
+    Ok(body.to_bytes())
 }
 
 #[derive(Deserialize)]

@@ -68,8 +68,9 @@ async fn open(
     }
     let place = Arc::clone(&tunnels.places)
         .try_acquire_owned()
-        .map_err(|_| VmError::GuestUnreachable("too many connections from other nodes lead to its node"))?;
-    let not_ready = VmError::Conflict("the CVM takes no requests now: it is off, starts, drains or is unwell");
+        .map_err(|_| VmError::OutOfResources("too many connections of other nodes lead here".to_owned()))?;
+    let not_ready =
+        VmError::Conflict("the CVM takes no requests now: it is off, starts, drains or is unwell");
     let flow = tunnels.backends.begin(vm).ok_or(not_ready)?;
     let mut guest = connect(&*tunnels.backends, vm, port).await?;
     let upgrade = hyper::upgrade::on(&mut request);
@@ -90,7 +91,12 @@ async fn connect(backends: &dyn Backends, vm: Uuid, port: u16) -> Result<TcpStre
     let connected = timeout(CONNECT_LIMIT, backends.connect(vm, port)).await;
     let stream = connected.map_err(io::Error::from).flatten();
     let stream = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-    stream.map_err(|_| VmError::GuestUnreachable("nothing takes connections at that port"))
+    stream.map_err(|error| match error.kind() {
+        io::ErrorKind::QuotaExceeded => {
+            VmError::OutOfResources("too many ports of the CVM are in use".to_owned())
+        }
+        _ => VmError::GuestUnreachable("nothing takes connections at that port"),
+    })
 }
 
 fn asks_for_tunnel(headers: &HeaderMap) -> bool {

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use cloister_node_api::{DrainRequest, ShutdownRequest, VmReport, VmSpec};
+use cloister_node_api::{DrainRequest, ShutdownRequest, VmNetwork, VmReport, VmSpec};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -92,6 +92,13 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, ApiError> {
     api.vms.delete(vm).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn network(
+    State(api): State<Api>,
+    PathValue(vm): PathValue<Uuid>,
+) -> Result<Json<VmNetwork>, ApiError> {
+    Ok(Json(api.vms.network(vm).await?))
 }
 
 pub(super) async fn serial(

@@ -60,7 +60,7 @@ fn flip_last_bit(file: &Path) {
 #[test]
 fn offers_good_images_and_drops_one_when_a_file_changes() {
     let dir = tempfile::tempdir().unwrap();
-    let images = GuestImages::new(dir.path().to_owned());
+    let images = GuestImages::new(vec![dir.path().to_owned()]);
     assert_eq!(images.scan(), []);
     let first = write_image(dir.path(), "a-0.1.0");
     let second = write_image(dir.path(), "b-0.1.0");
@@ -154,7 +154,7 @@ fn a_known_image_is_found_while_a_new_one_is_hashed() {
 
     let dir = tempfile::tempdir().unwrap();
     let known = write_image(dir.path(), "known");
-    let images = GuestImages::new(dir.path().to_owned());
+    let images = GuestImages::new(vec![dir.path().to_owned()]);
     assert_eq!(images.scan().len(), 1);
     write_image(dir.path(), "new");
     let pipe = dir.path().join("new/rootfs.erofs");

@@ -16,22 +16,23 @@ const CHUNKS_AHEAD: usize = 4;
 const END: Bytes = Bytes::new();
 
 /// The blocking end of a stream.
-pub(super) struct Feed {
+pub(crate) struct Feed {
     chunks: Receiver<io::Result<Bytes>>,
     current: Option<Bytes>,
 }
 
 /// The asynchronous end of a stream.
-pub(super) struct Pump(Sender<io::Result<Bytes>>);
+pub(crate) struct Pump(Sender<io::Result<Bytes>>);
 
-pub(super) fn pair() -> (Pump, Feed) {
+/// A stream's two ends.
+pub(crate) fn pair() -> (Pump, Feed) {
     let (sender, chunks) = channel(CHUNKS_AHEAD);
     (Pump(sender), Feed { chunks, current: None })
 }
 
 impl Pump {
     /// Sends a stream until it ends, breaks, pauses for longer than `patience`, or nobody reads any more.
-    pub(super) async fn run(self, mut stream: impl AsyncRead + Unpin, patience: Duration) {
+    pub(crate) async fn run(self, mut stream: impl AsyncRead + Unpin, patience: Duration) {
         loop {
             let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
             let read = select! {

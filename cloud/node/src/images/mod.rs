@@ -19,7 +19,7 @@ mod archive;
 mod assemble;
 mod digest;
 mod error;
-mod feed;
+pub(crate) mod feed;
 mod limits;
 mod manifest;
 mod mirror;

@@ -13,8 +13,14 @@ use cloister_node_api::Platform;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::gpus::PciAddress;
+
 /// Identifier of the user network's back end, for the monitor's port forwards.
 pub(crate) const NETWORK_ID: &str = "net0";
+/// Addresses that the firmware keeps for devices above 4 GiB unless it is told otherwise, in MiB.
+const USUAL_WINDOW_MB: u64 = 32 * 1024;
+/// Memory that an emulated GPU shows, in MiB; nothing of the host is behind it.
+const EMULATED_GPU_MB: u64 = 256;
 
 /// Everything that decides how a VM looks.
 #[derive(Debug, Clone)]
@@ -29,6 +35,27 @@ pub(crate) struct Machine {
     pub(crate) disks: Disks,
     pub(crate) channels: Channels,
     pub(crate) mirror: ImageMirror,
+    pub(crate) gpus: Vec<GpuDevice>,
+}
+
+/// A GPU of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GpuDevice {
+    /// One of the host, which QEMU gets through VFIO.
+    Host(PciAddress),
+    /// A test device in its place: development only.
+    Emulated,
+}
+
+impl GpuDevice {
+    /// Addresses for its memory, in MiB. The largest GPUs show 256 GiB at once and some smaller regions beside
+    /// it, and regions are aligned to their size.
+    const fn window_mb(self) -> u64 {
+        match self {
+            Self::Host(_) => 512 * 1024,
+            Self::Emulated => 2 * EMULATED_GPU_MB,
+        }
+    }
 }
 
 /// Files of a guest image.
@@ -160,7 +187,12 @@ impl Machine {
             line.add(argument);
         }
         line.pair("-display", "none");
-        for (flag, value) in self.protection.accelerator() {
+        for (flag, mut value) in self.protection.accelerator() {
+            // The address space of a model CPU ends below the windows of GPUs.
+            if flag == "-cpu" && self.has_host_gpus() && matches!(self.protection, Protection::SevSnp { .. })
+            {
+                value = "EPYC-v4,host-phys-bits=on";
+            }
             line.pair(flag, value);
         }
         for object in self.protection.objects(self.memory_mb) {
@@ -172,6 +204,8 @@ impl Machine {
         self.channels(&mut line);
         self.network(&mut line);
         line.pair("-device", "virtio-rng-pci");
+        // Last, so that all other devices are where they are without GPUs.
+        self.gpus(&mut line);
         line.0
     }
 
@@ -219,6 +253,37 @@ impl Machine {
             line.pair("-chardev", format!("socket,id=tee,server=on,wait=off,path={}", value(&channels.tee)));
             line.pair("-device", format!("virtserialport,chardev=tee,name={}", tee::PORT));
         }
+    }
+
+    /// Each GPU sits behind a root port of its own, as it does in a host. The firmware must place what does
+    /// not fit below 4 GiB, and is told how much that is.
+    fn gpus(&self, line: &mut Arguments) {
+        if self.gpus.is_empty() {
+            return;
+        }
+        let window_mb: u64 = self.gpus.iter().map(|gpu| gpu.window_mb()).sum();
+        let window_mb = window_mb.next_power_of_two().max(USUAL_WINDOW_MB);
+        line.pair("-fw_cfg", format!("name=opt/ovmf/X-PciMmio64Mb,string={window_mb}"));
+        if self.has_host_gpus() {
+            line.pair("-object", "iommufd,id=iommufd0");
+        }
+        for (port, gpu) in (1..).zip(&self.gpus) {
+            line.pair(
+                "-device",
+                format!("pcie-root-port,id=pci.{port},bus=pcie.0,chassis={port},slot={port}"),
+            );
+            let device = match gpu {
+                GpuDevice::Host(address) => {
+                    format!("vfio-pci,host={address},bus=pci.{port},iommufd=iommufd0")
+                }
+                GpuDevice::Emulated => format!("pci-testdev,bus=pci.{port},membar={EMULATED_GPU_MB}M"),
+            };
+            line.pair("-device", device);
+        }
+    }
+
+    fn has_host_gpus(&self) -> bool {
+        self.gpus.iter().any(|gpu| matches!(gpu, GpuDevice::Host(_)))
     }
 
     /// A network of the VM's own, behind the process' sockets. It keeps VMs apart, but not from the host:
@@ -290,65 +355,4 @@ fn mac_address(vm: Uuid) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn machine(platform: Platform) -> Machine {
-        let directory = |name: &str| PathBuf::from("/var/lib/cloister").join(name);
-        Machine {
-            vm: Uuid::from_u128(7),
-            vcpu: 2,
-            memory_mb: 2048,
-            protection: Protection::new(platform, ComposeHash::from_bytes([0xc0; 32]), 51),
-            boot: BootFiles {
-                kernel: directory("image/vmlinuz"),
-                initrd: directory("image/initrd.img"),
-                rootfs: directory("image/rootfs.erofs"),
-                firmware: matches!(platform, Platform::Tdx | Platform::SevSnp)
-                    .then(|| directory("image/ovmf.fd")),
-                cmdline: "console=ttyS0 quiet".to_owned(),
-            },
-            disks: Disks { config: directory("vm/config.img"), data: directory("vm/data.img") },
-            channels: Channels {
-                pid_file: directory("vm/qemu.pid"),
-                serial_log: directory("vm/serial.log"),
-                monitor: directory("run/qmp"),
-                status: directory("run/status"),
-                tee: directory("run/tee"),
-            },
-            mirror: ImageMirror {
-                relay_command: vec!["/usr/bin/cloister".to_owned(), "relay".to_owned()],
-                socket: directory("run/mirror"),
-            },
-        }
-    }
-
-    fn text(machine: &Machine) -> String {
-        machine.arguments().join("\n").replace("\n-", "\n\n-")
-    }
-
-    #[test]
-    fn command_lines_of_all_platforms() {
-        for platform in [Platform::Emulation, Platform::Kvm, Platform::Tdx, Platform::SevSnp] {
-            insta::assert_snapshot!(format!("{platform:?}"), text(&machine(platform)));
-        }
-    }
-
-    #[test]
-    fn paths_with_commas_quotes_and_spaces_stay_one_value() {
-        let mut machine = machine(Platform::Emulation);
-        machine.disks.data = PathBuf::from("/data,readonly=on/a b.img");
-        machine.mirror.socket = PathBuf::from("/run/it's, here");
-        let text = text(&machine);
-        assert!(text.contains("file.filename=/data,,readonly=on/a b.img"), "{text}");
-        assert!(text.contains(r"'/run/it'\''s,, here'"), "{text}");
-    }
-
-    #[test]
-    fn mac_addresses_follow_the_rule_of_the_platform() {
-        let address = mac_address(Uuid::from_u128(7));
-        let first = u8::from_str_radix(&address[..2], 16).unwrap();
-        assert_eq!(first & 0x03, 0x02);
-        assert_ne!(address, mac_address(Uuid::from_u128(8)));
-    }
-}
+mod tests;

@@ -11,8 +11,8 @@ mod monitor;
 mod platform;
 mod process;
 
-pub(crate) use command_line::{BootFiles, Channels, Disks, ImageMirror, Machine, Protection};
-pub(crate) use forwards::PortForwards;
+pub(crate) use command_line::{BootFiles, Channels, Disks, GpuDevice, ImageMirror, Machine, Protection};
+pub(crate) use forwards::{Forward, PortForwards, PublishError};
 pub(crate) use launch::{LaunchError, launch};
 pub(crate) use monitor::{Monitor, MonitorError};
 pub(crate) use platform::Hypervisor;

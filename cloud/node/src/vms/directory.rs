@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::deadline::{Deadline, Overdue};
 use crate::files;
+use crate::host::Need;
 use crate::vmm::{Channels, Disks};
 
 const SECTOR_BYTES: usize = 512;
@@ -156,6 +157,16 @@ impl VmDirectory {
         files::write_json(&self.power(), record)
     }
 
+    /// What the process that runs was started with; `None` when nobody noted it.
+    pub(crate) fn read_need(&self) -> Option<Need> {
+        files::read_json(&self.need()).ok().flatten()
+    }
+
+    /// Notes what a process is about to be started with. It ends with the host, as the process does.
+    pub(crate) fn write_need(&self, need: &Need) -> io::Result<()> {
+        files::write_lightly(&self.need(), &serde_json::to_vec(need)?)
+    }
+
     /// What is kept of the guest's words; nothing when that was lost, for the guest repeats them.
     pub(crate) fn read_guest(&self) -> GuestRecord {
         files::read_json(&self.guest()).ok().flatten().unwrap_or_default()
@@ -266,6 +277,10 @@ impl VmDirectory {
 
     fn order(&self) -> PathBuf {
         self.dir.join("spec.json")
+    }
+
+    fn need(&self) -> PathBuf {
+        self.dir.join("need.json")
     }
 
     fn guest(&self) -> PathBuf {

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::deadline::{Deadline, Overdue};
 use crate::error::VmError;
-use crate::vmm::{Channels, Monitor, MonitorError, PortForwards, Process};
+use crate::ports::HostPorts;
+use crate::vmm::{Channels, Forward, Monitor, MonitorError, PortForwards, Process, PublishError};
 
 /// Time that the hypervisor gets to flush its disks and end.
 const QUIT_LIMIT: Duration = Duration::from_secs(3);
@@ -44,6 +45,21 @@ impl Live {
     /// The loopback address of a guest's port.
     pub(crate) async fn address(&self, port: u16) -> Result<SocketAddr, MonitorError> {
         self.forwards.address(&self.monitor, port).await
+    }
+
+    /// Makes the guest's mapped ports those of `wanted`.
+    pub(super) async fn publish(&self, wanted: &[Forward], ports: &HostPorts) -> Result<(), PublishError> {
+        self.forwards.publish(&self.monitor, wanted, |host| ports.is_for_mappings(host)).await
+    }
+
+    /// Has the mapped ports looked up at the next [`Live::publish`]: another node's life made them.
+    pub(super) async fn doubt_mappings(&self) {
+        self.forwards.doubt().await;
+    }
+
+    /// The mapped ports that there are.
+    pub(super) async fn published(&self) -> Result<Vec<Forward>, MonitorError> {
+        self.forwards.published(&self.monitor).await
     }
 
     /// Forgets the forwards after one did not work.

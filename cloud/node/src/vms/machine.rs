@@ -30,10 +30,13 @@ pub(super) fn make(
     if image.boot.firmware.is_none() {
         return Err(VmError::NoFirmware);
     }
+    let need = spec::need(spec)?;
+    let gpus = host.gpus.devices(&need.gpus)?;
     require_free_disk(&host.data_dir)?;
     dir.create().map_err(VmError::storage("make the CVM's directory"))?;
     dir.ensure_data(spec.disk_gb).map_err(VmError::storage("make the CVM's disk"))?;
     dir.rotate_serial().map_err(VmError::storage("rotate the CVM's console log"))?;
+    dir.write_need(&need).map_err(VmError::storage("store the CVM's state"))?;
     dir.write_guest(guest).map_err(VmError::storage("store the CVM's state"))?;
     dir.write_config(&config_disk(order, &image)?).map_err(VmError::ConfigDisk)?;
     let compose_hash = ComposeHash::from_bytes(Sha256::digest(&spec.app_compose).into());
@@ -49,6 +52,7 @@ pub(super) fn make(
         disks: dir.disks(),
         channels: dir.channels(),
         mirror: ImageMirror { relay_command: host.relay_command.clone(), socket: dir.mirror_socket() },
+        gpus,
     })
 }
 

@@ -4,12 +4,14 @@
 //! interrupts nothing and two callers cannot meet. [`power`] says what may follow what; [`directory`] is
 //! what survives; the process itself is its own witness (see [`crate::vmm`]).
 
+mod adopt;
 mod backends;
 mod claims;
 mod deadline;
 mod directory;
 mod live;
 mod machine;
+mod network;
 mod orderly;
 mod power;
 mod spec;
@@ -25,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use cloister_node_api::{VmReport, VmSpec};
+use cloister_node_api::{VmNetwork, VmReport, VmSpec};
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -39,9 +41,11 @@ pub(crate) use vm::Vm;
 
 use crate::development::DevelopmentPlatform;
 use crate::error::VmError;
+use crate::gpus::Gpus;
 use crate::guest_images::GuestImages;
 use crate::host::Budget;
 use crate::images::AppImages;
+use crate::ports::HostPorts;
 use crate::vmm::Hypervisor;
 use directory::VmDirectory;
 use vm::PrepareError;
@@ -55,6 +59,8 @@ pub(crate) struct Host {
     pub(crate) development: Option<Arc<DevelopmentPlatform>>,
     pub(crate) images: Arc<GuestImages>,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) gpus: Gpus,
+    pub(crate) ports: HostPorts,
     pub(crate) app_images: AppImages,
     pub(crate) claims: Claims,
     pub(crate) relay_command: Vec<String>,
@@ -155,6 +161,11 @@ impl Vms {
     /// Takes a VM's power away.
     pub(crate) async fn stop(&self, id: Uuid) -> Result<VmReport, VmError> {
         self.change(id, |vm| async move { vm.stop().await }).await
+    }
+
+    /// How a VM is connected.
+    pub(crate) async fn network(&self, id: Uuid) -> Result<VmNetwork, VmError> {
+        self.get(id)?.network().await
     }
 
     /// Removes a VM; fine when there is none.

@@ -1,11 +1,16 @@
 //! What the node accepts as a VM, whoever sends it.
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use cloister_guest_channel::config_disk::{
     MAX_APP_COMPOSE_BYTES, MAX_ENCRYPTED_ENV_BYTES, MAX_USER_CONFIG_BYTES,
 };
 use cloister_node_api::VmSpec;
 
 use crate::error::VmError;
+use crate::gpus::PciAddress;
+use crate::host::Need;
 
 const MAX_VCPU: u32 = 256;
 const MEMORY_MB: std::ops::RangeInclusive<u32> = 128..=4 * 1024 * 1024;
@@ -13,6 +18,8 @@ const MAX_DISK_GB: u32 = 64 * 1024;
 const MAX_NAME_BYTES: usize = 256;
 const MAX_KMS_URLS: usize = 16;
 const MAX_URL_BYTES: usize = 1024;
+const MAX_GPUS: usize = 16;
+const MAX_PORTS: usize = 64;
 /// Longest label of a host name.
 const MAX_LABEL: usize = 63;
 
@@ -32,11 +39,34 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), VmError> {
             spec.kms_urls.iter().all(|url| url.len() <= MAX_URL_BYTES),
             "an address of a KMS has at most 1024 bytes",
         ),
+        (spec.gpus.len() <= MAX_GPUS, "a CVM has at most 16 GPUs"),
+        (distinct(&spec.gpus), "a CVM has a GPU once"),
+        (spec.ports.len() <= MAX_PORTS, "a CVM has at most 64 mapped ports"),
+        (
+            distinct(spec.ports.iter().map(|port| (port.protocol, port.host_port))),
+            "a port of the host leads to one port of the CVM",
+        ),
+        (spec.ports.iter().all(|port| port.vm_port != 0), "ports of a CVM are 1 to 65535"),
     ];
     if let Some((_, rule)) = rules.iter().find(|(holds, _)| !holds) {
         return Err(VmError::Invalid((*rule).to_owned()));
     }
+    need(spec)?;
     spec.encrypted_env.as_deref().map(decode_env).transpose().map(|_| ())
+}
+
+fn distinct<T: Eq + Hash>(items: impl IntoIterator<Item = T>) -> bool {
+    let mut seen = HashSet::new();
+    items.into_iter().all(|item| seen.insert(item))
+}
+
+/// What a VM of this specification has to itself while it runs.
+pub(super) fn need(spec: &VmSpec) -> Result<Need, VmError> {
+    let address = |slot: &String| {
+        slot.parse::<PciAddress>()
+            .map_err(|error| VmError::Invalid(format!("a GPU is named wrongly: {error}")))
+    };
+    Ok(Need { memory_mb: spec.memory_mb, gpus: spec.gpus.iter().map(address).collect::<Result<_, _>>()? })
 }
 
 /// Bytes of a sealed environment in hex, with or without `0x`.

@@ -6,6 +6,7 @@ use cloister_app_compose::AppId;
 use cloister_guest_channel::NodeToken;
 use cloister_guest_channel::status::{BootPhase, GuestStatus, Health};
 use cloister_node_api::{VmHealth, VmReport, VmState};
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::directory::{GuestRecord, PowerRecord};
@@ -21,6 +22,8 @@ pub(crate) struct View {
     pub(crate) power: PowerRecord,
     pub(crate) guest: GuestRecord,
     pub(crate) live: Option<Arc<Live>>,
+    /// When the guest spoke last, since the node or the VM was started.
+    pub(crate) heard_at: Option<Timestamp>,
 }
 
 const fn health(told: Health) -> VmHealth {
@@ -38,6 +41,7 @@ impl View {
         power: PowerRecord::NEW,
         guest: GuestRecord { instance_id: None, status: None },
         live: None,
+        heard_at: None,
     };
 
     /// Whether the application was started.

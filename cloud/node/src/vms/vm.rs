@@ -11,16 +11,18 @@ use uuid::Uuid;
 
 use super::deadline::Overdue;
 use super::directory::{GuestRecord, Order, PowerRecord, VmDirectory};
-use super::live::{self, Live};
+use super::live::Live;
 use super::orderly::MAX_SHUTDOWN;
 use super::power::{Action, Event, has_process, step};
 use super::view::View;
-use super::{Host, blocking, machine, supervise};
+use super::{Host, blocking, machine, spec, supervise};
 use crate::clock;
 use crate::error::VmError;
 use crate::flows::Flows;
 use crate::host::{Share, require_free_disk};
 use crate::vmm::{Process, launch};
+
+const TOO_SMALL_DISK: &str = "a CVM's disk can grow and never shrink: ask for at least the size that it has";
 
 /// One VM. Operations take turns; looking at it never waits for them.
 pub(crate) struct Vm {
@@ -28,7 +30,7 @@ pub(crate) struct Vm {
     pub(super) dir: VmDirectory,
     pub(super) host: Arc<Host>,
     pub(super) control: Mutex<Control>,
-    view: watch::Sender<View>,
+    pub(super) view: watch::Sender<View>,
     /// What flows through it, from here and from other nodes.
     pub(super) flows: Flows,
     /// Set once, under the lock of `control`: this VM takes no orders any more.
@@ -39,11 +41,11 @@ pub(crate) struct Vm {
 #[derive(Debug)]
 pub(super) struct Control {
     /// `None` before the first order and after the removal.
-    order: Option<Order>,
+    pub(super) order: Option<Order>,
     pub(super) power: PowerRecord,
     /// What of `power` is on disk.
-    written: PowerRecord,
-    running: Option<(Arc<Live>, Share)>,
+    pub(super) written: PowerRecord,
+    pub(super) running: Option<(Arc<Live>, Share)>,
 }
 
 impl Control {
@@ -113,16 +115,23 @@ impl Vm {
             return Err(PrepareError::Removed);
         }
         if control.order.as_ref().is_some_and(|order| order.spec == spec) {
-            return Ok(());
+            return Ok(self.map_ports(&control).await?);
         }
         // A VM whose order could not be read has files all the same.
         let is_new = control.order.is_none() && !self.dir.exists();
-        let result = self.store(&control, spec).await;
+        let result = match self.host.ports.claim(self.id, &spec.ports) {
+            Ok(()) => self.store(&control, spec).await,
+            Err(error) => Err(error),
+        };
+        if let Ok(order) = &result {
+            control.order = Some(order.clone());
+        }
+        // Whichever order holds now, the ports of the other one are free.
+        self.host.ports.keep(self.id, control.order.as_ref().map_or(&[], |order| &order.spec.ports));
         match result {
-            Ok(order) => {
-                control.order = Some(order);
+            Ok(_) => {
                 self.publish(&control);
-                Ok(())
+                Ok(self.map_ports(&control).await?)
             }
             Err(error) if is_new => {
                 self.remove(&mut control).await?;
@@ -138,14 +147,16 @@ impl Vm {
             None => clock::node_token().map_err(VmError::storage("make a secret"))?,
         };
         let (dir, order) = (self.dir.clone(), Order { spec, node_token });
-        let data_dir = self.host.data_dir.clone();
+        let host = Arc::clone(&self.host);
         blocking(move || {
+            host.gpus.devices(&spec::need(&order.spec)?.gpus)?;
+            host.ports.forwards(&order.spec.ports)?;
             let storage = VmError::storage("store the CVM's specification");
             let wanted = u64::from(order.spec.disk_gb) << 30;
             if wanted < dir.data_bytes().map_err(VmError::storage("see the CVM's disk"))? {
-                return Err(VmError::Invalid("a CVM's disk can grow and never shrink".to_owned()));
+                return Err(VmError::Invalid(TOO_SMALL_DISK.to_owned()));
             }
-            require_free_disk(&data_dir)?;
+            require_free_disk(&host.data_dir)?;
             dir.create()
                 .and_then(|()| dir.ensure_data(order.spec.disk_gb))
                 .and_then(|()| dir.write_order(&order))
@@ -181,42 +192,6 @@ impl Vm {
         self.remove(&mut control).await
     }
 
-    /// Brings a VM from before the node's start back under control.
-    pub(super) async fn adopt(self: &Arc<Self>) -> Result<(), VmError> {
-        let mut control = self.control.lock().await;
-        let dir = self.dir.clone();
-        let (order, power, guest) =
-            blocking(move || Ok((dir.read_order()?, dir.read_power()?, dir.read_guest())))
-                .await
-                .map_err(VmError::storage("read a CVM's specification"))?;
-        let Some(order) = order else {
-            // The order was never acknowledged.
-            return self.remove(&mut control).await;
-        };
-        let memory_mb = order.spec.memory_mb;
-        (control.order, control.power, control.written) = (Some(order), power, power);
-        if let Some(instance) = guest.instance_id {
-            self.host.claims.claim(instance, self.id);
-        }
-        self.view.send_modify(|view| view.guest = guest);
-        self.publish(&control);
-        let found =
-            Process::find(&self.dir.channels().pid_file).map_err(VmError::storage("find a CVM's process"))?;
-        let event = if let Some(process) = found {
-            tracing::info!(vm = %self.id, pid = process.pid(), "adopted a running VM");
-            let share = self.host.budget.acknowledge(self.id, memory_mb);
-            self.attach(&mut control, process, share);
-            Event::FoundRunning
-        } else {
-            Event::FoundGone
-        };
-        let result = self.apply(&mut control, event).await;
-        if result.is_err() && control.running.is_none() && has_process(control.power.state) {
-            self.record(&mut control, VmState::Exited).await?;
-        }
-        result
-    }
-
     /// Powers the guest off for the time that the node is away; what was wanted stays wanted.
     pub(super) async fn suspend(&self, limit: Duration) -> Result<(), VmError> {
         let control = self.control.lock().await;
@@ -242,6 +217,7 @@ impl Vm {
         status.instance_id = status.instance_id.filter(|instance| self.host.claims.claim(*instance, self.id));
         let is_news = self.view.send_if_modified(|view| {
             let is_news = view.live.is_some() && view.guest.status.as_ref() != Some(&status);
+            view.heard_at = Some(clock::now());
             if is_news {
                 view.guest.instance_id = status.instance_id.or(view.guest.instance_id);
                 view.guest.status = Some(status);
@@ -326,18 +302,25 @@ impl Vm {
     /// Starts the process; on failure nothing is left behind.
     async fn launch(self: &Arc<Self>, control: &mut Control) -> Result<(), VmError> {
         let order = control.order.clone().ok_or(VmError::Unknown)?;
-        let share = self.host.budget.reserve(self.id, order.spec.memory_mb)?;
+        let share = self.host.budget.reserve(self.id, spec::need(&order.spec)?)?;
         let (dir, host) = (self.dir.clone(), Arc::clone(&self.host));
         let guest = GuestRecord { status: None, ..self.view().guest };
         let machine = blocking(move || machine::make(&dir, &host, &order, &guest)).await?;
         let process = launch(&self.host.hypervisor.program, &machine).await?;
         tracing::info!(vm = %self.id, pid = process.pid(), "started a VM");
-        self.view.send_modify(|view| view.guest.status = None);
+        self.view.send_modify(|view| (view.guest.status, view.heard_at) = (None, None));
         self.attach(control, process, share);
-        Ok(())
+        // Without the ports that were ordered it would run and not be of use.
+        let mapped = self.map_ports(control).await;
+        if mapped.is_err()
+            && let Some((live, _)) = control.running.take()
+        {
+            live.power_off().await?;
+        }
+        mapped
     }
 
-    fn attach(self: &Arc<Self>, control: &mut Control, process: Process, share: Share) {
+    pub(super) fn attach(self: &Arc<Self>, control: &mut Control, process: Process, share: Share) {
         let (live, messages) = Live::new(process, &self.dir.channels());
         let live = Arc::new(live);
         control.running = Some((Arc::clone(&live), share));
@@ -345,7 +328,7 @@ impl Vm {
         self.host.tasks.spawn(supervise::run(Arc::clone(self), live, messages, workspace));
     }
 
-    fn publish(&self, control: &Control) {
+    pub(super) fn publish(&self, control: &Control) {
         self.view.send_modify(|view| {
             view.app_id = control.order.as_ref().map(|order| order.spec.app_id);
             view.node_token = control.order.as_ref().map(|order| order.node_token.clone());
@@ -355,21 +338,13 @@ impl Vm {
         self.host.changed.notify_one();
     }
 
-    /// Ends a process that runs although nothing here says so: the node died, or failed, at its start.
-    async fn end_stray(&self, control: &Control) -> Result<(), VmError> {
-        let pid_file = self.dir.channels().pid_file;
-        match Process::find(&pid_file).map_err(VmError::storage("find a CVM's process"))? {
-            Some(process) if control.running.is_none() => live::kill(&process).await,
-            _ => Ok(()),
-        }
-    }
-
-    async fn remove(&self, control: &mut Control) -> Result<(), VmError> {
+    pub(super) async fn remove(&self, control: &mut Control) -> Result<(), VmError> {
         self.end_stray(control).await?;
         let dir = self.dir.clone();
         blocking(move || dir.remove()).await.map_err(VmError::storage("remove the CVM's files"))?;
         control.order = None;
         self.host.claims.release(self.id);
+        self.host.ports.keep(self.id, &[]);
         self.removed.store(true, Ordering::Release);
         self.publish(control);
         Ok(())
