@@ -93,6 +93,12 @@ hashed_id! {
     KmsId, "kms_", 5;
     /// What decides for a key management service.
     KmsContractId, "kc_", 6;
+    /// A key that logs in to CVMs.
+    SshKeyId, "sshkey_", 7;
+    /// A port of a node that leads to a CVM.
+    PortMappingId, "pm_", 8;
+    /// An application as a record.
+    ProjectId, "prj_", 9;
 }
 
 /// `id` of a CVM in the `VM` record: an integer, or the hashed text in versions that want it.

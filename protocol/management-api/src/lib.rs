@@ -4,22 +4,31 @@
 //! [`cloister_app_compose::decode`]); answers are written so that every published client, however strict,
 //! reads them: the members that a client needs are not optional here.
 
+mod apps;
 mod attestations;
 mod catalogue;
 mod compose_schema;
 mod cvms;
+mod domains;
 mod errors;
 mod ids;
 mod kms;
+mod live;
 mod names;
 mod operations;
 mod pages;
 mod refs;
 mod requests;
+mod updates;
+mod ssh_keys;
 pub mod v20251028;
 pub mod v20260121;
 mod version;
 
+pub use apps::{
+    App, AppFilterOptions, AppMinimal, AppPage, AppProfile, AppRecord, CvmBasicInfo, Quota, Quotas,
+    ReservedGpus, WorkspaceQuotas,
+};
 pub use attestations::{
     AppAttestations, AppCertificate, AppKmsInfo, AppTcbEvaluation, AttestedEvent, CertificateIssuer,
     CertificateSubject, CvmAttestation, EvidenceVerdict, GuestAgentInfo, InstanceAttestation,
@@ -33,13 +42,24 @@ pub use catalogue::{
 };
 pub use compose_schema::AppComposeV2;
 pub use cvms::{Composition, Container, CvmState, CvmStatus, GuestEvent, ProvisionResponse, Vm};
+pub use domains::{
+    AcmeFetchResult, CaaCheckResult, DiagnoseDomainsRequest, DnsRecordResult, DomainCheckRequest,
+    DomainDiagnosis, DomainDiagnosisResult,
+};
 pub use errors::{
     ErrorBody, ErrorCode, ErrorDetail, ErrorLink, PlainError, ValidationError, ValidationFault, catalogue,
 };
-pub use ids::{CvmId, InvalidId, KmsContractId, KmsId, TokenId, UserId, VmId, WorkspaceId};
+pub use ids::{
+    CvmId, InvalidId, KmsContractId, KmsId, PortMappingId, ProjectId, SshKeyId, TokenId, UserId, VmId,
+    WorkspaceId,
+};
 pub use kms::{
     KmsBootstrapInfo, KmsContract, KmsInspection, KmsMachine, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo,
     KmsTeepod, KmsTeepodImage, NextAppId, NextAppIds, OnChainKms,
+};
+pub use live::{
+    CvmNetwork, CvmSystemInfo, CvmUserConfig, DiskInfo, FirewallStatus, MappedPort, NetworkConfig,
+    NetworkConfigPort, PortMappingEntry, SystemInfo, UpdateNetworkConfigRequest, UpdatePortMappingsRequest,
 };
 pub use names::{CvmIdentifier, CvmName, InvalidName, MAX_NAME, MIN_NAME};
 pub use operations::{CancelResponse, EnvsUpdate, Operation, OperationEvent, OperationPage};
@@ -52,6 +72,15 @@ pub use requests::{
     BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, GpuConfig, Instant, InvalidSealedEnv, KmsType,
     MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed, PortMapping,
     ProvisionAgentAppRequest, ProvisionAppRequest, RestartRequest, SealedEnv, UpdateCvmEnvsRequest,
+};
+pub use ssh_keys::{
+    CvmSshKey, CvmSshKeys, GithubProfileImportRequest, GithubProfileImportResponse, GithubSyncResponse,
+    SshKey, SshKeyCreateRequest, UpdateCvmSshKeysRequest,
+};
+pub use updates::{
+    ApplyComposeRequest, BatchStopError, BatchStopRequest, BatchStopResponse, ComposeProvision, CvmUpdate,
+    LegacyComposeRequest, LegacyComposeUpdate, ListedRequest, OsImageRequest, RenameRequest,
+    ReplaceComposeRequest, ResizeRequest, ScheduledDeleteRequest, UpdateCvmRequest, VisibilityRequest,
 };
 pub use version::{ApiVersion, NotADate, VERSION_HEADER};
 

@@ -181,6 +181,8 @@ members! {
         pub encrypted_env: Option<Optional<SealedEnv>>,
         /// Configuration that is not measured: JSON text.
         pub user_config: Option<String>,
+        /// Keys that may log in, in OpenSSH's form, at most 100; they become part of `user_config`.
+        pub ssh_authorized_keys: Vec<String> = Vec::new(),
         /// Host port forwards; the ingress takes their place.
         pub ports: Vec<PortMapping> = Vec::new(),
         /// GPUs.
