@@ -81,6 +81,8 @@ impl Watched {
         let mut events = self.engine.container_events().await?;
         let running = self.engine.containers().await?.into_iter().filter(|c| c.state == "running");
         running.for_each(|container| self.watch(container.id));
+        // What happened before somebody listened.
+        self.changes.announce();
         let mut line = Vec::new();
         while let Some(bytes) = next_chunk(&mut events).await? {
             for byte in bytes {

@@ -5,6 +5,7 @@ mod verdict;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cloister_guest_channel::status::Health;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::{Changes, Engine};
@@ -17,9 +18,12 @@ pub(crate) use verdict::Verdict;
 
 /// News that come within this time are looked at together.
 const GATHER: Duration = Duration::from_millis(200);
-/// A look at every container happens this often although nothing is new: the engine may have told it to nobody,
-/// and a container that was restarted counts as steady after a while.
+/// A look happens this often although nothing is new, while not all is well: a container that was restarted counts
+/// as steady after a while, of which there is no news.
 const NET: Duration = Duration::from_secs(5);
+/// The same while all is well, should the engine have kept something to itself. Looks are what an idle guest does
+/// most, and without hardware virtualisation they cost its host.
+const WIDE_NET: Duration = Duration::from_secs(15);
 /// However much is new, looking takes at most a fifth of the engine's time, and without news a twentieth.
 const BUSY_SHARE: u32 = 4;
 const IDLE_SHARE: u32 = 19;
@@ -45,7 +49,13 @@ impl Containers {
             match self.engine.service_containers(&self.compose_file).await {
                 Ok(containers) => {
                     failures = 0;
-                    self.tell(&progress, Verdict::of_containers(&containers, clock::now()));
+                    let verdict = Verdict::of_containers(&containers, clock::now());
+                    let net = if verdict.health == Health::Healthy { WIDE_NET } else { NET };
+                    self.tell(&progress, verdict);
+                    let took = begun.elapsed();
+                    sleep(GATHER.max(took * BUSY_SHARE)).await;
+                    // Whether there was news or the time is over, the next look tells.
+                    let _ = timeout(net.max(took * IDLE_SHARE), changes.next()).await;
                 }
                 Err(error) => {
                     failures = failures.saturating_add(1);
@@ -54,13 +64,8 @@ impl Containers {
                         self.tell(&progress, Verdict::unhealthy(why));
                     }
                     sleep(RETRY_PAUSE).await;
-                    continue;
                 }
             }
-            let took = begun.elapsed();
-            sleep(GATHER.max(took * BUSY_SHARE)).await;
-            // Whether there was news or the time is over, the next look tells.
-            let _ = timeout(NET.max(took * IDLE_SHARE), changes.next()).await;
         }
     }
 
