@@ -203,6 +203,33 @@ impl AppCompose {
     pub fn program(&self) -> Option<&str> {
         self.members.program().1
     }
+
+    /// The same document with other values of some members; null removes one. All others stay, also those
+    /// that nobody here knows. Its bytes are canonical, or these very ones when nothing changes.
+    pub fn with(
+        &self,
+        changes: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Result<Self, ComposeError> {
+        let mut document = self.document.clone();
+        for (member, value) in changes {
+            match value {
+                Value::Null => document.remove(member),
+                value => document.insert(member.to_owned(), value),
+            };
+        }
+        drop_unused(&mut document);
+        if document == self.document {
+            return Ok(self.clone());
+        }
+        Self::checked(&canonical::compact(&Value::Object(document)))
+    }
+
+    /// Reads final bytes that must also be fit to run.
+    fn checked(bytes: &[u8]) -> Result<Self, ComposeError> {
+        let compose = Self::parse(bytes)?;
+        compose.members.check()?;
+        Ok(compose)
+    }
 }
 
 impl Members {
@@ -271,10 +298,24 @@ impl Draft {
     /// Fills in the service's defaults, drops what the runner does not use, fixes the bytes and checks
     /// the result.
     pub fn prepare(&self, additions: &Additions<'_>) -> Result<AppCompose, ComposeError> {
-        let bytes = canonical::compact(&Value::Object(self.filled(additions)));
-        let compose = AppCompose::parse(&bytes)?;
-        compose.members.check()?;
-        Ok(compose)
+        AppCompose::checked(&canonical::compact(&Value::Object(self.filled(additions))))
+    }
+
+    /// The document in the form whose hash the tenant computed: as it was sent or with the service's
+    /// defaults, compact or indented. `None` when no form has that hash. The indented form also loses spaces
+    /// inside of values ([`canonical::indented`]); what has the hash is what runs.
+    pub fn with_hash(
+        &self,
+        hash: ComposeHash,
+        additions: &Additions<'_>,
+    ) -> Result<Option<AppCompose>, ComposeError> {
+        let mut sent = self.0.clone();
+        drop_unused(&mut sent);
+        let documents = [Value::Object(sent), Value::Object(self.filled(additions))];
+        let forms: [fn(&Value) -> Vec<u8>; 2] = [canonical::compact, canonical::indented];
+        let mut candidates = documents.iter().flat_map(|document| forms.map(|form| form(document)));
+        let bytes = candidates.find(|bytes| ComposeHash::of(bytes) == hash);
+        bytes.map(|bytes| AppCompose::checked(&bytes)).transpose()
     }
 
     fn filled(&self, additions: &Additions<'_>) -> Map<String, Value> {
@@ -305,15 +346,20 @@ impl Draft {
                 }
             }
         }
-        let unused = match document.get("runner").and_then(Value::as_str) {
-            Some("bash") => "docker_compose_file",
-            _ => "bash_script",
-        };
-        document.remove(unused);
-        if document.get("pre_launch_script").and_then(Value::as_str) == Some("") {
-            document.remove("pre_launch_script");
-        }
+        drop_unused(&mut document);
         document
+    }
+}
+
+/// Takes out what is never hashed: the program of the other runner, and a script that is empty.
+fn drop_unused(document: &mut Map<String, Value>) {
+    let unused = match document.get("runner").and_then(Value::as_str) {
+        Some("bash") => "docker_compose_file",
+        _ => "bash_script",
+    };
+    document.remove(unused);
+    if document.get("pre_launch_script").is_some_and(|script| script.is_null() || script == "") {
+        document.remove("pre_launch_script");
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod accounts;
 mod cvm_changes;
+mod cvm_settings;
 mod cvms;
 mod kmses;
 mod nodes;
@@ -17,6 +18,7 @@ mod quotes;
 mod revisions;
 #[cfg(test)]
 pub(crate) mod tests;
+mod update_provisions;
 
 use std::path::Path;
 use std::sync::{Arc, Once};
@@ -27,6 +29,7 @@ use sqlx::{Any, AnyPool, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub use accounts::{ApiKeyRow, Caller, NewApiKey, UserRow, WorkspaceRow};
+pub use cvm_settings::{DueDeletion, PolicyChange};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
 pub use operations::{CancelRequest, EventRow, NewOperation, OperationFilter, OperationRow};
@@ -34,6 +37,7 @@ pub use platforms::DeviceRow;
 pub use provisions::ProvisionRow;
 pub use quotes::{QuoteRow, RecentQuoteRow};
 pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};
+pub use update_provisions::{UpdateProvisionCounts, UpdateProvisionRow};
 
 /// A failure of the database, or a stored value that this version does not understand.
 #[derive(Debug, thiserror::Error)]

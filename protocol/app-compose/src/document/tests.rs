@@ -132,7 +132,82 @@ fn the_platform_example_keeps_its_identity() {
     );
 }
 
+#[test]
+fn a_change_of_members_keeps_all_others() {
+    let mut document = with("x_unknown", json!({"b": [1, {"a": null}]}));
+    document["pre_launch_script"] = json!("echo");
+    document["salt"] = json!("s");
+    let compose = prepare(&document).unwrap();
+    assert_eq!(compose.with([]).unwrap().bytes(), compose.bytes());
+    assert_eq!(compose.with([("salt", json!("s"))]).unwrap().bytes(), compose.bytes());
+
+    let changes = [("pre_launch_script", json!("")), ("salt", Value::Null), ("public_logs", json!(false))];
+    let changed = compose.with(changes).unwrap();
+    let mut expected = compose.document().clone();
+    expected.remove("pre_launch_script");
+    expected.remove("salt");
+    expected["public_logs"] = json!(false);
+    assert_eq!(*changed.document(), expected);
+    assert_eq!(changed.bytes(), canonical::compact(&Value::Object(expected)));
+
+    for (member, value) in [
+        ("docker_compose_file", json!("")),
+        ("docker_compose_file", json!("services: {")),
+        ("allowed_envs", json!(["A=B"])),
+        ("pre_launch_script", json!("#".repeat(MAX_COMBINED_BYTES))),
+        ("name", Value::Null),
+    ] {
+        assert!(compose.with([(member, value.clone())]).is_err(), "{member}");
+    }
+}
+
+#[test]
+fn a_document_is_found_in_each_form_by_its_hash() {
+    let mut document = prepare(&minimal()).unwrap().document().clone();
+    document["docker_compose_file"] = json!("services: {web: {image: nginx, labels: {\"a\": b}}}");
+    document.insert("pre_launch_script".into(), json!(""));
+    document.insert("bash_script".into(), json!("unused"));
+    let mut hashed = document.clone();
+    drop_unused(&mut hashed);
+    let hashed = Value::Object(hashed);
+    let draft = draft(&Value::Object(document));
+    for bytes in [canonical::compact(&hashed), canonical::indented(&hashed)] {
+        let found = draft.with_hash(ComposeHash::of(&bytes), &Additions::default()).unwrap().unwrap();
+        assert_eq!(found.bytes(), bytes);
+    }
+    assert_eq!(draft.with_hash(ComposeHash::of(b"other"), &Additions::default()), Ok(None));
+}
+
+#[test]
+fn a_document_is_found_by_the_hash_that_preparing_it_gave() {
+    let additions = Additions { name: "my-app", ..Additions::default() };
+    let prepared = prepare(&minimal()).unwrap();
+    let found = draft(&minimal()).with_hash(prepared.compose_hash(), &additions);
+    assert_eq!(found, Ok(Some(prepared)));
+    // What is as it was sent must stand for itself.
+    let sent = ComposeHash::of(&canonical::compact(&minimal()));
+    assert!(matches!(draft(&minimal()).with_hash(sent, &additions), Err(ComposeError::Members(_))));
+}
+
 proptest! {
+    #[test]
+    fn changes_one_after_the_other_are_changes_at_once(
+        script in "[a-z\": ]{0,12}", envs in proptest::collection::vec("[A-Z]{1,5}", 0..5), logs: bool,
+    ) {
+        let compose = prepare(&with("x_unknown", json!([1.5, "ä", null]))).unwrap();
+        let changes = [
+            ("pre_launch_script", json!(script)), ("allowed_envs", json!(envs)), ("public_logs", json!(logs)),
+        ];
+        let at_once = compose.with(changes.clone()).unwrap();
+        let mut stepwise = compose.clone();
+        for change in changes {
+            stepwise = stepwise.with([change]).unwrap();
+        }
+        prop_assert_eq!(at_once.bytes(), stepwise.bytes());
+        prop_assert_eq!(&stepwise.document()["x_unknown"], &compose.document()["x_unknown"]);
+        prop_assert_eq!(AppCompose::parse(stepwise.bytes()).unwrap().compose_hash(), at_once.compose_hash());
+    }
+
     #[test]
     fn parsing_never_panics_and_keeps_the_bytes(text in r#"[{}\[\]":,a-z0-9 \\]{0,200}"#) {
         if let Ok(compose) = AppCompose::parse(text.as_bytes()) {
