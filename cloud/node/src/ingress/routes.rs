@@ -169,3 +169,174 @@ impl Entry {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures_util::FutureExt;
+    use futures_util::future::{BoxFuture, join_all};
+    use tokio::sync::mpsc;
+    use tokio::time::advance;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::CallError;
+    use crate::peers::Tunnel;
+
+    /// A control plane that notes what it is asked and answers what it was told to.
+    struct Oracle {
+        asked: mpsc::UnboundedSender<String>,
+        says: Arc<Mutex<Option<Vec<VmRoute>>>>,
+        takes: Duration,
+    }
+
+    impl Peers for Oracle {
+        fn routes(&self, id: &str) -> BoxFuture<'static, Result<Vec<VmRoute>, CallError>> {
+            self.asked.send(id.to_owned()).unwrap();
+            let (says, takes) = (Arc::clone(&self.says), self.takes);
+            async move {
+                tokio::time::sleep(takes).await;
+                says.lock().unwrap().clone().ok_or(CallError::TimedOut)
+            }
+            .boxed()
+        }
+
+        fn connect(&self, _: &VmRoute, _: u16) -> BoxFuture<'static, io::Result<Tunnel>> {
+            unreachable!("nothing connects here")
+        }
+    }
+
+    struct World {
+        cache: Arc<RouteCache>,
+        says: Arc<Mutex<Option<Vec<VmRoute>>>>,
+        asked: mpsc::UnboundedReceiver<String>,
+    }
+
+    fn world(takes: Duration) -> World {
+        let (asked, questions) = mpsc::unbounded_channel();
+        let says = Arc::new(Mutex::new(Some(Vec::new())));
+        let oracle = Arc::new(Oracle { asked, says: Arc::clone(&says), takes });
+        let cache = Arc::new(RouteCache::new(oracle, TaskTracker::new(), CancellationToken::new()));
+        World { cache, says, asked: questions }
+    }
+
+    impl World {
+        fn say(&self, says: Option<bool>) {
+            let route = |ready| {
+                vec![VmRoute {
+                    vm_uuid: Uuid::nil(),
+                    node: "b".to_owned(),
+                    endpoint: "b:1".to_owned(),
+                    ready,
+                }]
+            };
+            *self.says.lock().unwrap() = says.map(route);
+        }
+
+        fn say_nowhere(&self) {
+            *self.says.lock().unwrap() = Some(Vec::new());
+        }
+
+        /// Whether each replica is ready, and whether the answer is certain.
+        async fn learn(&self, id: &str) -> (Vec<bool>, bool) {
+            let elsewhere = self.cache.lookup(id, true).await;
+            (elsewhere.routes.iter().map(|route| route.ready).collect(), elsewhere.is_certain)
+        }
+
+        fn questions(&mut self) -> usize {
+            std::iter::from_fn(|| self.asked.try_recv().ok()).count()
+        }
+    }
+
+    /// Lets the background run until it waits for the clock.
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_used_for_a_moment_and_then_while_it_is_renewed() {
+        let mut world = world(Duration::ZERO);
+        world.say(Some(true));
+        assert_eq!(world.learn("a").await, (vec![true], true));
+        advance(FRESH - Duration::from_millis(1)).await;
+        world.say_nowhere();
+        assert_eq!((world.learn("a").await, world.questions()), ((vec![true], true), 1));
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(world.learn("a").await.0, [true], "stale, and asked anew");
+        settle().await;
+        assert_eq!((world.learn("a").await, world.questions()), ((vec![], true), 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_is_ready_for_is_waited_for_once_it_is_old() {
+        let mut world = world(Duration::from_millis(10));
+        for (id, before, fresh) in [("a", None, FRESH_IF_NOTHING), ("b", Some(false), FRESH)] {
+            match before {
+                None => world.say_nowhere(),
+                unready => world.say(unready),
+            }
+            let known = vec![false; usize::from(before.is_some())];
+            assert_eq!(world.learn(id).await, (known.clone(), true));
+            world.say(Some(true));
+            advance(fresh - Duration::from_millis(1)).await;
+            assert_eq!(world.learn(id).await, (known.clone(), true));
+            advance(Duration::from_millis(1)).await;
+            assert_eq!(world.cache.lookup(id, false).await.routes.len(), known.len(), "without waiting");
+            assert_eq!(world.learn(id).await, (vec![true], true));
+            assert_eq!(world.questions(), 2);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_control_plane_is_away_what_is_known_stays() {
+        let mut world = world(Duration::ZERO);
+        world.say(Some(true));
+        world.learn("a").await;
+        world.say(None);
+        for _ in 0..100 {
+            advance(FRESH).await;
+            assert_eq!(world.learn("a").await.0, [true]);
+            settle().await;
+        }
+        assert_eq!(world.learn("b").await, (vec![], false), "and what is not known is not made up");
+        assert_eq!(world.questions(), 102);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_control_plane_that_hangs_holds_nobody_for_ever() {
+        let world = world(Duration::MAX);
+        let asked_at = Instant::now();
+        assert_eq!(world.learn("a").await, (vec![], false));
+        assert_eq!(asked_at.elapsed(), LONGEST_QUESTION);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_ask_for_one_app_are_one_question() {
+        let mut world = world(Duration::from_millis(10));
+        world.say(Some(true));
+        let answers = join_all((0..50).map(|_| world.learn("a"))).await;
+        assert!(answers.iter().all(|answer| *answer == (vec![true], true)));
+        assert_eq!(world.questions(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn made_up_names_fill_no_memory_and_push_out_nobody() {
+        let world = world(Duration::ZERO);
+        world.say(Some(true));
+        world.learn("used").await;
+        world.say_nowhere();
+        for number in 0..2 * MAX_ENTRIES {
+            world.cache.lookup(&number.to_string(), false).await;
+            tokio::task::yield_now().await;
+        }
+        assert!(world.cache.entries.lock().unwrap().len() <= MAX_ENTRIES);
+        world.say(None);
+        advance(FRESH).await;
+        assert_eq!(world.learn("used").await.0, [true]);
+        assert_eq!(world.learn("new").await.0, [] as [bool; 0], "there is room again");
+        assert!(world.cache.entries.lock().unwrap().contains_key("new"));
+    }
+}

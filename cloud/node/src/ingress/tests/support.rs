@@ -31,6 +31,10 @@ pub(super) const APP_B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 pub(super) const VM_A: Uuid = Uuid::from_u128(0xa);
 pub(super) const VM_B: Uuid = Uuid::from_u128(0xb);
 
+/// More VMs of app A, for [`Apps::replica`].
+pub(super) const VM_A2: Uuid = Uuid::from_u128(0xa2);
+pub(super) const VM_A3: Uuid = Uuid::from_u128(0xa3);
+
 /// A port upon whose use the VM is found to be gone.
 pub(super) const GONE: u16 = 7;
 /// A port beyond the number that a VM may have in use.
@@ -46,7 +50,7 @@ pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
 
 /// VMs whose ports are loopback listeners: one of each app, unless there are replicas.
 pub(super) struct Apps {
-    ports: HashMap<(Uuid, u16), SocketAddr>,
+    ports: Mutex<HashMap<(Uuid, u16), SocketAddr>>,
     vms: Mutex<Vec<(&'static str, Backend)>>,
     flows: Mutex<HashMap<Uuid, Flows>>,
     /// Every port for which a connection was asked for.
@@ -64,16 +68,20 @@ impl Default for Apps {
 impl Apps {
     pub(super) fn none() -> Self {
         Self {
-            ports: HashMap::new(),
+            ports: Mutex::default(),
             vms: Mutex::default(),
             flows: Mutex::default(),
             connections: Mutex::default(),
         }
     }
 
-    pub(super) fn with(mut self, vm: Uuid, port: u16, address: SocketAddr) -> Self {
-        self.ports.insert((vm, port), address);
+    pub(super) fn with(self, vm: Uuid, port: u16, address: SocketAddr) -> Self {
+        self.serve(vm, port, address);
         self
+    }
+
+    pub(super) fn serve(&self, vm: Uuid, port: u16, address: SocketAddr) {
+        self.ports.lock().unwrap().insert((vm, port), address);
     }
 
     pub(super) fn replica(mut self, app: &'static str, vm: Uuid) -> Self {
@@ -107,7 +115,7 @@ impl Backends for Apps {
 
     fn connect(&self, vm: Uuid, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {
         self.connections.lock().unwrap().push((vm, port));
-        let address = self.ports.get(&(vm, port)).copied();
+        let address = self.ports.lock().unwrap().get(&(vm, port)).copied();
         Box::pin(async move {
             match address {
                 Some(address) => TcpStream::connect(address).await,
