@@ -1,13 +1,15 @@
 #!/bin/bash
-# Makes the guest image in target/guest-images unless the one there has the same inputs, and the image archive of
-# the hello example. With --development also the development variant of it, which costs no time and no space.
+# Makes the guest image in target/guest-images, or in CLOISTER_GUEST_IMAGES, unless the one there has the same
+# inputs, and the image archive of the hello example. With --development also the development variant of it,
+# which costs no time and no space.
 #
 # IMAGE_VERSION=X.Y.Z makes an image of that version, if need be another one of the same content.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly images=target/guest-images
-readonly scratch=target/guest-image-build
+readonly images=${CLOISTER_GUEST_IMAGES:-target/guest-images}
+# Hidden, so that no node takes it for an image; in the same file system, so that moving it is atomic.
+readonly scratch=$images/.build
 # Images of each kind that are kept: former ones for CVMs made with them, and the newest.
 readonly kept=4
 readonly hello=examples/hello/hello.tar
@@ -57,6 +59,7 @@ else
         exit 1
     fi
     say "making the guest image cloister-$version (the first time downloads about 100 MB of Debian packages)"
+    rm -rf "$scratch"
     images/build.sh --agent "$agent" --output "$scratch" --version "$version"
     mv "$scratch" "$images/cloister-$version"
     echo "$inputs" >"$images/.inputs"

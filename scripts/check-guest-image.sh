@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes the newest guest image of target/guest-images once more and compares: the same agent, recipe and
-# packages must give the same hash. Then boots it with one changed bit in its root file system, which the
+# Makes the newest guest image of target/guest-images, or of CLOISTER_GUEST_IMAGES, once more and compares: the
+# same agent, recipe and packages must give the same hash. Then boots it with one changed bit in its root file system, which the
 # guest must refuse, and its development variant, whose serial console must answer.
 #
 # With --agent also builds the agent from nothing, in another directory, which must give the same bytes:
@@ -10,13 +10,14 @@ cd "$(dirname "$0")/.."
 
 # A guest needs about 3 s to its root file system on an idle machine without hardware virtualisation.
 readonly patience_s=120
+readonly images=${CLOISTER_GUEST_IMAGES:-target/guest-images}
 
 die() {
     echo "check-guest-image: $*" >&2
     exit 1
 }
 
-newest=$(find target/guest-images -mindepth 2 -maxdepth 2 -path '*/cloister-[0-9]*/digest.txt' -printf '%h\n' | sort --version-sort | tail -n 1)
+newest=$(find "$images" -mindepth 2 -maxdepth 2 -path '*/cloister-[0-9]*/digest.txt' -printf '%h\n' | sort --version-sort | tail -n 1)
 [ -n "$newest" ] || die "there is no guest image to compare with; run make image"
 scratch=$(mktemp -d target/guest-image-again.XXXXXX)
 hypervisor=''
@@ -28,7 +29,7 @@ clean_up() {
 trap clean_up EXIT
 
 agent=$(images/build-agent.sh)
-[ "$(cat target/guest-images/.inputs)" = "$(images/inputs.sh "$agent")" ] ||
+[ "$(cat "$images/.inputs")" = "$(images/inputs.sh "$agent")" ] ||
     die "the newest guest image was made from other sources than are here now; run make image"
 if [ "${1-}" = --agent ]; then
     again=$(CARGO_TARGET_DIR=$scratch/target images/build-agent.sh)
@@ -52,7 +53,7 @@ diff <(content "$newest") <(content "$development") ||
 images/variant.sh --of "$development" --kind production --output "$scratch/back"
 cmp "$newest/digest.txt" "$scratch/back/digest.txt" ||
     die "the development image does not lead back to the production image"
-published=target/guest-images/cloister-dev-${newest##*/cloister-}
+published=$images/cloister-dev-${newest##*/cloister-}
 [ ! -d "$published" ] || cmp "$published/digest.txt" "$development/digest.txt" ||
     die "$published is not the development variant of $newest"
 echo "==> its development variant is reproducible, too: $(cat "$development/digest.txt")"
