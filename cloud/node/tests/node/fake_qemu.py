@@ -2,7 +2,8 @@
 """Stands in for qemu-system-x86_64: same command line, same lock, same sockets, no machine.
 
 Words of the kernel command line decide how it behaves: `die` ends at start, `deaf` ignores the guest's
-shutdown, `stuck` ignores the monitor's quit as well, `crash` ends by itself once the guest is up.
+shutdown, `stuck` ignores the monitor's quit as well, `crash` ends by itself once the guest is up, `sick`
+says that its application fails.
 """
 import fcntl, http.server, json, os, socket, sys, threading
 
@@ -67,9 +68,20 @@ with open(option("-chardev", "serial", "path"), "a") as serial:
 forwards = {}
 
 
+NUMBERS = (
+    "num_cpus total_memory available_memory used_memory free_memory total_swap used_swap free_swap uptime "
+    "loadavg_one loadavg_five loadavg_fifteen"
+).split()
+STATS = {
+    "os_name": "Debian\u001b[31m", "os_version": "12", "kernel_version": "6.1", "cpu_model": "x" * 20_000,
+    "disks": [{"name": "vda", "mount_point": "/", "total_size": 2, "free_size": 1}], "secret": "not asked for",
+} | {name: index for index, name in enumerate(NUMBERS)}
+
+
 class Agent(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        body = json.dumps({"path": self.path, "token": self.headers.get("x-cloister-node")}).encode()
+        answer = {"path": self.path, "token": self.headers.get("x-cloister-node")}
+        body = json.dumps(STATS if self.path == "/stats" else answer).encode()
         self.send_response(404 if "absent" in self.path else 200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -79,20 +91,50 @@ class Agent(http.server.BaseHTTPRequestHandler):
         pass
 
 
+servers = {}
+
+
+def listen_for(protocol, address, port):
+    if protocol == "udp":
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind((address, port))
+        return server
+    server = http.server.ThreadingHTTPServer((address, port), Agent)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    servers[server.socket] = server
+    return server.socket
+
+
+def close(listener):
+    server = servers.pop(listener, None)
+    if server:
+        server.shutdown()
+    listener.close()
+
+
 def human(line):
     words = line.split()
     if words[0] == "hostfwd_add":
-        port = int(words[2].rsplit(":", 1)[1])
-        if port == 6:
-            return "could not set up host forwarding rule\r\n"
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        forwards[server.server_port] = (port, server)
+        host, _, guest = words[2].partition("-")
+        protocol, address, host_port = host.split(":")
+        port = int(guest.rsplit(":", 1)[1])
+        try:
+            if port == 6:
+                raise OSError
+            server = listen_for(protocol, address, int(host_port))
+        except OSError:
+            return f"Could not set up host forwarding rule '{words[2]}'\r\n"
+        forwards[protocol, address, server.getsockname()[1]] = (port, server)
     elif words[0] == "hostfwd_remove":
-        _, server = forwards.pop(int(words[2].rsplit(":", 1)[1]))
-        threading.Thread(target=lambda: (server.shutdown(), server.server_close()), daemon=True).start()
+        protocol, address, port = words[2].split(":")
+        _, server = forwards.pop((protocol, address, int(port)))
+        close(server)
+        return f"host forwarding rule for {words[2]} removed\r\n"
     else:
-        table = (f"  TCP[HOST_FORWARD]  9  127.0.0.1 {h}  10.0.2.15 {g}  0  0\r\n" for h, (g, _) in forwards.items())
+        shown = lambda address: "*" if address == "0.0.0.0" else address
+        table = (
+            f"  {p.upper()}[HOST_FORWARD]  9  {shown(a)} {h}  10.0.2.15 {g}  0  0\r\n" for (p, a, h), (g, _) in forwards.items()
+        )
         return "Hub -1 (net0):\r\n" + "".join(table)
     return ""
 
@@ -124,6 +166,8 @@ def serve_status():
         "boot_error": None,
         "shutdown_progress": None,
     }
+    if "sick" in mode:
+        report |= {"health": "unhealthy", "health_detail": "web: exited with 1"}
     while True:
         peer, _ = status.accept()
         lines = peer.makefile("rw")

@@ -2,10 +2,15 @@
 #![cfg(test)]
 
 mod adoption;
+mod control_plane;
 mod evidence;
 mod full_disk;
+mod gpus;
 mod images;
 mod lifecycle;
+mod os_images;
+mod ports;
 mod real;
 mod refusals;
+mod service;
 mod support;

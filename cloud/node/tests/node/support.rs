@@ -1,25 +1,17 @@
 //! A control plane that only listens, and a node with a hypervisor that only pretends.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::http::StatusCode;
-use axum::routing::post;
-use axum::{Json, Router};
 use cloister_app_compose::{AppId, OsImageHash};
-use cloister_development_tee::{Registration, Vendor};
+use cloister_development_tee::Vendor;
 use cloister_evidence::{ImageMeasurement, Measurement};
-use cloister_fleet_tls::{Authority, Credentials, Identity, Peer, TlsListener, client_config, server_config};
+use cloister_fleet_tls::{Authority, Credentials, Identity, client_config};
 use cloister_node::{Config, Node, OnExit};
-use cloister_node_api::{
-    NodeError, NodeReport, Platform, PlatformCertificate, PlatformRequest, ReportReceipt, VmReport, VmSpec,
-    VmState, paths,
-};
+use cloister_node_api::{NodeError, NodeReport, Platform, VmReport, VmSpec, VmState, paths};
 use jiff::Timestamp;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
@@ -27,6 +19,8 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use uuid::Uuid;
+
+use crate::control_plane::{Catalogue, listen};
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,17 +31,19 @@ pub(crate) struct World {
     pub(crate) authority: Authority,
     /// Certifies the node's platform.
     pub(crate) vendor: Arc<Vendor>,
+    /// What the control plane has for nodes.
+    pub(crate) catalogue: Catalogue,
     pub(crate) config: Config,
     pub(crate) node: Option<Node>,
     reports: watch::Receiver<Option<NodeReport>>,
     client: reqwest::Client,
 }
 
-fn credentials(authority: &Authority, identity: &Identity) -> Credentials {
+pub(crate) fn credentials(authority: &Authority, identity: &Identity) -> Credentials {
     authority.issue(identity, &["127.0.0.1".to_owned()], Timestamp::UNIX_EPOCH + now_since_epoch()).unwrap()
 }
 
-fn now_since_epoch() -> Duration {
+pub(crate) fn now_since_epoch() -> Duration {
     std::time::UNIX_EPOCH.elapsed().unwrap()
 }
 
@@ -65,14 +61,16 @@ impl World {
         let now = Timestamp::UNIX_EPOCH + now_since_epoch();
         let authority = Authority::load_or_create(&dir.path().join("fleet"), now).unwrap();
         let vendor = Arc::new(Vendor::load_or_create(&dir.path().join("vendor"), now).unwrap());
-        let (address, reports) = fake_control_plane(&authority, Arc::clone(&vendor)).await;
+        let catalogue = Catalogue::default();
+        let (address, reports) = listen(&authority, Arc::clone(&vendor), catalogue.clone()).await;
         let node = credentials(&authority, &Identity::Node("node-1".to_owned()));
         let mut config =
             Config::new(dir.path().join("node"), dir.path().join("images"), node, address.to_string());
         config.qemu = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/fake_qemu.py");
         config.platform = Some(Platform::Emulation);
         let client = client(&credentials(&authority, &Identity::ControlPlane));
-        Self { dir, authority, vendor, config, node: None, reports, client }
+        config.pci_devices = dir.path().join("no-devices");
+        Self { dir, authority, vendor, catalogue, config, node: None, reports, client }
     }
 
     pub(crate) async fn start(&mut self) {
@@ -138,6 +136,13 @@ impl World {
         (response.status().as_u16(), response.text().await.unwrap())
     }
 
+    /// The answer to a request as another node for a tunnel to a port.
+    pub(crate) async fn tunnel(&self, vm: Uuid, port: &str) -> reqwest::Response {
+        let url = format!("https://{}/v1/vms/{vm}/ports/{port}", self.node.as_ref().unwrap().address());
+        let client = client(&credentials(&self.authority, &Identity::Node("node-2".to_owned())));
+        client.get(url).header("connection", "upgrade").header("upgrade", "tcp").send().await.unwrap()
+    }
+
     /// A call as a holder of other credentials.
     pub(crate) async fn call_as(&self, identity: &Identity) -> u16 {
         let url = format!("https://{}/v1/vms/{}", self.node.as_ref().unwrap().address(), Uuid::nil());
@@ -153,6 +158,11 @@ impl World {
     pub(crate) async fn power(&self, vm: Uuid, verb: &str) -> Result<VmReport, (u16, NodeError)> {
         let body = (verb == "shutdown").then(|| serde_json::json!({ "timeout_s": 20 }));
         self.call(Method::POST, &format!("{}/{vm}/{verb}", paths::VMS), body).await
+    }
+
+    pub(crate) async fn drain(&self, vm: Uuid, timeout_s: u32) -> Result<VmReport, (u16, NodeError)> {
+        let body = serde_json::json!({ "timeout_s": timeout_s });
+        self.call(Method::POST, &format!("{}/{vm}/drain", paths::VMS), Some(body)).await
     }
 
     pub(crate) async fn get(&self, vm: Uuid) -> Result<VmReport, (u16, NodeError)> {
@@ -239,42 +249,6 @@ fn client(credentials: &Credentials) -> reqwest::Client {
         .timeout(PATIENCE)
         .build()
         .unwrap()
-}
-
-async fn fake_control_plane(
-    authority: &Authority,
-    vendor: Arc<Vendor>,
-) -> (SocketAddr, watch::Receiver<Option<NodeReport>>) {
-    let tls = server_config(&credentials(authority, &Identity::ControlPlane), true).unwrap();
-    let listener = TlsListener::bind("127.0.0.1:0".parse().unwrap(), Arc::new(tls)).await.unwrap();
-    let (address, (reports, receiver)) = (listener.address(), watch::channel(None));
-    // The first report is refused, so that every test shows that nodes try again.
-    let refused = Arc::new(AtomicBool::new(false));
-    let report = post(async move |Json(report): Json<NodeReport>| {
-        if !refused.swap(true, Ordering::Relaxed) {
-            return Err(StatusCode::SERVICE_UNAVAILABLE);
-        }
-        reports.send_replace(Some(report));
-        Ok(Json(ReportReceipt { node_id: 1, os_images: Vec::new() }))
-    });
-    // The first certificate as well.
-    let refused = Arc::new(AtomicBool::new(false));
-    let certify = post(async move |Json(request): Json<PlatformRequest>| {
-        if !refused.swap(true, Ordering::Relaxed) {
-            return Err(StatusCode::SERVICE_UNAVAILABLE);
-        }
-        let now = Timestamp::UNIX_EPOCH + now_since_epoch();
-        let PlatformRequest { ppid, public_key, proof } = request;
-        let registration = Registration { ppid, public_key, proof };
-        let issued = vendor.register_platform("node-1", &registration, now).unwrap();
-        Ok(Json(PlatformCertificate { certificate_chain: issued.certificate_chain }))
-    });
-    let service = Router::new()
-        .route(paths::REPORT, report)
-        .route(paths::DEVELOPMENT_PLATFORM, certify)
-        .into_make_service_with_connect_info::<Peer>();
-    tokio::spawn(async move { axum::serve(listener, service).await });
-    (address, receiver)
 }
 
 pub(crate) fn spec(number: u128, image: OsImageHash) -> VmSpec {
