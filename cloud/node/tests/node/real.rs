@@ -1,12 +1,18 @@
 //! The real hypervisor with a guest of a few instructions: what no pretending program can show.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::process::Command;
 
 use cloister_node::OnExit;
-use cloister_node_api::{Platform, VmState, paths};
+use cloister_node_api::{Platform, PortProtocol, VmNetwork, VmSpec, VmState, paths};
 use reqwest::Method;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use uuid::Uuid;
 
+use crate::ports::{free_ports, mapping};
 use crate::support::{World, spec, write_image_with};
 
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -35,21 +41,28 @@ fn tiny_kernel() -> Vec<u8> {
     kernel
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_real_hypervisor_runs_is_adopted_and_ends() {
+/// A world with the real hypervisor and the specification of a VM that it runs; `None` where something is not
+/// installed.
+async fn real_world() -> Option<(World, VmSpec)> {
     if Command::new(PROGRAM).arg("--version").output().is_err() {
         println!("SKIPPED: {PROGRAM} is not installed (package qemu-system-x86)");
-        return;
+        return None;
     }
     let Ok(firmware) = fs::read(FIRMWARE) else {
         println!("SKIPPED: {FIRMWARE} is not installed (package seabios)");
-        return;
+        return None;
     };
     let mut world = World::prepared().await;
     world.config.qemu = PROGRAM.into();
     world.config.platform = Some(Platform::Emulation);
     let images = world.dir.path().join("images");
     let spec = spec(1, write_image_with(&images, "tiny", "quiet", &firmware, &tiny_kernel()));
+    Some((world, spec))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_hypervisor_runs_is_adopted_and_ends() {
+    let Some((mut world, spec)) = real_world().await else { return };
     let vm = spec.vm_uuid;
     world.start().await;
     world.prepare(&spec).await.unwrap();
@@ -77,5 +90,64 @@ async fn the_real_hypervisor_runs_is_adopted_and_ends() {
     fs::write(world.vm_dir(vm).join("data.img"), "").unwrap();
     world.power(vm, "start").await.unwrap();
     assert_eq!(fs::metadata(world.vm_dir(vm).join("data.img")).unwrap().len(), 1 << 30);
+    world.end().await;
+}
+
+/// The hypervisor's own list of PCI devices: the port behind which a device is, and what it is.
+async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<(String, u64, u64)> {
+    let socket = world.dir.path().join("node/run").join(vm.simple().to_string()).join("qmp");
+    let (read, mut write) = UnixStream::connect(socket).await.unwrap().into_split();
+    let mut lines = BufReader::new(read).lines();
+    write.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-pci\"}\n").await.unwrap();
+    let buses = loop {
+        let line: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+        if line["return"].is_array() {
+            break line["return"].clone();
+        }
+    };
+    let mut found = Vec::new();
+    for port in buses[0]["devices"].as_array().unwrap() {
+        for device in port["pci_bridge"]["devices"].as_array().into_iter().flatten() {
+            let [vendor, id] = ["vendor", "device"].map(|name| device["id"][name].as_u64().unwrap());
+            found.push((port["qdev_id"].as_str().unwrap().to_owned(), vendor, id));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_hypervisor_has_gpus_at_ports_of_their_own_and_maps_ports() {
+    let Some((mut world, mut spec)) = real_world().await else { return };
+    let vm = spec.vm_uuid;
+    let (first, last) = free_ports(2).bounds();
+    world.config.emulated_gpus = 2;
+    world.config.port_range = cloister_node::PortRange::new(first, last);
+    world.config.port_address = Ipv4Addr::LOCALHOST;
+    world.start().await;
+    spec.gpus = world.report(|_| true).await.gpus.into_iter().map(|gpu| gpu.slot).collect();
+    spec.ports = vec![mapping(PortProtocol::Tcp, first, 80), mapping(PortProtocol::Udp, first, 53)];
+    world.prepare(&spec).await.unwrap();
+    world.power(vm, "start").await.unwrap();
+    let network = async |world: &World| {
+        let path = format!("{}/{vm}/network", paths::VMS);
+        let network: VmNetwork = world.call(Method::GET, &path, None).await.unwrap();
+        let mut ports: Vec<_> =
+            network.ports.iter().map(|port| (port.protocol, port.host_port, port.vm_port)).collect();
+        ports.sort_unstable();
+        ports
+    };
+    assert_eq!(network(&world).await, [(PortProtocol::Tcp, first, 80), (PortProtocol::Udp, first, 53)]);
+    spec.ports = vec![mapping(PortProtocol::Tcp, first, 81), mapping(PortProtocol::Udp, last, 53)];
+    world.prepare(&spec).await.unwrap();
+    assert_eq!(network(&world).await, [(PortProtocol::Tcp, first, 81), (PortProtocol::Udp, last, 53)]);
+    std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, first)).unwrap();
+
+    // The firmware numbers the buses behind the ports first.
+    let expected = [("pci.1", 0x1b36, 5), ("pci.2", 0x1b36, 5)].map(|(port, v, d)| (port.to_owned(), v, d));
+    while devices_behind_ports(&world, vm).await != expected {
+        assert_eq!(world.get(vm).await.unwrap().state, VmState::Running);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.power(vm, "stop").await.unwrap().state, VmState::Stopped);
     world.end().await;
 }
