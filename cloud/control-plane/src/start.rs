@@ -23,7 +23,7 @@ use crate::api;
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::evidence;
 use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
-use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, VmChanges, make_join_token};
+use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, ReadyVms, VmChanges, make_join_token};
 use crate::housekeeping;
 use crate::kms::{KmsConfig, Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
@@ -238,6 +238,7 @@ impl ControlPlane {
             vendor: trust.development_vendor.clone(),
             clock: clock.clone(),
             changes,
+            ready: ReadyVms::default(),
         };
         let nodes = NodeListener::start(node_listener, for_nodes, stop.clone());
         let public_url = match config.public_url {

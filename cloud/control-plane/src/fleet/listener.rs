@@ -9,7 +9,7 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use cloister_development_tee::{RegisterError, Registration, Vendor};
 use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, Peer, TlsListener};
@@ -23,6 +23,7 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::reconcile::{Finding, Remedy, remedy};
+use super::routes::{ReadyVms, routes};
 use super::{Fleet, VmChanges, observed};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::operations::{CvmStatus, Nodes};
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) vendor: Option<Arc<Vendor>>,
     pub(crate) clock: Clock,
     pub(crate) changes: VmChanges,
+    pub(crate) ready: ReadyVms,
 }
 
 impl NodeListener {
@@ -69,6 +71,7 @@ impl NodeListener {
                 post(certify_platform).layer(DefaultBodyLimit::max(MAX_PLATFORM_REQUEST_BYTES)),
             )
             .route(paths::ENROL, post(enrol).layer(DefaultBodyLimit::max(MAX_ENROLMENT_BYTES)))
+            .route(&format!("{}/{{id}}", paths::ROUTES), get(routes))
             .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, CALL_TIMEOUT))
             .with_state(Arc::new(shared));
         let service = router.into_make_service_with_connect_info::<Peer>();
@@ -83,7 +86,7 @@ impl NodeListener {
 }
 
 /// Why a node's call failed.
-enum ListenerError {
+pub(super) enum ListenerError {
     Refused(NodeErrorCode, &'static str),
     Forbidden(&'static str),
     Failed(Box<dyn std::error::Error + Send + Sync>),
@@ -190,7 +193,7 @@ async fn enrol(
 }
 
 /// The node that calls. Found out before anything of the report is read.
-struct Reporting(NodeRow);
+pub(super) struct Reporting(NodeRow);
 
 impl FromRequestParts<Arc<Shared>> for Reporting {
     type Rejection = ListenerError;
@@ -274,6 +277,7 @@ impl Shared {
         let mut change = self.store.change().await?;
         change.put_node_report(node.id, &text, now_ms).await?;
         change.commit().await?;
+        self.ready.note(node.id, now_ms, vms.values());
 
         let cvms = self.store.cvms_on_node(node.id).await?;
         for cvm in &cvms {

@@ -4,6 +4,7 @@ mod client;
 mod listener;
 mod placement;
 mod reconcile;
+mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ pub use client::{Fleet, NodeStream};
 pub use listener::JoinTokenError;
 pub(crate) use listener::{NodeListener, Shared as ForNodes, make_join_token};
 pub use placement::{NodeStanding, NodeStatus, PlacementError, Requirements};
+pub(crate) use routes::ReadyVms;
 
 use crate::store::ObservedVm;
 

@@ -1,6 +1,7 @@
 //! Enrolment, reports and reconciliation over real mutual TLS, with a node that is only an HTTP server.
 
 mod platforms;
+mod routes;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,6 +16,7 @@ mod platforms;
 mod provisions;
 mod quotes;
 mod revisions;
+mod routes;
 #[cfg(test)]
 pub(crate) mod tests;
 mod update_provisions;
@@ -37,6 +38,7 @@ pub use platforms::DeviceRow;
 pub use provisions::ProvisionRow;
 pub use quotes::{QuoteRow, RecentQuoteRow};
 pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};
+pub use routes::RouteRow;
 pub use update_provisions::{UpdateProvisionCounts, UpdateProvisionRow};
 
 /// A failure of the database, or a stored value that this version does not understand.

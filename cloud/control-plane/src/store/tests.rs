@@ -2,6 +2,7 @@
 
 mod evidence;
 mod nodes;
+mod routes;
 
 use std::sync::Arc;
 
