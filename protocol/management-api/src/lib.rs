@@ -7,6 +7,7 @@
 mod apps;
 mod attestations;
 mod catalogue;
+mod changes;
 mod compose_schema;
 mod cvms;
 mod domains;
@@ -18,6 +19,7 @@ mod names;
 mod operations;
 mod pages;
 mod refs;
+mod replicas;
 mod requests;
 mod updates;
 mod ssh_keys;
@@ -40,6 +42,7 @@ pub use catalogue::{
     AdminNode, AvailableNodes, InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, NodeImage,
     NodeInvitation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity, Token, Workspace,
 };
+pub use changes::{BeforeAfter, Compared, ConfigurationChange, ConfigurationDiff};
 pub use compose_schema::AppComposeV2;
 pub use cvms::{Composition, Container, CvmState, CvmStatus, GuestEvent, ProvisionResponse, Vm};
 pub use domains::{
@@ -68,6 +71,7 @@ pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,
     UserType, WorkspaceRef, WorkspaceType,
 };
+pub use replicas::{AddInstanceRequest, ReplicateRequest};
 pub use requests::{
     BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, GpuConfig, Instant, InvalidSealedEnv, KmsType,
     MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed, PortMapping,
