@@ -26,6 +26,8 @@ pub struct InstanceType {
     pub hourly_rate: String,
     /// Whether it has GPUs.
     pub requires_gpu: bool,
+    /// How many.
+    pub gpu_count: u32,
     /// Data disk in GiB when the request names none.
     pub default_disk_size_gb: u32,
     /// `cpu` or `gpu`.

@@ -211,14 +211,18 @@ members! {
 }
 
 members! {
-    /// Wanted GPUs.
+    /// Wanted GPUs: listed, counted, or all of a node.
     #[derive(Debug, Clone, PartialEq, ToSchema)]
     pub struct GpuConfig {
-        /// One element for each GPU.
+        /// One element for each GPU: `slot`, its PCI address, and `product_id`; without slots they are counted.
         #[schema(value_type = Vec<Object>)]
-        pub gpus: Vec<serde_json::Map<String, Value>>,
+        pub gpus: Vec<serde_json::Map<String, Value>> = Vec::new(),
         /// `listed` or `all`.
         pub attach_mode: Option<String>,
+        /// How many, instead of a list.
+        pub count: Option<u32>,
+        /// Name or id of their product, with `count`.
+        pub product_name: Option<String>,
     }
 }
 

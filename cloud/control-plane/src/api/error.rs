@@ -30,7 +30,7 @@ pub(crate) struct ApiError {
 #[derive(Debug, Clone)]
 enum Content {
     Plain(String),
-    Coded { code: ErrorCode, message: String, details: Vec<ErrorDetail> },
+    Coded { code: ErrorCode, message: String, details: Vec<ErrorDetail>, suggestions: Vec<String> },
     Faults(Vec<Fault>),
 }
 
@@ -51,7 +51,12 @@ impl ApiError {
     pub(crate) fn explained(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::from_u16(code.status()).unwrap_or(StatusCode::BAD_REQUEST),
-            content: Content::Coded { code, message: message.into(), details: Vec::new() },
+            content: Content::Coded {
+                code,
+                message: message.into(),
+                details: Vec::new(),
+                suggestions: Vec::new(),
+            },
             retry_after_s: None,
         }
     }
@@ -77,6 +82,45 @@ impl ApiError {
             details.push(ErrorDetail { field: field.to_owned(), value: value.into(), message: None });
         }
         self
+    }
+
+    /// The same with the reason for this value.
+    pub(crate) fn about_because(
+        mut self,
+        field: &str,
+        value: impl Into<Value>,
+        reason: impl Into<String>,
+    ) -> Self {
+        if let Content::Coded { details, .. } = &mut self.content {
+            details.push(ErrorDetail {
+                field: field.to_owned(),
+                value: value.into(),
+                message: Some(reason.into()),
+            });
+        }
+        self
+    }
+
+    /// Adds what to do, or to know for that, to a coded failure.
+    pub(crate) fn suggest(mut self, text: impl Into<String>) -> Self {
+        if let Content::Coded { suggestions, .. } = &mut self.content {
+            suggestions.push(text.into());
+        }
+        self
+    }
+
+    /// Answers with another status than the catalogue's, where the interface says so.
+    pub(crate) const fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// The code, if it has one.
+    pub(crate) const fn code(&self) -> Option<ErrorCode> {
+        match &self.content {
+            Content::Coded { code, .. } => Some(*code),
+            Content::Plain(_) | Content::Faults(_) => None,
+        }
     }
 
     /// Says that the same request may succeed later.
@@ -140,11 +184,11 @@ impl ApiError {
         let body = match self.content {
             Content::Plain(detail) => json(&PlainError { detail }),
             Content::Faults(faults) => json(&ValidationError::from(faults)),
-            Content::Coded { code, message, details } => json(&ErrorBody {
+            Content::Coded { code, message, details, suggestions } => json(&ErrorBody {
                 error_code: code.to_string(),
                 message,
                 details,
-                suggestions: vec![code.remedy().to_owned()],
+                suggestions: [code.remedy().to_owned()].into_iter().chain(suggestions).collect(),
                 links: link(code, public_url).into_iter().collect(),
                 request_id: request_id.to_owned(),
             }),

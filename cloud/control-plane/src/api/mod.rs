@@ -13,6 +13,7 @@ mod cvms;
 mod development_pccs;
 mod document;
 mod error;
+mod gpu_wish;
 mod guard;
 mod health;
 mod images;
@@ -174,7 +175,7 @@ fn operations() -> OpenApiRouter<Arc<Api>> {
 }
 
 fn protected() -> OpenApiRouter<Arc<Api>> {
-    cvm_routes().merge(account_routes()).merge(kms_routes()).merge(admin_routes())
+    cvm_routes().merge(replica_routes()).merge(account_routes()).merge(kms_routes()).merge(admin_routes())
 }
 
 /// These last longer than any time limit.
@@ -229,6 +230,14 @@ fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::cancel::cancel))
         .routes(routes!(cvms::operation_status::operation_status))
         .routes(routes!(cvms::batch_status::batch_status))
+}
+
+/// What adds CVMs to applications.
+fn replica_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(cvms::replicas::replicate))
+        .routes(routes!(cvms::replicas::replicate_of_app))
+        .routes(routes!(apps::instances::add_instance))
 }
 
 fn account_routes() -> OpenApiRouter<Arc<Api>> {

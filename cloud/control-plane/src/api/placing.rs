@@ -1,11 +1,17 @@
-//! Choosing the node and the OS image of a provision. Pure: nodes in, choice or refusal out.
+//! Choosing node, OS image, size and GPUs of a provision. Pure: nodes in, choice or refusal out.
+
+use std::collections::BTreeMap;
 
 use cloister_management_api::{ErrorCode, ProvisionAppRequest};
 use cloister_node_api::NodeImage;
 
 use super::error::{ApiError, ApiResult};
+use super::gpu_wish;
 use super::sizes;
-use crate::fleet::{NodeStanding, PlacementError, Requirements};
+use crate::fleet::{
+    Demand, GpuNeed, ImageWish, NoNodeFits, NodeStanding, PlacementError, Refusal, Requirements,
+    version as numbers,
+};
 
 /// Most virtual CPUs of a request; far above what any node has.
 const MAX_VCPU: u32 = 1024;
@@ -15,6 +21,8 @@ const MIN_MEMORY_MB: u32 = 256;
 const MAX_MEMORY_MB: u32 = 16 * 1024 * 1024;
 /// Largest data disk of a request in GiB.
 const MAX_DISK_GB: u32 = 1024 * 1024;
+/// Most nodes that a refusal names.
+const MAX_NAMED: usize = 10;
 
 /// What a request asks of a node.
 #[derive(Debug, Clone, Default)]
@@ -27,11 +35,14 @@ pub(crate) struct Wish {
     pub(crate) prefer_dev: Option<bool>,
     pub(crate) node_id: Option<i64>,
     pub(crate) region: Option<String>,
+    /// GPUs that are asked for beside those of the instance type.
+    pub(crate) gpus: GpuNeed,
 }
 
-impl From<&ProvisionAppRequest> for Wish {
-    fn from(request: &ProvisionAppRequest) -> Self {
-        Self {
+impl Wish {
+    /// What the request for a provision asks.
+    pub(crate) fn of(request: &ProvisionAppRequest) -> ApiResult<Self> {
+        Ok(Self {
             instance_type: request.instance_type.clone(),
             vcpu: request.vcpu,
             memory_mb: request.memory,
@@ -40,7 +51,8 @@ impl From<&ProvisionAppRequest> for Wish {
             prefer_dev: request.prefer_dev,
             node_id: request.teepod_id,
             region: request.region.clone(),
-        }
+            gpus: request.gpus.as_ref().map(gpu_wish::need).transpose()?.unwrap_or_default(),
+        })
     }
 }
 
@@ -51,36 +63,45 @@ pub(crate) struct Placement {
     pub(crate) image: NodeImage,
     pub(crate) instance_type: Option<String>,
     pub(crate) needs: Requirements,
+    /// PCI addresses of the GPUs.
+    pub(crate) gpus: Vec<String>,
 }
 
 impl Wish {
-    /// Chooses the node with the most room among those that fit.
+    /// Chooses the best node among those that fit.
     pub(crate) fn place(&self, nodes: &[NodeStanding]) -> ApiResult<Placement> {
         let (instance_type, needs) = self.size()?;
-        let candidates = self.candidates(nodes)?;
-        let mut refusal = None;
-        let mut best: Option<(f64, Placement)> = None;
-        for node in candidates {
-            let attempt = node
-                .accept(&needs)
-                .map_err(|error| placement_error(&error))
-                .and_then(|()| self.image_of(node));
-            match attempt {
-                Ok(image) => {
-                    let score = node.resource_score();
-                    if best.as_ref().is_none_or(|(other, _)| score > *other) {
-                        let needs = Requirements { os_image_hash: Some(image.os_image_hash), ..needs };
-                        let (node_id, instance_type) = (node.node.id, instance_type.clone());
-                        best = Some((score, Placement { node_id, image, instance_type, needs }));
-                    }
-                }
-                Err(error) => refusal = refusal.or(Some(error)),
-            }
+        if let Some(id) = self.node_id
+            && !nodes.iter().any(|node| node.node.id == id)
+        {
+            return Err(ApiError::coded(ErrorCode::NodeUnknown).about("teepod_id", id));
         }
-        match (best, refusal) {
-            (Some((_, placement)), _) => Ok(placement),
-            (None, Some(refusal)) if self.node_id.is_some() || nodes.len() == 1 => Err(refusal),
-            _ => Err(ApiError::coded(ErrorCode::NoNodeMatches)),
+        let image = ImageWish { hash: None, name: self.image.clone(), dev: self.prefer_dev };
+        let demand = Demand {
+            needs,
+            image,
+            node: self.node_id,
+            region: self.region.clone(),
+            avoid: None,
+            siblings: BTreeMap::new(),
+        };
+        let choice = demand.place(nodes).map_err(|none| self.name_image(no_node_error(&none)))?;
+        let needs = Requirements { os_image_hash: Some(choice.image.os_image_hash), ..demand.needs };
+        Ok(Placement {
+            node_id: choice.node_id,
+            image: choice.image,
+            instance_type,
+            needs,
+            gpus: choice.gpus,
+        })
+    }
+
+    fn name_image(&self, error: ApiError) -> ApiError {
+        match &self.image {
+            Some(name) if error.code() == Some(ErrorCode::ImageUnknown) => {
+                error.about("image", name.as_str())
+            }
+            _ => error,
         }
     }
 
@@ -93,45 +114,18 @@ impl Wish {
         let memory_mb = bounded("memory", self.memory_mb, size.memory_mb, MIN_MEMORY_MB..=MAX_MEMORY_MB)?;
         let min_disk = u32::try_from(sizes::MIN_DISK_GB).unwrap_or(u32::MAX);
         let disk_gb = bounded("disk_size", self.disk_gb, size.default_disk_size_gb, min_disk..=MAX_DISK_GB)?;
-        let instance_type = sizes::id_of(vcpu, memory_mb).map(str::to_owned);
-        Ok((instance_type, Requirements { vcpu, memory_mb, disk_gb, os_image_hash: None }))
-    }
-
-    fn candidates<'n>(&self, nodes: &'n [NodeStanding]) -> ApiResult<Vec<&'n NodeStanding>> {
-        if let Some(id) = self.node_id {
-            let named = nodes.iter().find(|node| node.node.id == id);
-            return named
-                .map(|node| vec![node])
-                .ok_or_else(|| ApiError::coded(ErrorCode::NodeUnknown).about("teepod_id", id));
-        }
-        let in_region = |node: &&NodeStanding| {
-            self.region.as_ref().is_none_or(|region| {
-                node.report.as_ref().is_some_and(|report| report.region.eq_ignore_ascii_case(region))
-            })
+        let gpus = gpu_wish::with_size(&self.gpus, named)?;
+        let instance_type = match named.filter(|_| size.requires_gpu) {
+            Some(id) => Some(id.to_owned()),
+            None => sizes::id_of(vcpu, memory_mb).map(str::to_owned),
         };
-        Ok(nodes.iter().filter(|node| node.node.listed != 0).filter(in_region).collect())
-    }
-
-    /// The newest image of the wanted name and kind. Without a wish about the kind, development images
-    /// come first.
-    fn image_of(&self, node: &NodeStanding) -> ApiResult<NodeImage> {
-        let named = |image: &&NodeImage| self.image.as_ref().is_none_or(|name| *name == image.name);
-        let of_kind = |image: &&NodeImage| self.prefer_dev.is_none_or(|dev| dev == image.is_dev);
-        let mut fitting: Vec<_> = node.images().iter().filter(named).filter(of_kind).collect();
-        fitting.sort_by_key(|image| (image.is_dev, version(&image.version)));
-        match (fitting.last(), &self.image) {
-            (Some(image), _) => Ok((*image).clone()),
-            (None, Some(name)) if !node.images().iter().any(|image| image.name == *name) => {
-                Err(ApiError::coded(ErrorCode::ImageUnknown).about("image", name.as_str()))
-            }
-            _ => Err(ApiError::coded(ErrorCode::NoCompatibleImage)),
-        }
+        Ok((instance_type, Requirements { vcpu, memory_mb, disk_gb, os_image_hash: None, gpus }))
     }
 }
 
 /// The numbers of a dotted version.
 pub(crate) fn version(text: &str) -> Vec<u32> {
-    text.split('.').map(|number| number.parse().unwrap_or(0)).collect()
+    numbers(text)
 }
 
 fn bounded(
@@ -152,12 +146,51 @@ fn bounded(
 pub(crate) fn placement_error(error: &PlacementError) -> ApiError {
     let code = match error {
         PlacementError::NodeGone => ErrorCode::NodeUnknown,
-        PlacementError::Offline(_) | PlacementError::Maintenance(_) => ErrorCode::NodeNotAccessible,
-        PlacementError::Vcpu(_) => ErrorCode::NodeLacksVcpu,
-        PlacementError::Memory(_) => ErrorCode::NodeLacksMemory,
-        PlacementError::Slots(_) => ErrorCode::NodeLacksSlots,
-        PlacementError::Disk(_) => ErrorCode::NoNodeMatches,
-        PlacementError::Image(_) => ErrorCode::ImageUnknown,
+        PlacementError::Refused { reason, .. } => code_of(reason),
     };
     ApiError::explained(code, error.to_string())
+}
+
+const fn code_of(reason: &Refusal) -> ErrorCode {
+    match reason {
+        Refusal::Offline | Refusal::Maintenance | Refusal::Draining => ErrorCode::NodeNotAccessible,
+        Refusal::Region | Refusal::Disk => ErrorCode::NoNodeMatches,
+        Refusal::Slots => ErrorCode::NodeLacksSlots,
+        Refusal::Vcpu => ErrorCode::NodeLacksVcpu,
+        Refusal::Memory => ErrorCode::NodeLacksMemory,
+        Refusal::Image => ErrorCode::ImageUnknown,
+        Refusal::NoFittingImage => ErrorCode::NoCompatibleImage,
+        Refusal::Gpus | Refusal::GpuUnknown(_) | Refusal::GpusUnprotected => ErrorCode::NodeLacksGpus,
+        Refusal::GpusOccupied => ErrorCode::GpusOccupied,
+        Refusal::GpuTaken(_) => ErrorCode::GpuAllocationFailed,
+    }
+}
+
+/// Why no node fits: in the words of the catalogue where all nodes agree about the weightiest reason, with
+/// what speaks against each node. Only nodes that anybody may use, or the caller named, are spoken of.
+pub(crate) fn no_node_error(none: &NoNodeFits) -> ApiError {
+    let firsts: Vec<_> =
+        none.rejected.iter().filter_map(|node| Some((node, node.reasons.first()?))).collect();
+    let mut error = match firsts.as_slice() {
+        [(node, reason)] => {
+            let message = match reason {
+                // The catalogue's own words; the image is named in the details.
+                Refusal::Image | Refusal::NoFittingImage => code_of(reason).title().to_owned(),
+                _ => format!("node {} {reason}", node.name),
+            };
+            ApiError::explained(code_of(reason), message)
+        }
+        [(_, first), rest @ ..] if rest.iter().all(|(_, other)| code_of(other) == code_of(first)) => {
+            ApiError::coded(code_of(first))
+        }
+        _ => ApiError::coded(ErrorCode::NoNodeMatches),
+    };
+    if none.rejected.len() > 1 {
+        error = error.suggest(format!("Of the nodes, {}", none.summary()));
+    }
+    for node in none.rejected.iter().take(MAX_NAMED) {
+        let reasons: Vec<_> = node.reasons.iter().map(ToString::to_string).collect();
+        error = error.about_because("node", node.name.as_str(), reasons.join("; "));
+    }
+    error
 }

@@ -95,7 +95,7 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
         kms_id: draft.kms.as_ref().map(|kms| kms.id()),
         env_pubkey: None,
         encrypted_env: draft.encrypted_env.map(|env| env.as_hex().to_owned()),
-        gpus: GpuSlots::default(),
+        gpus: GpuSlots(placement.gpus),
         expires_at_ms: now_ms.saturating_add(LIFETIME_MS),
     };
     change.put_provision(&row).await?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
+use cloister_app_compose::AppId;
 use cloister_management_api::{CvmIdentifier, ErrorCode};
 
 use super::Api;
@@ -26,8 +27,14 @@ impl FromRequestParts<Arc<Api>> for Target {
     }
 }
 
+/// The application id that a text of a path is, in any of its forms.
+pub(crate) fn app_id(text: &str) -> Option<AppId> {
+    let digits = text.strip_prefix("app_").unwrap_or(text);
+    digits.strip_prefix("0x").unwrap_or(digits).parse().ok()
+}
+
 /// The CVM that a text names.
-async fn find(api: &Api, caller: &Caller, text: &str) -> ApiResult<CvmRow> {
+pub(crate) async fn find(api: &Api, caller: &Caller, text: &str) -> ApiResult<CvmRow> {
     let Ok(identifier) = text.parse::<CvmIdentifier>();
     let store = &api.store;
     match identifier {

@@ -19,8 +19,8 @@ use tracing::{debug, error};
 use url::Url;
 use uuid::Uuid;
 
-use super::placement::NodeStanding;
-use super::{VmChanges, placement};
+use super::standing::NodeStanding;
+use super::VmChanges;
 use crate::clock::Clock;
 use crate::operations::{NodeCallError, Nodes};
 use crate::store::{DeviceRow, Store, StoreError};
@@ -191,9 +191,9 @@ impl Fleet {
                 return Err(NodeCallError::Unreachable { node: node.to_string() });
             }
         };
-        let standing = placement::NodeStanding::of(&row, self.clock.now_ms());
+        let standing = NodeStanding::of(&row, self.clock.now_ms());
         let unreachable = || NodeCallError::Unreachable { node: row.name.clone() };
-        let endpoint = standing.report.ok_or_else(unreachable)?.endpoint;
+        let endpoint = standing.report.ok_or_else(unreachable)?.endpoint.clone();
         let mut url = Url::parse(&format!("https://{endpoint}")).map_err(|_| unreachable())?;
         url.set_path(path);
         let http = self.client(&row.name).map_err(|error| {

@@ -5,6 +5,7 @@ mod listener;
 mod placement;
 mod reconcile;
 mod routes;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +20,11 @@ use uuid::Uuid;
 pub use client::{Fleet, NodeStream};
 pub use listener::JoinTokenError;
 pub(crate) use listener::{NodeListener, Shared as ForNodes, make_join_token};
-pub use placement::{NodeStanding, NodeStatus, PlacementError, Requirements};
+#[cfg(test)]
+pub(crate) use reconcile::tests::table as table_of_remedies;
+pub use placement::{Choice, Demand, ImageWish, NoNodeFits, Rejected, version};
 pub(crate) use routes::ReadyVms;
+pub use standing::{GpuNeed, NodeStanding, NodeStatus, PlacementError, Refusal, Requirements};
 
 use crate::store::ObservedVm;
 

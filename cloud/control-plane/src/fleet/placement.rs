@@ -1,191 +1,215 @@
-//! Which node takes a CVM.
+//! Which node takes a CVM. Pure: nodes in, a choice or the reasons why none fits out; equal input gives the
+//! equal choice, whatever the order of the nodes.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
 
 use cloister_app_compose::OsImageHash;
-use cloister_node_api::{NodeImage, NodeReport, OFFLINE_AFTER};
+use cloister_node_api::NodeImage;
 
-use crate::store::{DeviceRow, NodeRow, ProvisionRow, Usage};
+use super::standing::{GpuNeed, NodeStanding, Refusal, Requirements};
 
-/// Status of a node on the wire (spec 3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NodeStatus {
-    /// Reports and takes CVMs.
-    Online,
-    /// Has not reported for [`OFFLINE_AFTER`].
-    Offline,
-    /// Takes no changes by its operator's wish.
-    Maintenance,
+/// Which guest image a CVM boots.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageWish {
+    /// Exactly this one.
+    pub hash: Option<OsImageHash>,
+    /// One of this name.
+    pub name: Option<String>,
+    /// Only a development image, or only another one.
+    pub dev: Option<bool>,
 }
 
-impl NodeStatus {
-    /// Name on the wire.
+/// A CVM that looks for a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// What it needs; its image comes from `image`.
+    pub needs: Requirements,
+    /// What it boots.
+    pub image: ImageWish,
+    /// Only this node, offered to everybody or not.
+    pub node: Option<i64>,
+    /// Only nodes of this region; case does not matter.
+    pub region: Option<String>,
+    /// Never this node.
+    pub avoid: Option<i64>,
+    /// How many CVMs of its application each node has: it goes where the fewest are.
+    pub siblings: BTreeMap<i64, i64>,
+}
+
+/// The node for a CVM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// Number of the node.
+    pub node_id: i64,
+    /// What the CVM boots.
+    pub image: NodeImage,
+    /// PCI addresses of the GPUs that it gets.
+    pub gpus: Vec<String>,
+}
+
+/// A node that does not fit, with everything that speaks against it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// Number of the node.
+    pub node_id: i64,
+    /// Its name.
+    pub name: String,
+    /// The weightiest reason first.
+    pub reasons: Vec<Refusal>,
+}
+
+/// No node fits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.summary())]
+pub struct NoNodeFits {
+    /// The nodes that were looked at, by number: the named one, else those that are offered to everybody.
+    pub rejected: Vec<Rejected>,
+}
+
+impl NoNodeFits {
+    /// How many nodes were refused for which reason, for people.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Online => "ONLINE",
-            Self::Offline => "OFFLINE",
-            Self::Maintenance => "MAINTENANCE",
+    pub fn summary(&self) -> String {
+        let mut counts: BTreeMap<&Refusal, usize> = BTreeMap::new();
+        for reason in self.rejected.iter().flat_map(|node| &node.reasons) {
+            *counts.entry(reason).or_default() += 1;
         }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(reason, count)| (Reverse(*count), *reason));
+        let all = self.rejected.len();
+        let reasons: Vec<_> =
+            counts.iter().map(|(reason, count)| format!("{count} of {all} {reason}")).collect();
+        if reasons.is_empty() { "no node is offered".to_owned() } else { reasons.join("; ") }
     }
 }
 
-/// What a CVM needs of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Requirements {
-    /// Virtual CPUs.
-    pub vcpu: i64,
-    /// Memory in MiB.
-    pub memory_mb: i64,
-    /// Disk in GiB.
-    pub disk_gb: i64,
-    /// The guest image, once it is chosen.
-    pub os_image_hash: Option<OsImageHash>,
-}
-
-impl From<&ProvisionRow> for Requirements {
-    fn from(row: &ProvisionRow) -> Self {
-        Self {
-            vcpu: row.vcpu,
-            memory_mb: row.memory_mb,
-            disk_gb: row.disk_gb,
-            os_image_hash: Some(row.os_image_hash),
+impl Demand {
+    /// Chooses a node. Among those that fit it is the one with the fewest CVMs of the application, then one
+    /// whose GPUs are not wasted, then the one with the most room, then the one with the lowest number.
+    pub fn place<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeStanding>) -> Result<Choice, NoNodeFits> {
+        let mut best: Option<(Rank, &NodeStanding, &NodeImage)> = None;
+        let mut rejected = Vec::new();
+        for node in nodes.into_iter().filter(|node| self.considers(node)) {
+            match self.fit(node) {
+                Ok(image) => {
+                    let rank = self.rank(node);
+                    if best.as_ref().is_none_or(|(other, ..)| rank.cmp(other) == Ordering::Greater) {
+                        best = Some((rank, node, image));
+                    }
+                }
+                Err(reasons) => {
+                    rejected.push(Rejected { node_id: node.node.id, name: node.node.name.clone(), reasons });
+                }
+            }
         }
-    }
-}
-
-/// Why a node does not take a CVM. The codes are those of the management API's catalogue.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlacementError {
-    /// It was removed.
-    #[error("the chosen node was removed; provision again")]
-    NodeGone,
-    /// It does not report.
-    #[error("node {0} is offline; try again when it is back, or provision again for another node")]
-    Offline(String),
-    /// It takes no changes.
-    #[error("node {0} is under maintenance; try again later, or provision again for another node")]
-    Maintenance(String),
-    /// ERR-02-003.
-    #[error("node {0} has not enough free virtual CPUs")]
-    Vcpu(String),
-    /// ERR-02-004.
-    #[error("node {0} has not enough free memory")]
-    Memory(String),
-    /// ERR-02-005.
-    #[error("node {0} has no free CVM slot")]
-    Slots(String),
-    /// ERR-02-002.
-    #[error("node {0} has not enough free disk")]
-    Disk(String),
-    /// ERR-02-010.
-    #[error("node {0} does not have this OS image")]
-    Image(String),
-}
-
-/// A node with its last report and what its CVMs take.
-#[derive(Debug, Clone)]
-pub struct NodeStanding {
-    /// The node.
-    pub node: NodeRow,
-    /// What it reported last, without VMs; `None` before the first report.
-    pub report: Option<NodeReport>,
-    /// Its status now.
-    pub status: NodeStatus,
-    /// The platform that it is, once a CVM on it has proved that; only where it was asked for.
-    pub device: Option<DeviceRow>,
-}
-
-impl NodeStanding {
-    /// The standing of a node at a time.
-    #[must_use]
-    pub fn of(node: &NodeRow, now_ms: i64) -> Self {
-        let report = parse_report(node);
-        let is_fresh = node.reported_at_ms.is_some_and(|at_ms| {
-            now_ms.saturating_sub(at_ms) < i64::try_from(OFFLINE_AFTER.as_millis()).unwrap_or(i64::MAX)
+        let chosen = best.and_then(|(_, node, image)| {
+            let gpus = node.choose_gpus(&self.needs.gpus, image.is_dev).ok()?;
+            Some(Choice { node_id: node.node.id, image: image.clone(), gpus })
         });
-        let status = match &report {
-            Some(_) if Self::in_maintenance(node) => NodeStatus::Maintenance,
-            Some(_) if is_fresh => NodeStatus::Online,
-            _ => NodeStatus::Offline,
-        };
-        Self { node: node.clone(), report, status, device: None }
+        chosen.ok_or_else(|| {
+            rejected.sort_by_key(|node| node.node_id);
+            NoNodeFits { rejected }
+        })
     }
 
-    /// Whether the node, or an administrator, wants no changes on it.
-    #[must_use]
-    pub fn in_maintenance(node: &NodeRow) -> bool {
-        node.maintenance != 0 || parse_report(node).is_some_and(|report| report.maintenance)
+    /// Whether a node comes into question at all; what does not is not spoken of either.
+    fn considers(&self, node: &NodeStanding) -> bool {
+        self.avoid != Some(node.node.id)
+            && self.node.map_or(node.node.listed != 0, |wanted| wanted == node.node.id)
     }
 
-    /// What is still free of virtual CPUs, memory (MiB), CVM slots and disk (GiB); never negative.
-    #[must_use]
-    pub fn remaining(&self) -> Usage {
-        let Some(capacity) = self.report.as_ref().map(|report| report.capacity) else {
-            return Usage::default();
+    fn fit<'n>(&self, node: &'n NodeStanding) -> Result<&'n NodeImage, Vec<Refusal>> {
+        let mut reasons = Vec::new();
+        let image = self.image_of(node);
+        let chosen = image.as_ref().ok();
+        let needs = Requirements {
+            os_image_hash: None,
+            // Whether they fit depends on the image.
+            gpus: GpuNeed::None,
+            ..self.needs
         };
-        let left = |total: u32, used: i64| (i64::from(total) - used).max(0);
-        Usage {
-            cvms: left(capacity.cvm_slots, self.node.usage.cvms),
-            vcpu: left(capacity.vcpu, self.node.usage.vcpu),
-            memory_mb: left(capacity.memory_mb, self.node.usage.memory_mb),
-            disk_gb: left(capacity.disk_gb, self.node.usage.disk_gb),
+        reasons.extend(node.refusals(&needs));
+        let is_closed = reasons.iter().any(Refusal::closes_node);
+        if !is_closed {
+            reasons.extend(self.other_region(node));
+            let is_dev = chosen.is_some_and(|image| image.is_dev);
+            reasons.extend(node.choose_gpus(&self.needs.gpus, is_dev).err());
+            reasons.extend(image.as_ref().err().cloned());
+        }
+        match image {
+            Ok(image) if reasons.is_empty() => Ok(image),
+            _ => Err(reasons),
         }
     }
 
-    /// The images that the node can boot.
-    #[must_use]
-    pub fn images(&self) -> &[NodeImage] {
-        self.report.as_ref().map_or(&[], |report| &report.images)
+    fn other_region(&self, node: &NodeStanding) -> Option<Refusal> {
+        let wanted = self.region.as_ref()?;
+        let here = node.report.as_ref().map(|report| report.region.as_str()).unwrap_or_default();
+        (!here.eq_ignore_ascii_case(wanted)).then_some(Refusal::Region)
     }
 
-    /// Checks that the node takes a CVM with these needs now.
-    pub fn accept(&self, needs: &Requirements) -> Result<(), PlacementError> {
-        self.accept_beside(needs, 1)
+    /// The newest image of the wanted name and kind. Without a wish about the kind, development images come
+    /// first; images for GPUs are for CVMs that have one, and for others only where nothing else is.
+    fn image_of<'n>(&self, node: &'n NodeStanding) -> Result<&'n NodeImage, Refusal> {
+        let wish = &self.image;
+        let with_gpu = self.needs.gpus.is_some();
+        let named = |image: &&NodeImage| {
+            wish.hash.is_none_or(|hash| hash == image.os_image_hash)
+                && wish.name.as_ref().is_none_or(|name| *name == image.name)
+        };
+        let of_kind = |image: &&NodeImage| {
+            wish.dev.is_none_or(|dev| dev == image.is_dev) && (image.supports_gpu || !with_gpu)
+        };
+        let key = |image: &&NodeImage| {
+            (
+                image.supports_gpu == with_gpu,
+                image.is_dev,
+                version(&image.version),
+                image.os_image_hash.to_string(),
+            )
+        };
+        let found = node.images().iter().filter(named).filter(of_kind).max_by_key(key);
+        found.ok_or_else(|| {
+            let is_named = wish.hash.is_some() || wish.name.is_some();
+            let is_missing = is_named && !node.images().iter().any(|image| named(&image));
+            if is_missing { Refusal::Image } else { Refusal::NoFittingImage }
+        })
     }
 
-    fn accept_beside(&self, needs: &Requirements, slots: i64) -> Result<(), PlacementError> {
-        let name = || self.node.name.clone();
-        match self.status {
-            NodeStatus::Offline => return Err(PlacementError::Offline(name())),
-            NodeStatus::Maintenance => return Err(PlacementError::Maintenance(name())),
-            NodeStatus::Online => {}
-        }
-        let left = self.remaining();
-        let has_image = |hash| self.images().iter().any(|image| image.os_image_hash == hash);
-        let checks = [
-            (left.cvms >= slots, PlacementError::Slots as fn(String) -> PlacementError),
-            (left.vcpu >= needs.vcpu, PlacementError::Vcpu),
-            (left.memory_mb >= needs.memory_mb, PlacementError::Memory),
-            (left.disk_gb >= needs.disk_gb, PlacementError::Disk),
-            (needs.os_image_hash.is_none_or(has_image), PlacementError::Image),
-        ];
-        checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, error)| Err(error(name())))
-    }
-
-    /// Checks that the node gives a CVM that it has this much more now, and has the image that it wants
-    /// instead, if it wants another one.
-    pub fn accept_growth(&self, growth: &Requirements) -> Result<(), PlacementError> {
-        // The CVM keeps its slot.
-        self.accept_beside(growth, 0)
-    }
-
-    /// How much room is left, for choosing among nodes: the scarcest resource counts, 0 to 1.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a score for ordering, far below 2^52")]
-    pub fn resource_score(&self) -> f64 {
-        let Some(capacity) = self.report.as_ref().map(|report| report.capacity) else { return 0.0 };
-        let left = self.remaining();
-        [
-            (left.cvms, capacity.cvm_slots),
-            (left.vcpu, capacity.vcpu),
-            (left.memory_mb, capacity.memory_mb),
-            (left.disk_gb, capacity.disk_gb),
-        ]
-        .into_iter()
-        .map(|(left, total)| left as f64 / f64::from(total.max(1)))
-        .fold(1.0, f64::min)
+    fn rank(&self, node: &NodeStanding) -> Rank {
+        let siblings = self.siblings.get(&node.node.id).copied().unwrap_or_default();
+        let wastes_gpus = !self.needs.gpus.is_some() && node.free_gpus().next().is_some();
+        Rank { siblings, wastes_gpus, score: node.resource_score(), node_id: node.node.id }
     }
 }
 
-fn parse_report(node: &NodeRow) -> Option<NodeReport> {
-    serde_json::from_str(node.report.as_deref()?).ok()
+impl Refusal {
+    /// Whether the node takes nothing at all, so that nothing else needs to be said.
+    const fn closes_node(&self) -> bool {
+        matches!(self, Self::Offline | Self::Maintenance | Self::Draining)
+    }
+}
+
+/// How good a node is; the greatest wins.
+struct Rank {
+    siblings: i64,
+    wastes_gpus: bool,
+    score: f64,
+    node_id: i64,
+}
+
+impl Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let fewer = other.siblings.cmp(&self.siblings);
+        let thriftier = other.wastes_gpus.cmp(&self.wastes_gpus);
+        let roomier = self.score.total_cmp(&other.score);
+        fewer.then(thriftier).then(roomier).then(other.node_id.cmp(&self.node_id))
+    }
+}
+
+/// The numbers of a dotted version.
+#[must_use]
+pub fn version(text: &str) -> Vec<u32> {
+    text.split('.').map(|number| number.parse().unwrap_or(0)).collect()
 }

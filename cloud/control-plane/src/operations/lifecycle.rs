@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::arguments::Arguments;
 use super::machine::{CvmStatus, OperationKind, Rules};
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::fleet::{NodeStanding, PlacementError, Requirements};
+use crate::fleet::{GpuNeed, NodeStanding, PlacementError, Requirements};
+use crate::rollouts::RolloutKind;
 use crate::store::{
     Caller, CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
     Store, StoreError,
@@ -209,9 +210,8 @@ impl Lifecycle {
         if provision.app_id != request.app_id {
             return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
         }
-        change.lock_node_usage(provision.node_id).await?;
-        let node = change.node(provision.node_id).await?.ok_or(PlacementError::NodeGone)?;
-        NodeStanding::of(&node, now_ms).accept(&(&provision).into())?;
+        let node = NodeStanding::locked(&mut change, provision.node_id, now_ms).await?;
+        node.ok_or(PlacementError::NodeGone)?.accept(&(&provision).into())?;
 
         let env = request.encrypted_env.map(|env| env.as_hex().to_owned());
         let new = NewCvm::of_provision(&provision, caller.user_id, self.random.uuid()?, env);
@@ -315,15 +315,14 @@ impl Lifecycle {
         if wanted.disk_gb < cvm.disk_gb {
             return Err(RequestError::DiskShrinks { from: cvm.disk_gb, to: wanted.disk_gb });
         }
-        change.lock_node_usage(cvm.node_id).await?;
-        let node = change.node(cvm.node_id).await?.ok_or(PlacementError::NodeGone)?;
+        let node = NodeStanding::locked(change, cvm.node_id, self.clock.now_ms()).await?;
         let growth = Requirements {
             vcpu: (wanted.vcpu - cvm.vcpu).max(0),
             memory_mb: (wanted.memory_mb - cvm.memory_mb).max(0),
             disk_gb: wanted.disk_gb - cvm.disk_gb,
             os_image_hash: Some(wanted.os_image_hash).filter(|image| *image != cvm.os_image_hash),
         };
-        Ok(NodeStanding::of(&node, self.clock.now_ms()).accept_growth(&growth)?)
+        Ok(node.ok_or(PlacementError::NodeGone)?.accept_growth(&growth)?)
     }
 
     async fn insert_revision(
@@ -354,6 +353,7 @@ impl Lifecycle {
         kind: OperationKind,
     ) -> Result<CvmRow, InsertError> {
         let now_ms = self.clock.now_ms();
+            gpus: GpuNeed::exactly(&cvm.new_gpus(wanted)),
         let cvm_id = change.insert_cvm(new, now_ms).await?;
         let mut operation = self.new_operation(cvm_id, new.user_id, kind, &Arguments::default(), None)?;
         let cvm = change.lock_cvm(cvm_id).await?.ok_or(InsertError::Lost)?;
@@ -397,6 +397,16 @@ impl Lifecycle {
         rules: &Rules,
     ) -> Result<(), RequestError> {
         if !rules.from.contains(&cvm.status) {
+    /// The time by the clock of all operations.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
+    /// An identity for a new CVM.
+    pub(crate) fn new_uuid(&self) -> Result<Uuid, NoRandomness> {
+        self.random.uuid()
+    }
+
             return Err(RequestError::IllegalStatus { kind, status: cvm.status });
         }
         // Taking a CVM away from a node under maintenance must stay possible.

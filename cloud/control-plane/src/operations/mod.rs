@@ -14,6 +14,7 @@ pub use lifecycle::{
     AcceptedUpdate, CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest,
     RequestError, UpdateRequest,
 };
+pub(crate) use lifecycle::InsertError;
 pub use machine::{
     CvmStatus, OperationKind, OperationStatus, Power, RevisionState, Rules, Step, UnknownName,
 };

@@ -89,6 +89,7 @@ impl Change {
         .await?;
         self.add_to_cvm_count(new.workspace_id, 1).await?;
         self.count_on_node(id, 1).await?;
+        self.hold_gpus(id, None).await?;
         Ok(id)
     }
 

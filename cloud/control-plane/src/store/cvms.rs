@@ -251,7 +251,7 @@ macro_rules! select_cvm {
     };
 }
 
-const BY_ID: &str = select_cvm!("id = $1 AND deleted_at_ms IS NULL");
+pub(super) const BY_ID: &str = select_cvm!("id = $1 AND deleted_at_ms IS NULL");
 pub(super) const BY_ID_EVEN_DELETED: &str = select_cvm!("id = $1");
 pub(super) const BY_ID_LOCKED: &str = select_cvm!("id = $1 FOR UPDATE");
 const BY_UUID: &str = select_cvm!("vm_uuid = $1 AND deleted_at_ms IS NULL");

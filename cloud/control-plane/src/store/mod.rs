@@ -9,12 +9,14 @@ mod accounts;
 mod cvm_changes;
 mod cvm_settings;
 mod cvms;
+mod gpus;
 mod kmses;
 mod nodes;
 mod operations;
 mod platforms;
 mod provisions;
 mod quotes;
+mod replicas;
 mod revisions;
 mod routes;
 #[cfg(test)]

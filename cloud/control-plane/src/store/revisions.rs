@@ -319,7 +319,8 @@ impl Change {
             .bind(disk_gb)
             .execute(&mut *self.transaction)
             .await?;
-        self.count_on_node(cvm_id, 1).await
+        self.count_on_node(cvm_id, 1).await?;
+        self.hold_gpus(cvm_id, coming).await
     }
 
     /// Adds what a living CVM holds to the totals of its node, or with -1 takes it from them.

@@ -1,6 +1,7 @@
 //! Applications: what their CVMs have in common.
 
 pub(crate) mod attestations;
+pub(crate) mod instances;
 pub(crate) mod tcb_evaluation;
 
 use axum::http::HeaderMap;

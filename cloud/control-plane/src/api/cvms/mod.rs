@@ -16,6 +16,7 @@ pub(crate) mod paginated;
 mod power;
 pub(crate) mod provision;
 pub(crate) mod provision_agentapp;
+pub(crate) mod replicas;
 pub(crate) mod restart;
 pub(crate) mod shutdown;
 pub(crate) mod start;

@@ -57,7 +57,7 @@ pub(crate) async fn provision(
         kms: provisioning::kms_of(&api, &compose, selection)?,
         compose,
         encrypted_env: request.encrypted_env.clone().and_then(|env| env.0),
-        wish: Wish::from(&request),
+        wish: Wish::of(&request)?,
         app_id: request.app_id.map(|id| id.0).zip(request.nonce.map(u64::from)),
         name: request.name.to_string(),
         listed: request.listed,
@@ -68,9 +68,6 @@ pub(crate) async fn provision(
 
 /// What is well formed but cannot be had here.
 fn check(request: &ProvisionAppRequest) -> ApiResult<()> {
-    if request.gpus.as_ref().is_some_and(|gpus| !gpus.gpus.is_empty()) {
-        return Err(ApiError::coded(ErrorCode::NodeLacksGpus));
-    }
     if !request.ports.is_empty() {
         let message = "ports of the host are not forwarded; services are reached through the ingress";
         return Err(

@@ -1,0 +1,104 @@
+//! `POST /apps/{app_id}/instances`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use cloister_management_api::{AddInstanceRequest, ApiVersion, ErrorBody, ErrorCode, PlainError, Vm};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::cvms::replicas::{add, given_name, sealed};
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::input::OptionalBody;
+use crate::api::negotiate::Version;
+use crate::api::responses::Authenticated;
+use crate::api::scene::Scene;
+use crate::api::target;
+use crate::api::view::View;
+use crate::operations::CvmStatus;
+use crate::replicas::{Place, ReplicaRequest};
+use crate::store::CvmRow;
+
+/// Add an instance of an application
+///
+/// Makes another CVM of the application, on the node that fits best: one that has none of its CVMs before one
+/// that has. Its document is the application's, with another compose file or pre-launch script if the request
+/// brings one. Repeating the request makes another instance.
+#[utoipa::path(
+    post, path = "/apps/{app_id}/instances", tag = "Apps", operation_id = "add_app_instance",
+    params(
+        ("app_id" = String, Path, description = "App id, with or without `0x` or `app_`"),
+        ("X-Prepare-Only" = Option<String>, Header, description = "For applications whose key management service a contract owns; without effect for others"),
+    ),
+    request_body = Option<AddInstanceRequest>,
+    responses(
+        (status = 200, description = "Accepted; from version 2026-05-22 on with the members of a CVM in lists, too", body = Vm),
+        (status = 400, description = "No room (ERR-02-…), which configuration is not clear (ERR-03-009), or encrypted_env cannot be used", body = ErrorBody),
+        (status = 404, description = "No such application in the workspace, or no such node (ERR-01-001)", body = PlainError),
+        (status = 409, description = "The source is being changed; repeat the request after `Retry-After`. Or the name is taken (ERR-01-004)", body = PlainError),
+        (status = 466, description = "No prepared change has this token (ERR-01-006)", body = ErrorBody),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn add_instance(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Version(version): Version,
+    Path(app_id): Path<String>,
+    OptionalBody(body): OptionalBody<AddInstanceRequest>,
+) -> ApiResult<Json<Value>> {
+    let missing = || ApiError::not_found("App");
+    let app_id = target::app_id(&app_id).ok_or_else(missing)?;
+    let mut cvms = api.store.cvms_of_app(app_id).await?;
+    cvms.retain(|cvm| cvm.workspace_id == caller.workspace_id);
+    let source = best_source(&cvms).ok_or_else(missing)?;
+    let body = body.unwrap_or_default();
+    if body.token.is_some_and(|token| !token.is_empty()) {
+        return Err(ApiError::coded(ErrorCode::CommitTokenInvalid));
+    }
+    let request = ReplicaRequest {
+        source: source.id,
+        place: body.node_id.map_or(Place::Anywhere { but: None }, Place::Node),
+        compose_hash: body.compose_hash.and_then(|hash| hash.0),
+        encrypted_env: sealed(body.encrypted_env.as_deref())?,
+        changes: changes(body.docker_compose_file, body.pre_launch_script),
+        name: given_name(body.name),
+        user_id: caller.user_id,
+    };
+    let cvm = add(&api, &request).await?;
+    let scene = Scene::of(&api, std::slice::from_ref(&cvm)).await?;
+    answer(&View::new(&api, &scene, &cvm), version).map(Json)
+}
+
+/// The CVM that the new one is to be like: one that works before one that does not, the oldest first.
+fn best_source(cvms: &[CvmRow]) -> Option<&CvmRow> {
+    let rank = |cvm: &&CvmRow| match cvm.status {
+        CvmStatus::Running => 0,
+        CvmStatus::Error | CvmStatus::Removing => 2,
+        _ => 1,
+    };
+    cvms.iter().min_by_key(rank)
+}
+
+/// What the instance's document has instead of the application's members. An empty script is none.
+fn changes(compose: Option<String>, script: Option<String>) -> Vec<(&'static str, Value)> {
+    let script = script.map(|text| if text.is_empty() { Value::Null } else { text.into() });
+    let members = [("docker_compose_file", compose.map(Value::from)), ("pre_launch_script", script)];
+    members.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// The record of the new CVM. Clients of later versions read it as an item of a list, so it is both.
+fn answer(view: &View<'_>, version: ApiVersion) -> ApiResult<Value> {
+    let json = |value: serde_json::Result<Value>| value.map_err(|error| ApiError::internal(&error));
+    let vm = json(serde_json::to_value(view.vm(version)))?;
+    if !version.has_text_ids() {
+        return Ok(vm);
+    }
+    let mut both = json(serde_json::to_value(view.info()))?;
+    if let (Value::Object(both), Value::Object(vm)) = (&mut both, vm) {
+        both.extend(vm);
+    }
+    Ok(both)
+}
