@@ -15,6 +15,8 @@ const TEXTS: [&str; 4] = ["docker_compose_file", "bash_script", "init_script", "
 const NAMES: &str = "allowed_envs";
 /// Lines around a difference that are shown with it.
 const CONTEXT_LINES: usize = 3;
+/// Most lines of two programs together that are compared line by line: the effort grows with their product.
+const MAX_COMPARED_LINES: usize = 8_000;
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -172,6 +174,7 @@ fn member(name: &str, before: Option<&Value>, after: Option<&Value>) -> Option<C
     };
     if TEXTS.contains(&name)
         && let (Some(old), Some(new)) = (text(before), text(after))
+        && old.lines().count() + new.lines().count() <= MAX_COMPARED_LINES
     {
         let diff = TextDiff::from_lines(&old, &new);
         let unified_diff = diff.unified_diff().context_radius(CONTEXT_LINES).to_string();
@@ -254,6 +257,13 @@ mod tests {
         );
         insta::assert_snapshot!(diff.to_words());
         insta::assert_json_snapshot!(diff);
+    }
+
+    #[test]
+    fn very_long_programs_are_not_compared_line_by_line() {
+        let script = |line: &str| members(json!({"bash_script": line.repeat(MAX_COMPARED_LINES)}));
+        let diff = diff(&script("a\n"), &script("b\n"));
+        assert!(matches!(diff.changes.as_slice(), [ConfigurationChange::Value { .. }]));
     }
 
     #[test]

@@ -93,6 +93,10 @@ hashed_id! {
     KmsId, "kms_", 5;
     /// What decides for a key management service.
     KmsContractId, "kc_", 6;
+    /// A configuration that a CVM has or had.
+    RevisionId, "rev_", 20;
+    /// A change that goes over several CVMs.
+    RolloutId, "rol_", 21;
     /// A key that logs in to CVMs.
     SshKeyId, "sshkey_", 7;
     /// A port of a node that leads to a CVM.

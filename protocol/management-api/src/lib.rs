@@ -21,8 +21,10 @@ mod pages;
 mod refs;
 mod replicas;
 mod requests;
-mod updates;
+mod revisions;
+mod rollouts;
 mod ssh_keys;
+mod updates;
 pub mod v20251028;
 pub mod v20260121;
 mod version;
@@ -53,8 +55,8 @@ pub use errors::{
     ErrorBody, ErrorCode, ErrorDetail, ErrorLink, PlainError, ValidationError, ValidationFault, catalogue,
 };
 pub use ids::{
-    CvmId, InvalidId, KmsContractId, KmsId, PortMappingId, ProjectId, SshKeyId, TokenId, UserId, VmId,
-    WorkspaceId,
+    CvmId, InvalidId, KmsContractId, KmsId, PortMappingId, ProjectId, RevisionId, RolloutId, SshKeyId,
+    TokenId, UserId, VmId, WorkspaceId,
 };
 pub use kms::{
     KmsBootstrapInfo, KmsContract, KmsInspection, KmsMachine, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo,
@@ -76,6 +78,14 @@ pub use requests::{
     BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, GpuConfig, Instant, InvalidSealedEnv, KmsType,
     MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed, PortMapping,
     ProvisionAgentAppRequest, ProvisionAppRequest, RestartRequest, SealedEnv, UpdateCvmEnvsRequest,
+};
+pub use revisions::{
+    CvmRef, CvmType, RedeployRequest, Redeployment, Revision, RevisionDetail, RevisionDiff, RevisionPage,
+    RevisionStanding,
+};
+pub use rollouts::{
+    AbortRolloutRequest, DrainedCvm, NodeDrain, Rollout, RolloutMember, RolloutOptions, RolloutPage,
+    RolloutRequest,
 };
 pub use ssh_keys::{
     CvmSshKey, CvmSshKeys, GithubProfileImportRequest, GithubProfileImportResponse, GithubSyncResponse,
