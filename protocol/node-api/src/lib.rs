@@ -148,7 +148,8 @@ impl fmt::Debug for VmSpec {
 pub struct ShutdownRequest {
     /// Seconds that the guest gets before the node takes the power away.
     pub timeout_s: u32,
-    /// Whether the node takes the power away when the time is over.
+    /// Whether the node takes the power away when the time is over. Otherwise the VM is running and in service
+    /// again then, and can be drained and asked again.
     #[serde(default = "yes")]
     pub force: bool,
 }

@@ -49,10 +49,14 @@ impl View {
         self.guest.status.as_ref().and_then(GuestStatus::phase) == Some(BootPhase::Done)
     }
 
-    /// Whether requests may be sent to it: what [`VmReport::is_ready`] says of its report.
+    /// Whether requests may be sent to it.
     pub(crate) fn is_ready(&self) -> bool {
-        self.live.is_some()
-            && self.power.state == VmState::Running
+        self.live.is_some() && self.serves()
+    }
+
+    /// What [`VmReport::is_ready`] says of its report, without making one for every request.
+    fn serves(&self) -> bool {
+        self.power.state == VmState::Running
             && self.is_booted()
             && matches!(self.health(), None | Some(Health::Healthy))
             && !self.power.draining
@@ -80,5 +84,52 @@ impl View {
             health_detail: self.health().and(guest).and_then(|guest| guest.health_detail.clone()),
             draining: self.power.draining,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloister_guest_channel::status::PhaseStart;
+
+    use super::*;
+
+    #[test]
+    fn a_vm_serves_exactly_when_its_report_says_so() {
+        let mut serving = 0;
+        for state in [VmState::Stopped, VmState::Running, VmState::Stopping, VmState::Exited] {
+            for phase in [None, Some(BootPhase::StartingContainers), Some(BootPhase::Done)] {
+                for health in [None, Some(Health::Starting), Some(Health::Healthy), Some(Health::Unhealthy)] {
+                    for draining in [false, true] {
+                        let status = GuestStatus {
+                            boot_id: Uuid::nil(),
+                            instance_id: None,
+                            phases: phase
+                                .map(|phase| PhaseStart { phase, uptime_ms: 1 })
+                                .into_iter()
+                                .collect(),
+                            detail: None,
+                            boot_error: None,
+                            shutdown_progress: None,
+                            health,
+                            health_detail: Some("why".to_owned()),
+                        };
+                        let mut power = PowerRecord::NEW;
+                        (power.state, power.draining) = (state, draining);
+                        let view = View {
+                            app_id: Some(AppId::from_bytes([1; 20])),
+                            power,
+                            guest: GuestRecord { instance_id: None, status: Some(status) },
+                            ..View::NOTHING
+                        };
+                        let report = view.report(Uuid::nil()).unwrap();
+                        assert_eq!(view.serves(), report.is_ready(), "{report:?}");
+                        assert_eq!(report.health.is_some(), health.is_some() && has_process(state));
+                        assert_eq!(report.health_detail.is_some(), report.health.is_some());
+                        serving += usize::from(view.serves());
+                    }
+                }
+            }
+        }
+        assert_eq!(serving, 2, "with good health, and without a word about it");
     }
 }
