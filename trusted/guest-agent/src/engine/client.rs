@@ -23,9 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const API: &str = "/v5.0.0/libpod";
 /// Version of Docker's API that the engine speaks as well.
 pub(super) const DOCKER_API: &str = "/v1.41";
-/// What changes how a container does, in Docker's words.
-const CHANGES: &str =
-    r#"{"type":["container"],"event":["start","die","oom","pause","unpause","restart","remove"]}"#;
 
 /// The body of a streamed answer.
 pub(crate) type Body = Incoming;
@@ -131,12 +128,6 @@ impl Engine {
     /// Streams a container's log; `query` is an encoded query string of Docker's API.
     pub(crate) async fn logs(&self, container: &str, query: &str) -> Result<Body, EngineError> {
         let path = format!("{DOCKER_API}/containers/{container}/logs?{query}");
-        Ok(self.call(Method::GET, &path).await?.into_body())
-    }
-
-    /// Streams what happens to containers: one JSON object per line.
-    pub(crate) async fn container_events(&self) -> Result<Body, EngineError> {
-        let path = format!("{DOCKER_API}/events?filters={}", encoded(CHANGES));
         Ok(self.call(Method::GET, &path).await?.into_body())
     }
 

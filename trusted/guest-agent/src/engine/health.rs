@@ -2,17 +2,19 @@
 //! news that one of them may do otherwise than before.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
-use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::client::{Body, Engine, EngineError, Healthcheck};
+use super::client::{Engine, EngineError, Healthcheck};
+use super::events::{self, Events};
 use crate::failure;
 
 /// Docker's interval for containers that name none.
@@ -20,25 +22,15 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 /// Docker's interval while a container is within its start period, in which failures do not count.
 const START_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause before listening again to an engine that broke off.
+/// Pause before following again an engine that broke off.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
-/// The event by which a container begins to run.
-const STARTED: &str = "start";
-/// Longest event that is read, in bytes.
-const MAX_EVENT_BYTES: usize = 64 << 10;
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Event {
-    action: String,
-    actor: Actor,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Actor {
-    #[serde(rename = "ID")]
-    id: String,
+/// Why containers are not followed.
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error("cannot read the engine's events")]
+    Events(#[from] io::Error),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 /// The news that containers may do otherwise than before. What comes before somebody waits is not lost, and
@@ -61,10 +53,16 @@ impl Changes {
 /// Checks the health of every container for as long as it runs, and the engine too.
 pub(super) async fn supervise(engine: Engine, changes: Changes) {
     let mut watched = Watched { engine, changes, tasks: HashMap::new() };
-    loop {
-        if let Err(error) = watched.follow().await {
-            warn!("cannot follow containers for their health checks: {}", failure::chain(&error));
+    let mut events = loop {
+        match Events::follow(Path::new(events::FILE)) {
+            Ok(events) => break events,
+            Err(error) => warn!("cannot listen for the engine's events: {error}"),
         }
+        sleep(RECONNECT_PAUSE).await;
+    };
+    loop {
+        let Err(error) = watched.follow(&mut events).await;
+        warn!("cannot follow containers for their health checks: {}", failure::chain(&error));
         sleep(RECONNECT_PAUSE).await;
     }
 }
@@ -76,32 +74,26 @@ struct Watched {
 }
 
 impl Watched {
-    /// Listens for starting containers first and lists the running ones then, so that none is missed.
-    async fn follow(&mut self) -> Result<(), EngineError> {
-        let mut events = self.engine.container_events().await?;
-        let running = self.engine.containers().await?.into_iter().filter(|c| c.state == "running");
-        running.for_each(|container| self.watch(container.id));
-        // What happened before somebody listened.
+    /// Events are listened for since before the running containers are listed, so that none is missed.
+    async fn follow(&mut self, events: &mut Events) -> Result<Infallible, FollowError> {
+        self.watch_running().await?;
+        // What happened before anybody listened.
         self.changes.announce();
-        let mut line = Vec::new();
-        while let Some(bytes) = next_chunk(&mut events).await? {
-            for byte in bytes {
-                if byte != b'\n' {
-                    line.push(byte);
-                } else if let Ok(event) = serde_json::from_slice::<Event>(&std::mem::take(&mut line)) {
-                    self.take(event);
-                }
+        loop {
+            let news = events.next().await?;
+            if news.changed {
+                self.changes.announce();
             }
-            line.truncate(MAX_EVENT_BYTES);
+            if news.started {
+                self.watch_running().await?;
+            }
         }
-        Ok(())
     }
 
-    fn take(&mut self, event: Event) {
-        self.changes.announce();
-        if event.action == STARTED {
-            self.watch(event.actor.id);
-        }
+    async fn watch_running(&mut self) -> Result<(), EngineError> {
+        let running = self.engine.containers().await?.into_iter().filter(|c| c.state == "running");
+        running.for_each(|container| self.watch(container.id));
+        Ok(())
     }
 
     fn watch(&mut self, container: String) {
@@ -112,15 +104,6 @@ impl Watched {
             tokio::spawn(async move { check_while_running(&engine, &container, &changes).await })
         });
     }
-}
-
-async fn next_chunk(body: &mut Body) -> Result<Option<bytes::Bytes>, EngineError> {
-    while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            return Ok(Some(data));
-        }
-    }
-    Ok(None)
 }
 
 /// Ends when the container does: the engine then refuses the check.

@@ -1,6 +1,7 @@
 //! The container engine: podman, spoken to over its Unix socket.
 
 mod client;
+mod events;
 mod frames;
 mod health;
 mod project;
