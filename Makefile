@@ -43,6 +43,7 @@ bench: test-dependencies image ## measure, and print the tables of docs/performa
 	cargo bench --locked -p cloister-ra-tls --bench handshake
 	cargo bench --locked -p cloister-transparency-log --bench log
 	cargo bench --locked -p cloister-kms --bench release
+	cargo bench --locked -p cloister-node --bench rolling
 	cargo bench --locked -p cloister-tests --bench boot
 	scripts/idle-memory.sh
 

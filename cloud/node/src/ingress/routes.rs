@@ -184,6 +184,8 @@ mod tests {
     use crate::CallError;
     use crate::peers::Tunnel;
 
+    const A_MOMENT: Duration = Duration::from_millis(1);
+
     /// A control plane that notes what it is asked and answers what it was told to.
     struct Oracle {
         asked: mpsc::UnboundedSender<String>,
@@ -261,10 +263,10 @@ mod tests {
         let mut world = world(Duration::ZERO);
         world.say(Some(true));
         assert_eq!(world.learn("a").await, (vec![true], true));
-        advance(FRESH - Duration::from_millis(1)).await;
+        advance(FRESH.saturating_sub(A_MOMENT)).await;
         world.say_nowhere();
         assert_eq!((world.learn("a").await, world.questions()), ((vec![true], true), 1));
-        advance(Duration::from_millis(1)).await;
+        advance(A_MOMENT).await;
         assert_eq!(world.learn("a").await.0, [true], "stale, and asked anew");
         settle().await;
         assert_eq!((world.learn("a").await, world.questions()), ((vec![], true), 1));
@@ -281,9 +283,9 @@ mod tests {
             let known = vec![false; usize::from(before.is_some())];
             assert_eq!(world.learn(id).await, (known.clone(), true));
             world.say(Some(true));
-            advance(fresh - Duration::from_millis(1)).await;
+            advance(fresh.saturating_sub(A_MOMENT)).await;
             assert_eq!(world.learn(id).await, (known.clone(), true));
-            advance(Duration::from_millis(1)).await;
+            advance(A_MOMENT).await;
             assert_eq!(world.cache.lookup(id, false).await.routes.len(), known.len(), "without waiting");
             assert_eq!(world.learn(id).await, (vec![true], true));
             assert_eq!(world.questions(), 2);

@@ -226,7 +226,7 @@ async fn an_answer_flows_until_its_last_byte() {
         let finished = Arc::clone(&finished);
         async move {
             let mut head = [0; 1024];
-            stream.read(&mut head).await.unwrap();
+            assert!(stream.read(&mut head).await.unwrap() > 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nha").await.unwrap();
             finished.lock().await.take().unwrap().await.unwrap();
             stream.write_all(b"lf").await.unwrap();
@@ -257,7 +257,7 @@ async fn connections_kept_to_a_leaving_replica_are_closed() {
         let closed = closed.clone();
         async move {
             let mut head = [0; 1024];
-            stream.read(&mut head).await.unwrap();
+            assert!(stream.read(&mut head).await.unwrap() > 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
             while stream.read(&mut head).await.is_ok_and(|read| read > 0) {}
             closed.send(()).unwrap();
