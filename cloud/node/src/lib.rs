@@ -28,6 +28,8 @@ mod vmm;
 mod vms;
 mod watch;
 
+pub use cloister_node_api::GpuConfidentialMode;
+
 pub use backends::{Backend, Backends, Readiness};
 pub use config::{Config, HostProcess, Limits, OnExit};
 pub use control_plane::CallError;

@@ -34,7 +34,7 @@ use crate::{api, files};
 /// Longest socket directory, in bytes: the system allows 107 for a socket's whole path.
 const MAX_SOCKET_DIR_BYTES: usize = 67;
 /// Where images of the catalogue are kept, in the data directory.
-const FETCHED_IMAGES: &str = "os-images";
+const OWN_IMAGES: &str = "os-images";
 /// Longest time that background work gets at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
@@ -139,22 +139,18 @@ impl Node {
         let played = open_development(&config, hypervisor.platform, &data_dir)?;
         let host_process = serve_host_process(&config, played.as_deref()).await?;
         let development = played.clone().filter(|_| is_development(hypervisor.platform));
-        if config.emulated_gpus > MAX_EMULATED
-            || (config.emulated_gpus > 0 && !is_development(hypervisor.platform))
-        {
-            return Err(StartError::EmulatedGpus);
-        }
+        let gpus = open_gpus(&config, hypervisor.platform)?;
         let total = capacity(&config.limits, &data_dir).map_err(data_dir_error(&data_dir))?;
-        let fetched = data_dir.join(FETCHED_IMAGES);
-        Fetcher::clean(&fetched).map_err(data_dir_error(&data_dir))?;
+        let own_images = data_dir.join(OWN_IMAGES);
+        Fetcher::clean(&own_images).map_err(data_dir_error(&data_dir))?;
         let host = Arc::new(Host {
             data_dir: data_dir.clone(),
             socket_dir,
             hypervisor,
             development,
-            images: Arc::new(GuestImages::new(vec![config.images_dir.clone(), fetched.clone()])),
+            images: Arc::new(GuestImages::new(vec![config.images_dir.clone(), own_images.clone()])),
             budget: Budget::new(total),
-            gpus: Gpus::new(config.pci_devices.clone(), config.gpu_modes.clone(), config.emulated_gpus),
+            gpus,
             ports: HostPorts::new(config.port_address, config.port_range),
             app_images: AppImages::open(&data_dir.join("app-images"), config.app_images)?,
             claims: Claims::default(),
@@ -184,7 +180,7 @@ impl Node {
         let fetcher = Fetcher {
             client: client.clone(),
             images: Arc::clone(&host.images),
-            dir: fetched,
+            dir: own_images,
             wanted,
             offered: images.clone(),
             arrived,
@@ -239,6 +235,15 @@ impl Node {
             tracing::warn!("left unfinished work of the node behind; the next start goes on with it");
         }
     }
+}
+
+/// The host's GPUs, and those that are none, where that is allowed.
+fn open_gpus(config: &Config, platform: Platform) -> Result<Gpus, StartError> {
+    let emulated = config.emulated_gpus;
+    if emulated > MAX_EMULATED || (emulated > 0 && !is_development(platform)) {
+        return Err(StartError::EmulatedGpus);
+    }
+    Ok(Gpus::new(config.pci_devices.clone(), config.gpu_modes.clone(), emulated))
 }
 
 /// The hardware that the node plays, where that is allowed and needed: for guests, or for a process.

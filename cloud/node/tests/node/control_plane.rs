@@ -46,7 +46,7 @@ impl Catalogue {
 
     fn names(&self) -> Vec<OsImageHash> {
         let mut names: Vec<_> = self.0.lock().unwrap().keys().copied().collect();
-        names.sort_by_key(|hash| hash.to_string());
+        names.sort_by_key(ToString::to_string);
         names
     }
 
