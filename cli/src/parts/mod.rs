@@ -11,12 +11,14 @@
 
 pub(crate) mod control_plane;
 mod home;
+mod host_options;
 mod interrupts;
 pub(crate) mod kms;
 pub(crate) mod node;
 mod sockets;
 
 pub(crate) use home::Home;
+pub(crate) use host_options::HostOptions;
 pub(crate) use interrupts::Interrupts;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -16,8 +16,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::Logging;
 use crate::commands::{Outcome, up};
 use crate::failure::{Exit, Failure};
-use crate::parts::Interrupts;
 use crate::parts::node::{self, Newcomer, NodePart, Way};
+use crate::parts::{HostOptions, Interrupts};
 use crate::session::Session;
 
 const MAX_TOKEN_BYTES: u64 = 4096;
@@ -69,6 +69,8 @@ pub(crate) struct Args {
     #[arg(long, env = "CLOISTER_PRODUCTION", hide_env = true)]
     production: bool,
     #[command(flatten)]
+    host: HostOptions,
+    #[command(flatten)]
     pub(super) logging: Logging,
 }
 
@@ -92,6 +94,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     config.endpoint = Some(args.endpoint);
     config.region = args.region;
     config.production = args.production;
+    args.host.apply(&mut config);
     config.ingress_url_template = way.url_template(true);
     let node = NodePart::start(config, way).await?;
     interrupts.next().await;

@@ -1,7 +1,7 @@
 //! The parts of a cloud in this process.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,12 +16,19 @@ use crate::failure::Failure;
 use crate::parts::control_plane::{self, Access};
 use crate::parts::kms::{self, KmsPart, Setup};
 use crate::parts::node::{self, Newcomer, NodePart, Way};
-use crate::parts::{Home, local};
+use crate::parts::{Home, HostOptions, local};
 
 /// Name of the only node.
 const NODE_NAME: &str = "local";
 /// How long CVMs of an earlier start get when this start fails.
 const STOP_AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// What CVMs get of this machine.
+pub(super) struct Machine {
+    /// Where its guest images are.
+    pub(super) guest_images: PathBuf,
+    pub(super) options: HostOptions,
+}
 
 /// A running control plane with a node and a key management service on the same machine.
 pub(super) struct Cloud {
@@ -41,7 +48,7 @@ impl Cloud {
         ports: &Ports,
         domain: Domain,
         home: &Home,
-        guest_images: PathBuf,
+        machine: Machine,
         log: &str,
     ) -> Result<Self, Failure> {
         let node_dir = home.join("node");
@@ -61,8 +68,7 @@ impl Cloud {
         let control_plane = control_plane::start(config).await?;
         let host_process =
             HostProcess { socket: kms.agent_socket.clone(), executable: PathBuf::from(kms::PROGRAM) };
-        let node = match start_node(&control_plane, ports, domain, node_dir, guest_images, host_process).await
-        {
+        let node = match start_node(&control_plane, ports, domain, node_dir, machine, host_process).await {
             Ok(node) => node,
             Err(failure) => {
                 control_plane.stop().await;
@@ -118,7 +124,7 @@ async fn start_node(
     ports: &Ports,
     domain: Domain,
     dir: PathBuf,
-    guest_images: PathBuf,
+    machine: Machine,
     host_process: HostProcess,
 ) -> Result<NodePart, Failure> {
     let fleet = local(control_plane.node_address()).to_string();
@@ -130,7 +136,9 @@ async fn start_node(
     let certificate = control_plane.issue_ingress_certificate(&wildcard_names(&domain)).map_err(failed)?;
     let tls = server_config(&certificate).map_err(failed)?;
     let way = Way { http: ports.http, https: Some((ports.https, tls)), domain };
-    let mut config = NodeConfig::new(dir, guest_images, credentials, fleet);
+    let mut config = NodeConfig::new(dir, machine.guest_images, credentials, fleet);
+    config.port_address = Ipv4Addr::LOCALHOST;
+    machine.options.apply(&mut config);
     config.listen = ports.node;
     config.host_process = Some(host_process);
     // No client knows this installation's authority yet, so links are plain HTTP.

@@ -22,10 +22,10 @@ use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::output::{Output, Progress};
 use crate::parts::control_plane::Access;
-use crate::parts::{Home, Interrupts, kms};
+use crate::parts::{Home, HostOptions, Interrupts, kms};
 use crate::places::{data_dir, login_credentials};
 use crate::session::Session;
-use cloud::Cloud;
+use cloud::{Cloud, Machine};
 use ports::Ports;
 
 /// What is logged for no `-v`, one and more: `up` speaks through its progress.
@@ -51,6 +51,8 @@ pub(crate) struct Args {
     stop_timeout: u64,
     #[command(flatten)]
     ports: Ports,
+    #[command(flatten)]
+    host: HostOptions,
 }
 
 /// Hosts the cloud until it is told to stop.
@@ -70,7 +72,8 @@ async fn up(args: Args, session: &Session) -> Outcome {
     let mut progress = output.progress();
     progress.phase("starting the control plane, the node and the key management service");
     let log = logging::filter(LEVELS, session.verbosity);
-    let cloud = Cloud::start(&ports, args.domain, &home, guest_images, &log).await?;
+    let machine = Machine { guest_images, options: args.host };
+    let cloud = Cloud::start(&ports, args.domain, &home, machine, &log).await?;
     let brought_up = tokio::select! {
         result = bring_up(args.deploy, &home, &cloud, progress, output) => result,
         () = interrupts.next() => Err(Failure::new(Exit::Failed, "interrupted before the cloud was up")),
