@@ -166,6 +166,8 @@ impl Proxy {
     ) -> Result<Response<Body>, Refusal> {
         let switched = headers::wanted_upgrade(response.headers());
         headers::strip_hop_by_hop(response.headers_mut());
+        // Each hop speaks its own version (RFC 9110, section 2.5).
+        *response.version_mut() = Version::HTTP_11;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response.map(|body| {
                 body.map_frame(move |frame| {

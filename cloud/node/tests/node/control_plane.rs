@@ -15,16 +15,21 @@ use bytes::Bytes;
 use cloister_app_compose::OsImageHash;
 use cloister_development_tee::{Registration, Vendor};
 use cloister_fleet_tls::{Authority, Identity, Peer, TlsListener, server_config};
-use cloister_node_api::{NodeReport, PlatformCertificate, PlatformRequest, ReportReceipt, paths};
+use cloister_node_api::{
+    NodeReport, PlatformCertificate, PlatformRequest, ReportReceipt, Routes, VmRoute, paths,
+};
 use futures_util::stream;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::support::{credentials, now_since_epoch};
 
-/// Guest images that a control plane has for its nodes.
+/// What a control plane has for its nodes.
 #[derive(Clone, Default)]
-pub(crate) struct Catalogue(Arc<Mutex<HashMap<OsImageHash, Entry>>>);
+pub(crate) struct Catalogue {
+    images: Arc<Mutex<HashMap<OsImageHash, Entry>>>,
+    routes: Arc<Mutex<Vec<VmRoute>>>,
+}
 
 struct Entry {
     archive: Vec<u8>,
@@ -36,22 +41,27 @@ struct Entry {
 impl Catalogue {
     /// Offers an archive under a hash; the first stream of it breaks off if `breaks_after` says where.
     pub(crate) fn offer(&self, hash: OsImageHash, archive: Vec<u8>, breaks_after: Option<usize>) {
-        self.0.lock().unwrap().insert(hash, Entry { archive, breaks_after, asked: 0 });
+        self.images.lock().unwrap().insert(hash, Entry { archive, breaks_after, asked: 0 });
     }
 
     /// How often an image was asked for.
     pub(crate) fn asked(&self, hash: OsImageHash) -> usize {
-        self.0.lock().unwrap()[&hash].asked
+        self.images.lock().unwrap()[&hash].asked
+    }
+
+    /// Says where every app runs.
+    pub(crate) fn say_where(&self, routes: Vec<VmRoute>) {
+        *self.routes.lock().unwrap() = routes;
     }
 
     fn names(&self) -> Vec<OsImageHash> {
-        let mut names: Vec<_> = self.0.lock().unwrap().keys().copied().collect();
+        let mut names: Vec<_> = self.images.lock().unwrap().keys().copied().collect();
         names.sort_by_key(ToString::to_string);
         names
     }
 
     fn stream(&self, hash: OsImageHash) -> Option<Body> {
-        let mut entries = self.0.lock().unwrap();
+        let mut entries = self.images.lock().unwrap();
         let entry = entries.get_mut(&hash)?;
         entry.asked += 1;
         let whole = Bytes::from(entry.archive.clone());
@@ -110,6 +120,8 @@ pub(crate) async fn listen(
         let issued = vendor.register_platform("node-1", &registration, now).unwrap();
         Ok(Json(PlatformCertificate { certificate_chain: issued.certificate_chain }))
     });
+    let routes = Arc::clone(&catalogue.routes);
+    let routes = get(async move || Json(Routes { vms: routes.lock().unwrap().clone() }));
     let image = get(async move |extract::Path(hash): extract::Path<OsImageHash>| {
         catalogue.stream(hash).ok_or(StatusCode::NOT_FOUND)
     });
@@ -117,6 +129,7 @@ pub(crate) async fn listen(
         .route(paths::REPORT, report)
         .route(paths::DEVELOPMENT_PLATFORM, certify)
         .route(&format!("{}/{{hash}}", paths::OS_IMAGES), image)
+        .route(&format!("{}/{{id}}", paths::ROUTES), routes)
         .into_make_service_with_connect_info::<Peer>();
     tokio::spawn(async move { axum::serve(listener, service).await });
     (address, receiver)

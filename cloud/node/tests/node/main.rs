@@ -7,6 +7,7 @@ mod evidence;
 mod full_disk;
 mod gpus;
 mod images;
+mod ingress;
 mod lifecycle;
 mod os_images;
 mod ports;

@@ -86,6 +86,24 @@ async fn a_head_request_gets_the_length_and_no_body() {
 }
 
 #[tokio::test]
+async fn an_old_app_ends_no_kept_connection() {
+    let old = raw_app(|mut stream| async move {
+        let mut head = [0; 1024];
+        assert!(stream.read(&mut head).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nold").await.unwrap();
+    })
+    .await;
+    let (ingress, _) = ingress(Apps::default().with(VM_A, 80, old), Limits::default()).await;
+    let mut stream = TcpStream::connect(ingress.http_address()).await.unwrap();
+    for _ in 0..2 {
+        let request = format!("GET / HTTP/1.1\r\nhost: {APP_A}.apps.localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = read_response(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("old"), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn the_request_line_outweighs_the_host_header() {
     let (ingress, _) = ingress(two_apps().await, Limits::default()).await;
     let request = format!(
