@@ -12,6 +12,7 @@ mod housekeeping;
 pub mod kms;
 pub mod operations;
 pub mod proof_of_cloud;
+pub mod os_images;
 mod replicas;
 mod start;
 pub mod store;

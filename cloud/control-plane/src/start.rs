@@ -28,6 +28,8 @@ use crate::housekeeping;
 use crate::kms::{KmsConfig, Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
+use crate::os_images::{ImageError, Library};
+use crate::rollouts::Driver;
 use crate::store::{Store, StoreError};
 use crate::trust::{Trust, TrustError};
 
@@ -92,6 +94,9 @@ impl Config {
 pub enum StartError {
     /// The data directory cannot be made or entered.
     #[error("cannot use the data directory {path}")]
+    /// The guest images of the catalogue cannot be read.
+    #[error("cannot read the guest images of the catalogue")]
+    OsImages(#[from] ImageError),
     DataDir {
         /// Which.
         path: PathBuf,
@@ -146,6 +151,8 @@ pub struct App {
     pub kmses: Arc<Kmses>,
     /// The installation's certificate authority.
     pub authority: Arc<Authority>,
+    /// The guest images of the catalogue.
+    pub os_images: Arc<Library>,
     /// The time.
     pub clock: Clock,
     /// Randomness.
@@ -212,6 +219,12 @@ impl ControlPlane {
 
         let listen_error = |address| move |source| StartError::Listen { address, source };
         let node_tls = Arc::new(server_config(&credentials, true)?);
+        let images_dir = config.data_dir.join("os-images");
+        let os_images = Library::open(images_dir.clone())
+            .map_err(|source| StartError::DataDir { path: images_dir, source })?;
+        os_images.tidy(&store, &clock).await?;
+        let os_images = Arc::new(os_images);
+
         let node_listener = TlsListener::bind(config.node_listen, node_tls)
             .await
             .map_err(listen_error(config.node_listen))?;
@@ -243,6 +256,7 @@ impl ControlPlane {
         let nodes = NodeListener::start(node_listener, for_nodes, stop.clone());
         let public_url = match config.public_url {
             Some(url) => url,
+            os_images: Arc::clone(&os_images),
             None => Url::parse(&format!("http://{api_address}"))?,
         };
         let proof_of_cloud = ProofOfCloud::new(config.proof_of_cloud, store.clone(), clock.clone());
@@ -259,6 +273,7 @@ impl ControlPlane {
             clock,
             random,
             public_url,
+            os_images,
             log_url_key,
         });
         tokio::spawn(evidence::watch(Arc::clone(&app), stop.clone()));

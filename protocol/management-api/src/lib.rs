@@ -17,6 +17,7 @@ mod kms;
 mod live;
 mod names;
 mod operations;
+mod os_images;
 mod pages;
 mod refs;
 mod replicas;
@@ -68,6 +69,7 @@ pub use live::{
 };
 pub use names::{CvmIdentifier, CvmName, InvalidName, MAX_NAME, MIN_NAME};
 pub use operations::{CancelResponse, EnvsUpdate, Operation, OperationEvent, OperationPage};
+pub use os_images::{AdminOsImage, AvailableOsImage, AvailableOsImages, OsVersion};
 pub use pages::{CursorPage, Page, Pagination};
 pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,

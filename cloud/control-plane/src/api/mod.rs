@@ -78,6 +78,8 @@ pub(crate) struct Api {
     uploads: Semaphore,
     /// Uploads by workspace.
     own_uploads: Slots,
+    /// Guest images that are being added.
+    image_intakes: Semaphore,
     intake: attestations::Intake,
     /// Evidence that is being asked for by anybody, by CVM.
     evidence_reads: Slots,
@@ -109,6 +111,7 @@ impl Api {
             intake: attestations::Intake::default(),
             evidence_reads: Slots::new(attestations::MAX_READS),
             own_evidence_reads: Slots::new(attestations::MAX_READS),
+            image_intakes: Semaphore::new(admin::os_images::MAX_INTAKES),
         })
     }
 }
@@ -180,7 +183,7 @@ fn protected() -> OpenApiRouter<Arc<Api>> {
 
 /// These last longer than any time limit.
 fn protected_streams() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(cvms::state::state)).routes(routes!(images::push))
+    OpenApiRouter::new().routes(routes!(cvms::state::state)).routes(routes!(images::push)).routes(routes!(admin::os_images::list, admin::os_images::add))
 }
 
 fn public() -> OpenApiRouter<Arc<Api>> {
@@ -272,3 +275,4 @@ fn admin_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(admin::nodes::remove))
         .routes(routes!(attestations::platforms::platform_list))
 }
+        .routes(routes!(admin::os_images::retire))

@@ -8,9 +8,9 @@ use cloister_node_api::NodeImage;
 use super::error::{ApiError, ApiResult};
 use super::gpu_wish;
 use super::sizes;
+pub(crate) use crate::fleet::version;
 use crate::fleet::{
     Demand, GpuNeed, ImageWish, NoNodeFits, NodeStanding, PlacementError, Refusal, Requirements,
-    version as numbers,
 };
 
 /// Most virtual CPUs of a request; far above what any node has.
@@ -105,7 +105,8 @@ impl Wish {
         }
     }
 
-    fn size(&self) -> ApiResult<(Option<String>, Requirements)> {
+    /// The size that is asked for: those of a type, single values before it.
+    pub(crate) fn size(&self) -> ApiResult<(Option<String>, Requirements)> {
         let named = self.instance_type.as_deref();
         let size = sizes::get(named).ok_or_else(|| {
             ApiError::coded(ErrorCode::InstanceTypeUnknown).about("instance_type", named.unwrap_or_default())
@@ -123,9 +124,11 @@ impl Wish {
     }
 }
 
-/// The numbers of a dotted version.
-pub(crate) fn version(text: &str) -> Vec<u32> {
-    numbers(text)
+/// The numbers of a dotted version as clients take them: three or four, nothing else.
+pub(crate) fn wire_version(text: &str) -> Vec<u32> {
+    let mut numbers = version(text);
+    numbers.resize(numbers.len().clamp(3, 4), 0);
+    numbers
 }
 
 fn bounded(

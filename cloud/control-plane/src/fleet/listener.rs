@@ -22,11 +22,13 @@ use tower_http::timeout::TimeoutLayer;
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
+use super::os_images::os_image;
 use super::reconcile::{Finding, Remedy, remedy};
 use super::routes::{ReadyVms, routes};
 use super::{Fleet, VmChanges, observed};
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::operations::{CvmStatus, Nodes};
+use crate::operations::{CvmStatus, Nodes, RevisionState};
+use crate::os_images::Library;
 use crate::store::{CvmRow, NodeRow, Store, StoreError};
 
 /// A report of 10,000 VMs with long texts stays below it.
@@ -59,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) changes: VmChanges,
     pub(crate) ready: ReadyVms,
+    pub(crate) os_images: Arc<Library>,
 }
 
 impl NodeListener {
@@ -72,6 +75,7 @@ impl NodeListener {
             )
             .route(paths::ENROL, post(enrol).layer(DefaultBodyLimit::max(MAX_ENROLMENT_BYTES)))
             .route(&format!("{}/{{id}}", paths::ROUTES), get(routes))
+            .route(&format!("{}/{{hash}}", paths::OS_IMAGES), get(os_image))
             .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, CALL_TIMEOUT))
             .with_state(Arc::new(shared));
         let service = router.into_make_service_with_connect_info::<Peer>();
@@ -221,7 +225,8 @@ async fn report(
         ));
     }
     shared.take_report(&node, report).await?;
-    Ok(Json(ReportReceipt { node_id: node.id, os_images: Vec::new() }))
+    let os_images = shared.store.os_images_for_node(node.id).await?;
+    Ok(Json(ReportReceipt { node_id: node.id, os_images }))
 }
 
 /// Whether machines of a platform are protected by nothing.

@@ -2,6 +2,7 @@
 
 mod client;
 mod listener;
+mod os_images;
 mod placement;
 mod reconcile;
 mod routes;

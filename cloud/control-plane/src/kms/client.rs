@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_app_compose::{AppId, ComposeHash};
-use cloister_kms_api::admin::{ALLOW_APP, AllowApp, REVOKE_APP};
+use cloister_kms_api::admin::{ALLOW_APP, AllowApp, GET_POLICY, PlatformRules, PolicyDocument, REVOKE_APP};
 use cloister_kms_api::{EnvPublicKeyRequest, EnvPublicKeyResponse, Meta, method};
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
@@ -118,6 +118,14 @@ impl Directory {
         compose_hash: ComposeHash,
     ) -> Result<(), KmsCallError> {
         self.change_policy(REVOKE_APP, app_id, compose_hash).await
+    }
+
+    /// Its own rules for platforms and images.
+    pub(super) async fn platform_rules(&self) -> Result<PlatformRules, KmsCallError> {
+        let _turn = self.calls.acquire().await;
+        let nothing = serde_json::json!({});
+        let policy: PolicyDocument = self.connection.administer(GET_POLICY, &nothing).await?;
+        Ok(policy.platform)
     }
 
     async fn change_policy(

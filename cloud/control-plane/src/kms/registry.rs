@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_app_compose::{AppId, ComposeHash};
-use cloister_kms_api::{EnvPublicKeyResponse, Meta};
+use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
+use cloister_kms_api::{EnvPublicKeyResponse, Hex, Meta};
 use cloister_management_api::{KmsContractId, KmsId, KmsInfo};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -90,6 +90,14 @@ impl Kms {
     /// The key to seal an application's environment to, at most a minute old.
     pub async fn env_public_key(&self, app_id: AppId) -> Result<EnvPublicKeyResponse, KmsCallError> {
         self.directory.env_public_key(app_id).await
+    }
+
+    /// The images whose machines get keys; `None` where its own rules name none, because every development
+    /// platform is let in or another program decides.
+    pub async fn allowed_images(&self) -> Result<Option<Vec<OsImageHash>>, KmsCallError> {
+        let rules = self.directory.platform_rules().await?;
+        let hash = |bytes: &Hex| <[u8; 32]>::try_from(bytes.0.as_slice()).ok().map(OsImageHash::from_bytes);
+        Ok(rules.os_images.map(|images| images.iter().filter_map(hash).collect()))
     }
 
     /// Its record on the wire.

@@ -15,6 +15,7 @@ mod nodes;
 mod operations;
 mod platforms;
 mod provisions;
+mod os_images;
 mod quotes;
 mod replicas;
 mod revisions;
@@ -43,6 +44,7 @@ pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};
 pub use routes::RouteRow;
 pub use update_provisions::{UpdateProvisionCounts, UpdateProvisionRow};
 
+pub use os_images::OsImageRow;
 /// A failure of the database, or a stored value that this version does not understand.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

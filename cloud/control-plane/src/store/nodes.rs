@@ -123,7 +123,7 @@ impl Change {
 
     /// Keeps a node's report.
     pub async fn put_node_report(&mut self, node_id: i64, report: &str, now_ms: i64) -> Result<()> {
-        sqlx::query("UPDATE nodes SET report = $2, reported_at_ms = $3 WHERE id = $1")
+        sqlx::query("UPDATE nodes SET report = $2, reported_at_ms = $3, report_number = report_number + 1 WHERE id = $1")
             .bind(node_id)
             .bind(report)
             .bind(now_ms)

@@ -1,3 +1,4 @@
 //! What only administrators of the installation do.
 
 pub(crate) mod nodes;
+pub(crate) mod os_images;

@@ -2,10 +2,12 @@
 
 use axum::Json;
 use axum::extract::Path;
-use cloister_management_api::{InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, PlainError};
+use cloister_management_api::{
+    InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, PlainError,
+};
 
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::sizes::{self, CPU_FAMILY};
+use crate::api::sizes::{self, CPU_FAMILY, GPU_FAMILY};
 
 /// List sizes
 #[utoipa::path(
@@ -13,9 +15,11 @@ use crate::api::sizes::{self, CPU_FAMILY};
     responses((status = 200, description = "The sizes by family", body = InstanceTypes)),
 )]
 pub(crate) async fn list() -> Json<InstanceTypes> {
-    let items = sizes::all();
-    let group = InstanceTypeGroup { name: CPU_FAMILY.to_owned(), total: items.len(), items };
-    Json(InstanceTypes { result: vec![group] })
+    let group = |family: &str| {
+        let items = of_family(family);
+        InstanceTypeGroup { name: family.to_owned(), total: items.len(), items }
+    };
+    Json(InstanceTypes { result: [CPU_FAMILY, GPU_FAMILY].map(group).into() })
 }
 
 /// List the sizes of a family
@@ -28,10 +32,15 @@ pub(crate) async fn list() -> Json<InstanceTypes> {
     ),
 )]
 pub(crate) async fn family(Path(family): Path<String>) -> ApiResult<Json<InstanceTypeFamily>> {
-    let mut items = sizes::all();
-    items.retain(|size| size.family.as_ref() == Some(&family));
+    let items = of_family(&family);
     if items.is_empty() {
         return Err(ApiError::not_found("Instance type family"));
     }
     Ok(Json(InstanceTypeFamily { total: items.len(), items, family }))
+}
+
+fn of_family(family: &str) -> Vec<InstanceType> {
+    let mut items = sizes::all();
+    items.retain(|size| size.family.as_deref() == Some(family));
+    items
 }

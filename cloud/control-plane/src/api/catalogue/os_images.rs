@@ -40,7 +40,7 @@ members! {
 
 /// List OS images
 ///
-/// The images that nodes can boot, newest version first.
+/// The images of the catalogue and those that nodes can boot, newest version first.
 #[utoipa::path(
     get, path = "/os-images", tag = "Catalogue", operation_id = "list_os_images", params(ImagesQuery),
     responses((status = 200, description = "A page of images", body = Page<OsImage>), Authenticated),
@@ -53,19 +53,30 @@ pub(crate) async fn os_images(
     let page = within("page", query.page, 1, 1..=u32::MAX)?;
     let size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
     let nodes = api.fleet.standings().await?;
-    let images = nodes.iter().flat_map(NodeStanding::images);
-    // One entry for what several nodes have.
-    let by_hash: BTreeMap<_, _> = images.map(|image| (image.os_image_hash.to_string(), image)).collect();
-    let mut images: Vec<_> = by_hash.into_values().collect();
-    images.retain(|image| query.is_dev.is_none_or(|is_dev| is_dev == image.is_dev));
-    images.sort_by_key(|image| (Reverse(version(&image.version)), image.name.clone()));
-    let wire = images.into_iter().map(|image| OsImage {
+    let reported = nodes.iter().flat_map(NodeStanding::images).map(|image| OsImage {
         name: image.name.clone(),
         slug: image.name.clone(),
         version: image.version.clone(),
         os_image_hash: Some(image.os_image_hash),
         is_dev: image.is_dev,
-        requires_gpu: false,
+        requires_gpu: image.supports_gpu,
     });
-    Ok(Json(Page::of_all(wire.collect(), page, size)))
+    let rows = api.store.os_images().await?;
+    let offered = rows.iter().filter(|row| row.is_offered()).map(|row| OsImage {
+        name: row.name.clone(),
+        slug: row.name.clone(),
+        version: row.version.clone(),
+        os_image_hash: Some(row.os_image_hash),
+        is_dev: row.is_dev != 0,
+        requires_gpu: row.supports_gpu != 0,
+    });
+    // One entry for what several have.
+    let by_hash: BTreeMap<_, _> = offered
+        .chain(reported)
+        .map(|image| (image.os_image_hash.map(|hash| hash.to_string()), image))
+        .collect();
+    let mut images: Vec<_> = by_hash.into_values().collect();
+    images.retain(|image| query.is_dev.is_none_or(|is_dev| is_dev == image.is_dev));
+    images.sort_by_key(|image| (Reverse(version(&image.version)), image.name.clone()));
+    Ok(Json(Page::of_all(images, page, size)))
 }

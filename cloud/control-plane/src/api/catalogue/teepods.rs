@@ -9,7 +9,7 @@ use cloister_management_api::{AvailableNodes, NodeImage, NodeOffer, TierCapacity
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::placing::version;
+use crate::api::placing::wire_version;
 use crate::api::responses::Authenticated;
 use crate::fleet::{NodeStanding, NodeStatus};
 use crate::kms::Kmses;
@@ -57,15 +57,12 @@ fn offer(node: &NodeStanding, kmses: &Kmses) -> NodeOffer {
 }
 
 fn image(image: &cloister_node_api::NodeImage) -> NodeImage {
-    // Clients take three or four numbers, nothing else.
-    let mut numbers = version(&image.version);
-    numbers.resize(numbers.len().clamp(3, 4), 0);
     NodeImage {
         name: image.name.clone(),
         slug: image.name.clone(),
         is_dev: image.is_dev,
-        version: numbers,
+        version: wire_version(&image.version),
         os_image_hash: Some(image.os_image_hash),
-        requires_gpu: false,
+        requires_gpu: image.supports_gpu,
     }
 }

@@ -1,0 +1,266 @@
+//! Guest images of the installation's catalogue: taken from the operator, checked, kept by hash below the data
+//! directory, and given to nodes.
+//!
+//! An image is a directory of plain files with `sha256sum.txt`; the SHA-256 of that file is the image's hash.
+//! It is made in a directory that nobody looks into and moved when it is whole and right. The row in the
+//! database comes last: a directory without one is taken up, or removed, at the next start. Replicas of the
+//! control plane share one database, so they must share this directory, too.
+
+mod archive;
+mod check;
+mod feed;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cloister_app_compose::OsImageHash;
+use futures_util::{Stream, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::{info, warn};
+
+pub use check::CheckedImage;
+
+use crate::clock::{Clock, Random};
+use crate::store::{OsImageRow, Store, StoreError};
+
+/// Most images that the catalogue offers; nodes offer no more either.
+pub const MAX_IMAGES: i64 = 64;
+/// Begins the names of directories in which images are made.
+const STAGING_PREFIX: &str = ".incoming-";
+/// Nodes that get an image at a time.
+const MAX_DOWNLOADS: usize = 8;
+/// A sender, or a node, that pauses for longer is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Far longer than an image takes to come in.
+const ABANDONED_AFTER: Duration = Duration::from_hours(24);
+/// Pieces of an image that wait for a slow reader.
+const QUEUE: usize = 4;
+
+/// Why an image was not added.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The sender stopped, or sent no archive.
+    #[error("the archive broke off or is no tar archive; send it again")]
+    Stream(#[source] io::Error),
+    /// Not a guest image.
+    #[error("the archive is refused: {0}")]
+    Refused(String),
+    /// More than an image has.
+    #[error("the archive has more or larger files than a guest image: at most 32 files of 8 GiB together")]
+    TooLarge,
+    /// The catalogue is full.
+    #[error("the catalogue offers {MAX_IMAGES} images already; retire one first")]
+    TooMany,
+    /// The disk is full or fails.
+    #[error("the image cannot be stored; check the control plane's disk")]
+    Disk(#[source] io::Error),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The images of the catalogue on disk.
+pub struct Library {
+    dir: PathBuf,
+    downloads: Arc<Semaphore>,
+    /// One image comes in at a time.
+    intake: Semaphore,
+}
+
+/// An image on its way to a node.
+pub(crate) struct Download {
+    pieces: ReceiverStream<io::Result<Bytes>>,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Stream for Download {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.pieces.poll_next_unpin(context)
+    }
+}
+
+impl Library {
+    /// The library in a directory, which is made when absent.
+    pub fn open(dir: PathBuf) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        Ok(Self { dir, downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)), intake: Semaphore::new(1) })
+    }
+
+    /// Takes up images whose directories an operator put here, forgets retired ones that nobody has, and removes
+    /// what a crash left.
+    pub async fn tidy(&self, store: &Store, clock: &Clock) -> Result<(), ImageError> {
+        let known = store.os_images().await?;
+        for image in known.iter().filter(|image| !image.is_offered()) {
+            self.forget(store, image.os_image_hash).await?;
+        }
+        for dir in self.directories()? {
+            let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if name.starts_with(STAGING_PREFIX) {
+                if is_abandoned(&dir) {
+                    remove(&dir).map_err(ImageError::Disk)?;
+                }
+            } else if !known.iter().any(|image| image.os_image_hash.to_string() == name) {
+                self.take_up(store, clock, dir).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn directories(&self) -> Result<Vec<PathBuf>, ImageError> {
+        let entries = fs::read_dir(&self.dir).map_err(ImageError::Disk)?;
+        Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+    }
+
+    async fn take_up(&self, store: &Store, clock: &Clock, dir: PathBuf) -> Result<(), ImageError> {
+        let checked = blocking({
+            let dir = dir.clone();
+            move || check::check(&dir)
+        })
+        .await;
+        match checked {
+            Ok(image) => {
+                let target = self.dir.join(image.hash.to_string());
+                if target != dir {
+                    replace(&dir, &target).map_err(ImageError::Disk)?;
+                }
+                self.offer(store, clock, &image).await.map(|_| ())
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                warn!(directory = %dir.display(), error, "left a directory that is no guest image out of the catalogue");
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the image that a tar stream brings; one that is known already is checked and offered again.
+    pub async fn add<S, E>(&self, store: &Store, clock: &Clock, archive: S) -> Result<OsImageRow, ImageError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin + Send,
+    {
+        let _turn = self.intake.acquire().await;
+        let name = Random.uuid().map_err(|error| ImageError::Disk(io::Error::other(error)))?;
+        let staging = Staging(self.dir.join(format!("{STAGING_PREFIX}{name}")));
+        staging.create().map_err(ImageError::Disk)?;
+        let (pump, reader) = feed::pair();
+        let dir = staging.0.clone();
+        let work = blocking(move || {
+            archive::unpack(reader, &dir, archive::Limits::USUAL)?;
+            check::check(&dir)
+        });
+        // A pump that gives up ends the work as well.
+        let ((), image) = tokio::join!(pump.run(archive, PATIENCE), work);
+        let image = image?;
+        replace(&staging.0, &self.dir.join(image.hash.to_string())).map_err(ImageError::Disk)?;
+        self.offer(store, clock, &image).await
+    }
+
+    async fn offer(
+        &self,
+        store: &Store,
+        clock: &Clock,
+        image: &CheckedImage,
+    ) -> Result<OsImageRow, ImageError> {
+        let row = OsImageRow {
+            os_image_hash: image.hash,
+            name: image.name.clone(),
+            version: image.version.clone(),
+            is_dev: i64::from(image.is_dev),
+            supports_gpu: i64::from(image.supports_gpu),
+            size_bytes: i64::try_from(image.size_bytes).unwrap_or(i64::MAX),
+            added_at_ms: clock.now_ms(),
+            retired_at_ms: None,
+            cvm_count: 0,
+        };
+        let mut change = store.change().await?;
+        if change.count_other_os_images(image.hash).await? >= MAX_IMAGES {
+            return Err(ImageError::TooMany);
+        }
+        change.put_os_image(&row).await?;
+        change.commit().await?;
+        info!(name = row.name, hash = %row.os_image_hash, "a guest image is in the catalogue");
+        Ok(store.os_image(image.hash).await?.unwrap_or(row))
+    }
+
+    /// Forgets a retired image and its files, unless a living CVM has it; whether it was forgotten.
+    pub async fn forget(&self, store: &Store, hash: OsImageHash) -> Result<bool, ImageError> {
+        let mut change = store.change().await?;
+        let forgotten = change.forget_os_image(hash).await?;
+        change.commit().await?;
+        if forgotten {
+            remove(&self.dir.join(hash.to_string())).map_err(ImageError::Disk)?;
+        }
+        Ok(forgotten)
+    }
+
+    /// The files of an image as a tar stream; `None` when there is no such image, or nobody can be served now.
+    pub(crate) fn download(&self, hash: OsImageHash) -> Option<Download> {
+        let dir = self.dir.join(hash.to_string());
+        let turn = Arc::clone(&self.downloads).try_acquire_owned().ok().filter(|_| dir.is_dir())?;
+        let (pieces, archive) = mpsc::channel(QUEUE);
+        tokio::task::spawn_blocking(move || archive::pack(&dir, &pieces));
+        Some(Download { pieces: ReceiverStream::new(archive), _turn: turn })
+    }
+}
+
+/// A directory that is removed unless it was moved away.
+struct Staging(PathBuf);
+
+impl Staging {
+    fn create(&self) -> io::Result<()> {
+        remove(&self.0)?;
+        DirBuilder::new().mode(0o700).create(&self.0)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed at the next start.
+        let _ = remove(&self.0);
+    }
+}
+
+/// Whether nobody can be at work in a directory any more; another replica of the control plane may be.
+fn is_abandoned(dir: &Path) -> bool {
+    let age = fs::metadata(dir).and_then(|data| data.modified()).map(|changed| changed.elapsed());
+    matches!(age, Ok(Ok(age)) if age > ABANDONED_AFTER)
+}
+
+fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Moves a directory to its final name, over what is there.
+fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    remove(to)?;
+    fs::rename(from, to)?;
+    match to.parent() {
+        Some(parent) => fs::File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => Err(ImageError::Disk(io::Error::other(error))),
+    }
+}

@@ -1,0 +1,257 @@
+//! Images from hostile and honest senders, and back to nodes.
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use proptest::prelude::*;
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
+
+use super::*;
+use crate::store::tests::{cvm, ground, on_both};
+
+/// The files of an image, `sha256sum.txt` last.
+pub(crate) fn image_files(version: &str, is_dev: bool) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = [
+        ("bios.bin", "firmware".to_owned()),
+        ("initrd.img", "ram disk".to_owned()),
+        ("measurement.json", measurement().to_string()),
+        (
+            "metadata.json",
+            serde_json::json!({
+                "name": format!("cloister-{version}"), "version": version, "is_dev": is_dev, "kernel": "vmlinuz",
+                "initrd": "initrd.img", "rootfs": "rootfs.erofs", "bios": "bios.bin", "cmdline": "quiet",
+            })
+            .to_string(),
+        ),
+        ("rootfs.erofs", "root".to_owned()),
+        ("vmlinuz", "kernel".to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, text)| (name.to_owned(), text.into_bytes()))
+    .collect();
+    let sums: String = files
+        .iter()
+        .map(|(name, bytes)| format!("{}  {name}\n", hex::encode(Sha256::digest(bytes))))
+        .collect();
+    files.push((check::CHECKSUMS.to_owned(), sums.into_bytes()));
+    files
+}
+
+fn measurement() -> serde_json::Value {
+    let digest = "ab".repeat(48);
+    serde_json::json!({"firmware": digest, "kernel": digest, "initrd": digest, "cmdline": "quiet"})
+}
+
+pub(crate) fn hash_of(files: &[(String, Vec<u8>)]) -> OsImageHash {
+    let (_, sums) = files.iter().find(|(name, _)| name == check::CHECKSUMS).unwrap();
+    OsImageHash::from_bytes(Sha256::digest(sums).into())
+}
+
+/// Members as any sender writes them: the name goes into the header as it is.
+pub(crate) fn archive_of(members: &[(EntryType, &str, &[u8])]) -> Vec<u8> {
+    let mut archive = Builder::new(Vec::new());
+    for (kind, name, contents) in members {
+        let mut header = Header::new_ustar();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_size(contents.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        archive.append(&header, *contents).unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
+pub(crate) fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let members: Vec<_> =
+        files.iter().map(|(name, bytes)| (EntryType::Regular, name.as_str(), bytes.as_slice())).collect();
+    archive_of(&members)
+}
+
+fn pieces(bytes: Vec<u8>) -> impl Stream<Item = Result<Bytes, io::Error>> + Unpin + Send {
+    stream::iter(bytes.chunks(700).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect::<Vec<_>>())
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+    library: Library,
+    store: Store,
+    clock: Clock,
+}
+
+impl Place {
+    fn new(store: Store) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let library = Library::open(dir.path().join("os-images")).unwrap();
+        Self { dir, library, store, clock: Clock::manual("2026-01-21T10:00:00Z".parse().unwrap()) }
+    }
+
+    async fn add(&self, bytes: Vec<u8>) -> Result<OsImageRow, ImageError> {
+        self.library.add(&self.store, &self.clock, pieces(bytes)).await
+    }
+
+    /// Names in the library's directory.
+    fn kept(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path().join("os-images")).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    async fn downloaded(&self, hash: OsImageHash) -> Vec<u8> {
+        let pieces: Vec<_> = self.library.download(hash).unwrap().collect().await;
+        pieces.into_iter().flat_map(Result::unwrap).collect()
+    }
+}
+
+#[tokio::test]
+async fn an_image_goes_in_and_comes_out_again() {
+    on_both(|store| async move {
+        let place = Place::new(store);
+        let files = image_files("0.1.0", false);
+        let row = place.add(archive(&files)).await.unwrap();
+        assert_eq!((row.os_image_hash, row.name.as_str()), (hash_of(&files), "cloister-0.1.0"));
+        assert_eq!(row.size_bytes, files.iter().map(|(_, bytes)| bytes.len() as i64).sum::<i64>());
+        assert_eq!(place.kept(), [row.os_image_hash.to_string()]);
+        // Another control plane takes what this one gives, so a node does.
+        let other = Place::new(place.store.clone());
+        let again = other.add(place.downloaded(row.os_image_hash).await).await.unwrap();
+        assert_eq!(again.os_image_hash, row.os_image_hash);
+        assert_eq!(place.store.os_images().await.unwrap().len(), 1);
+        assert!(place.library.download(OsImageHash::from_bytes([9; 32])).is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn retired_images_stay_while_a_cvm_has_them() {
+    on_both(|store| async move {
+        let place = Place::new(store);
+        let ground = ground(&place.store).await;
+        let files = image_files("0.1.0", false);
+        let hash = place.add(archive(&files)).await.unwrap().os_image_hash;
+        let wanted = async || place.store.os_images_for_node(ground.node).await.unwrap();
+        assert_eq!(wanted().await, [hash]);
+
+        let user = cvm(&place.store, &ground, 5, "my-app").await;
+        let mut change = place.store.change().await.unwrap();
+        let mut revision = user.configuration();
+        revision.os_image_hash = hash;
+        let new = crate::store::NewCvm {
+            workspace_id: ground.workspace,
+            user_id: ground.user,
+            node_id: ground.node,
+            vm_uuid: uuid::Uuid::from_bytes([6; 16]),
+            name: "with-image".to_owned(),
+            app_id: user.app_id,
+            kms_id: None,
+            listed: 0,
+            configuration: revision,
+        };
+        let with_image = change.insert_cvm(&new, 0).await.unwrap();
+        assert!(change.retire_os_image(hash, 5).await.unwrap());
+        change.commit().await.unwrap();
+        assert!(!place.library.forget(&place.store, hash).await.unwrap());
+        assert_eq!((wanted().await, place.kept().len()), (vec![hash], 1), "its CVM may have to boot");
+
+        let mut change = place.store.change().await.unwrap();
+        let row = change.lock_cvm(with_image).await.unwrap().unwrap();
+        change.delete_cvm(&row, 6).await.unwrap();
+        change.commit().await.unwrap();
+        assert!(wanted().await.is_empty());
+        place.library.tidy(&place.store, &place.clock).await.unwrap();
+        assert!(place.kept().is_empty() && place.store.os_images().await.unwrap().is_empty());
+    })
+    .await;
+}
+
+async fn alone() -> Place {
+    let dir = tempfile::tempdir().unwrap().keep();
+    Place::new(Store::open_file(&dir.join("store.db")).await.unwrap())
+}
+
+#[tokio::test]
+async fn what_is_no_image_leaves_nothing_behind() {
+    let place = alone().await;
+    let good = image_files("0.1.0", false);
+    let changed = |name: &str, bytes: &[u8]| {
+        let mut files = good.clone();
+        files.iter_mut().find(|(other, _)| other == name).unwrap().1 = bytes.to_vec();
+        archive(&files)
+    };
+    let with = |kind, name| {
+        let mut members: Vec<_> =
+            good.iter().map(|(name, bytes)| (EntryType::Regular, name.as_str(), bytes.as_slice())).collect();
+        members.push((kind, name, b"".as_slice()));
+        archive_of(&members)
+    };
+    let whole = archive(&good);
+    for (case, bytes, words) in [
+        ("another kernel", changed("vmlinuz", b"evil"), "vmlinuz does not match its hash"),
+        ("no list", archive(&good[..6]), "sha256sum.txt is missing"),
+        ("a file is missing", archive(&good[1..]), "bios.bin is missing"),
+        ("an empty list", changed("sha256sum.txt", b""), "is not covered by the image's hash"),
+        (
+            "a path in the list",
+            changed("sha256sum.txt", format!("{}  ../x\n", "0".repeat(64)).as_bytes()),
+            "malformed",
+        ),
+        ("one file more", with(EntryType::Regular, "extra"), "extra is not covered"),
+        ("a way out", with(EntryType::Regular, "../evil"), "no plain name"),
+        ("a way from the root", with(EntryType::Regular, "/evil"), "no plain name"),
+        ("a link", with(EntryType::Symlink, "link"), "something else than plain files"),
+        ("a device", with(EntryType::Char, "null"), "something else than plain files"),
+        ("a name twice", with(EntryType::Regular, "vmlinuz"), "a name occurs twice"),
+        ("a part of a file", whole[..515].to_vec(), "broke off"),
+        ("nothing", Vec::new(), "sha256sum.txt is missing"),
+        ("no archive", b"hello".repeat(300), "broke off or is no tar archive"),
+    ] {
+        let error = place.add(bytes).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{case}: {error}");
+        assert!(place.kept().is_empty(), "{case}");
+    }
+    assert!(place.store.os_images().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_sender_that_fails_has_sent_nothing() {
+    let place = alone().await;
+    let whole = archive(&image_files("0.1.0", false));
+    let broken = stream::iter([Ok(Bytes::from(whole)), Err(io::Error::from(io::ErrorKind::ConnectionReset))]);
+    let error = place.library.add(&place.store, &place.clock, broken).await.unwrap_err();
+    assert!(matches!(error, ImageError::Stream(_)), "{error}");
+    assert!(place.kept().is_empty());
+}
+
+#[tokio::test]
+async fn directories_of_an_operator_are_taken_up_at_the_start() {
+    let place = alone().await;
+    let root = place.dir.path().join("os-images");
+    let files = image_files("0.2.0", true);
+    for dir in ["mine", ".incoming-fresh", "broken"] {
+        fs::create_dir(root.join(dir)).unwrap();
+        for (name, bytes) in &files {
+            fs::write(root.join(dir).join(name), bytes).unwrap();
+        }
+    }
+    fs::write(root.join("broken/vmlinuz"), "evil").unwrap();
+    place.library.tidy(&place.store, &place.clock).await.unwrap();
+    let hash = hash_of(&files);
+    // Another replica may be at work in the fresh one; what is broken is its owner's to look at.
+    assert_eq!(place.kept(), [".incoming-fresh".to_owned(), hash.to_string(), "broken".to_owned()]);
+    let row = place.store.os_image(hash).await.unwrap().unwrap();
+    assert!(row.is_dev == 1 && row.is_offered());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_archive_leaves_its_directory(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("image");
+        fs::create_dir(&inner).unwrap();
+        let _ = archive::unpack(&*bytes, &inner, archive::Limits::USUAL);
+        prop_assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
