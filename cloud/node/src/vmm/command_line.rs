@@ -85,6 +85,8 @@ pub(crate) struct Channels {
     pub(crate) pid_file: PathBuf,
     /// Console output, appended.
     pub(crate) serial_log: PathBuf,
+    /// Socket that leads to the console and back; `None` leaves nobody a way to type on it.
+    pub(crate) console: Option<PathBuf>,
     /// Monitor socket (QMP).
     pub(crate) monitor: PathBuf,
     /// Status channel socket.
@@ -236,7 +238,15 @@ impl Machine {
 
     fn channels(&self, line: &mut Arguments) {
         let channels = &self.channels;
-        line.pair("-chardev", format!("file,id=serial,append=on,path={}", value(&channels.serial_log)));
+        let serial_log = value(&channels.serial_log);
+        let serial = match &channels.console {
+            None => format!("file,id=serial,append=on,path={serial_log}"),
+            Some(console) => format!(
+                "socket,id=serial,server=on,wait=off,path={},logfile={serial_log},logappend=on",
+                value(console)
+            ),
+        };
+        line.pair("-chardev", serial);
         line.pair("-serial", "chardev:serial");
         line.pair(
             "-chardev",

@@ -259,10 +259,16 @@ impl VmDirectory {
         Channels {
             pid_file: self.dir.join("qemu.pid"),
             serial_log: self.dir.join("serial.log"),
+            console: None,
             monitor: self.sockets.join("qmp"),
             status: self.sockets.join("status"),
             tee: self.sockets.join("tee"),
         }
+    }
+
+    /// Where the console of a development image is reached.
+    pub(crate) fn console_socket(&self) -> PathBuf {
+        self.sockets.join("serial")
     }
 
     /// What the development TEE keeps of a launch and what the guest measured since.

@@ -14,7 +14,7 @@ use crate::development::is_development;
 use crate::error::VmError;
 use crate::guest_images::GuestImage;
 use crate::host::require_free_disk;
-use crate::vmm::{ImageMirror, Machine, Process, Protection};
+use crate::vmm::{Channels, ImageMirror, Machine, Process, Protection};
 
 /// Makes everything that a start needs on disk and describes the machine. Blocks.
 pub(super) fn make(
@@ -43,6 +43,8 @@ pub(super) fn make(
     if is_development(platform) {
         measure_launch(dir, spec, &image, &compose_hash)?;
     }
+    // A production image takes nothing that is typed there.
+    let console = image.description.is_dev.then(|| dir.console_socket());
     Ok(Machine {
         vm: spec.vm_uuid,
         vcpu: spec.vcpu,
@@ -50,7 +52,7 @@ pub(super) fn make(
         protection: Protection::new(platform, compose_hash, host.snp_c_bit_position),
         boot: image.boot,
         disks: dir.disks(),
-        channels: dir.channels(),
+        channels: Channels { console, ..dir.channels() },
         mirror: ImageMirror { relay_command: host.relay_command.clone(), socket: dir.mirror_socket() },
         gpus,
     })

@@ -23,7 +23,7 @@ def option(flag, identifier, name):
     for value in values(flag):
         fields = dict(field.partition("=")[::2] for field in value.split(","))
         if fields.get("id") == identifier:
-            return fields[name]
+            return fields.get(name)
 
 
 mode = values("-append")[0].split()
@@ -63,7 +63,7 @@ status = listen(option("-chardev", "status", "path"))
 # The port to the hardware; a test plays the guest at the second socket.
 hardware = listen(option("-chardev", "tee", "path"))
 guest = listen(option("-chardev", "tee", "path") + ".guest")
-with open(option("-chardev", "serial", "path"), "a") as serial:
+with open(option("-chardev", "serial", "logfile") or option("-chardev", "serial", "path"), "a") as serial:
     serial.write("".join(f"line {i}\n" for i in range(5)))
 forwards = {}
 
@@ -100,7 +100,7 @@ def listen_for(protocol, address, port):
         server.bind((address, port))
         return server
     server = http.server.ThreadingHTTPServer((address, port), Agent)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     servers[server.socket] = server
     return server.socket
 

@@ -19,6 +19,7 @@ fn machine(platform: Platform) -> Machine {
         channels: Channels {
             pid_file: directory("vm/qemu.pid"),
             serial_log: directory("vm/serial.log"),
+            console: None,
             monitor: directory("run/qmp"),
             status: directory("run/status"),
             tee: directory("run/tee"),
@@ -63,6 +64,17 @@ fn gpus_on_all_platforms() {
             insta::assert_snapshot!(format!("{platform:?}-gpus-{count}"), of_gpus(&machine));
         }
     }
+}
+
+#[test]
+fn the_console_of_a_development_image_is_a_socket_and_its_log_the_same() {
+    let mut machine = machine(Platform::Emulation);
+    let production = text(&machine);
+    assert!(production.contains("file,id=serial,append=on,path=/var/lib/cloister/vm/serial.log"));
+    machine.channels.console = Some(PathBuf::from("/run/serial"));
+    let socket = "socket,id=serial,server=on,wait=off,path=/run/serial";
+    let log = "logfile=/var/lib/cloister/vm/serial.log,logappend=on";
+    assert!(text(&machine).contains(&format!("{socket},{log}")), "{}", text(&machine));
 }
 
 #[test]
