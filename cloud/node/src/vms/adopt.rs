@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use cloister_node_api::VmState;
 
+use super::live::{self, Live};
 use super::power::{Event, has_process};
 use super::vm::{Control, Vm};
-use super::{blocking, live, spec};
+use super::{blocking, spec};
 use crate::error::VmError;
 use crate::vmm::Process;
 
@@ -40,10 +41,10 @@ impl Vm {
             // A later order may be for other things than the process has.
             let need = self.dir.read_need().unwrap_or(ordered);
             let share = self.host.budget.acknowledge(self.id, need);
-            self.attach(&mut control, process, share);
-            if let Some((live, _)) = &control.running {
-                live.doubt_mappings().await;
-            }
+            let (live, messages) = Live::new(process, &self.dir.channels());
+            // An earlier life of the node made the mappings that there are.
+            live.doubt_mappings().await;
+            self.attach(&mut control, live, messages, share);
             if let Err(error) = self.map_ports(&control).await {
                 tracing::warn!(vm = %self.id, %error, "cannot map the ports of an adopted VM");
             }

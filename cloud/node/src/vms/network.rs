@@ -3,17 +3,23 @@
 use cloister_guest_channel::GUEST_ADDRESS;
 use cloister_node_api::{PortMapping, VmNetwork};
 
+use super::live::Live;
 use super::vm::{Control, Vm};
 use crate::error::VmError;
 use crate::vmm::{Forward, PublishError};
 
 impl Vm {
-    /// Makes the mapped ports of a running VM those of its order.
+    /// Makes the mapped ports those of the order, if the VM runs.
     pub(super) async fn map_ports(&self, control: &Control) -> Result<(), VmError> {
-        let Some(((live, _), order)) = control.running.as_ref().zip(control.order.as_ref()) else {
-            return Ok(());
-        };
-        let wanted = self.host.ports.forwards(&order.spec.ports)?;
+        match control.running.as_ref().zip(control.order.as_ref()) {
+            Some(((live, _), order)) => self.map_ports_of(live, &order.spec.ports).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the mapped ports of a process these.
+    pub(super) async fn map_ports_of(&self, live: &Live, ports: &[PortMapping]) -> Result<(), VmError> {
+        let wanted = self.host.ports.forwards(ports)?;
         live.publish(&wanted, &self.host.ports).await.map_err(|error| match error {
             PublishError::Taken(_) => VmError::OutOfResources(format!("{error}: choose another port")),
             PublishError::Monitor(error) => VmError::Monitor(error),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloister_guest_channel::status::GuestStatus;
+use cloister_guest_channel::status::{GuestStatus, NodeMessage};
 use cloister_node_api::{VmReport, VmSpec, VmState};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use uuid::Uuid;
 
 use super::deadline::Overdue;
@@ -20,7 +20,7 @@ use crate::clock;
 use crate::error::VmError;
 use crate::flows::Flows;
 use crate::host::{Share, require_free_disk};
-use crate::vmm::{Process, launch};
+use crate::vmm::launch;
 
 const TOO_SMALL_DISK: &str = "a CVM's disk can grow and never shrink: ask for at least the size that it has";
 
@@ -305,25 +305,33 @@ impl Vm {
         let share = self.host.budget.reserve(self.id, spec::need(&order.spec)?)?;
         let (dir, host) = (self.dir.clone(), Arc::clone(&self.host));
         let guest = GuestRecord { status: None, ..self.view().guest };
+        let ports = order.spec.ports.clone();
         let machine = blocking(move || machine::make(&dir, &host, &order, &guest)).await?;
         let process = launch(&self.host.hypervisor.program, &machine).await?;
         tracing::info!(vm = %self.id, pid = process.pid(), "started a VM");
-        self.view.send_modify(|view| (view.guest.status, view.heard_at) = (None, None));
-        self.attach(control, process, share);
+        let (live, messages) = Live::new(process, &self.dir.channels());
         // Without the ports that were ordered it would run and not be of use.
-        let mapped = self.map_ports(control).await;
-        if mapped.is_err()
-            && let Some((live, _)) = control.running.take()
-        {
+        if let Err(error) = self.map_ports_of(&live, &ports).await {
             live.power_off().await?;
+            return Err(error);
         }
-        mapped
+        self.view.send_modify(|view| (view.guest.status, view.heard_at) = (None, None));
+        self.attach(control, live, messages, share);
+        Ok(())
     }
 
-    pub(super) fn attach(self: &Arc<Self>, control: &mut Control, process: Process, share: Share) {
-        let (live, messages) = Live::new(process, &self.dir.channels());
+    /// Takes a process over: from now on it is heard and watched.
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        control: &mut Control,
+        live: Live,
+        messages: mpsc::Receiver<NodeMessage>,
+        share: Share,
+    ) {
         let live = Arc::new(live);
         control.running = Some((Arc::clone(&live), share));
+        // Before it is heard: what a guest says counts from here on.
+        self.view.send_modify(|view| view.live = Some(Arc::clone(&live)));
         let workspace = control.order.as_ref().map_or(0, |order| order.spec.workspace_id);
         self.host.tasks.spawn(supervise::run(Arc::clone(self), live, messages, workspace));
     }
