@@ -22,8 +22,11 @@ const FRESH: Duration = Duration::from_secs(2);
 const FRESH_IF_NOTHING: Duration = Duration::from_secs(1);
 /// Longest time for a question, waiting for its turn included.
 const LONGEST_QUESTION: Duration = Duration::from_secs(5);
-/// Questions that are under way at once.
-const MAX_QUESTIONS: usize = 32;
+/// Questions about apps that are known that are under way at once.
+const MAX_RENEWALS: usize = 16;
+/// Questions about names of which nothing is known. Anybody can make names up: they wait for each other and for
+/// nobody else.
+const MAX_FIRST_QUESTIONS: usize = 8;
 /// Identifiers about which something is remembered.
 const MAX_ENTRIES: usize = 4096;
 /// How long an answer is remembered that nobody uses.
@@ -52,7 +55,8 @@ impl Elsewhere {
 pub(super) struct RouteCache {
     peers: Arc<dyn Peers>,
     entries: Mutex<HashMap<String, Arc<Entry>>>,
-    questions: Arc<Semaphore>,
+    renewals: Arc<Semaphore>,
+    first_questions: Arc<Semaphore>,
     tasks: TaskTracker,
     abort: CancellationToken,
 }
@@ -78,8 +82,9 @@ impl Answer {
 
 impl RouteCache {
     pub(super) fn new(peers: Arc<dyn Peers>, tasks: TaskTracker, abort: CancellationToken) -> Self {
-        let questions = Arc::new(Semaphore::new(MAX_QUESTIONS));
-        Self { peers, entries: Mutex::default(), questions, tasks, abort }
+        let renewals = Arc::new(Semaphore::new(MAX_RENEWALS));
+        let first_questions = Arc::new(Semaphore::new(MAX_FIRST_QUESTIONS));
+        Self { peers, entries: Mutex::default(), renewals, first_questions, tasks, abort }
     }
 
     /// The replicas of an identifier on other nodes. Without `may_wait` the answer is what is known now.
@@ -93,7 +98,7 @@ impl RouteCache {
         if is_fresh {
             return known;
         }
-        self.ask(id, &entry);
+        self.ask(id, &entry, if known.routes.is_empty() { &self.first_questions } else { &self.renewals });
         if !may_wait || known.has_ready() {
             return known;
         }
@@ -127,15 +132,14 @@ impl RouteCache {
         Some(entry)
     }
 
-    /// Asks the control plane in the background, unless somebody does.
-    fn ask(&self, id: &str, entry: &Arc<Entry>) {
+    /// Asks the control plane in the background when it is its turn, unless somebody does.
+    fn ask(&self, id: &str, entry: &Arc<Entry>, turns: &Arc<Semaphore>) {
         let Ok(right) = Arc::clone(&entry.asking).try_acquire_owned() else { return };
-        let (entry, peers, questions) =
-            (Arc::clone(entry), Arc::clone(&self.peers), Arc::clone(&self.questions));
+        let (entry, peers, turns) = (Arc::clone(entry), Arc::clone(&self.peers), Arc::clone(turns));
         let id = id.to_owned();
         let question = async move {
             let asked = timeout(LONGEST_QUESTION, async {
-                let _turn = questions.acquire_owned().await;
+                let _turn = turns.acquire_owned().await;
                 peers.routes(&id).await
             });
             match asked.await {
@@ -313,6 +317,23 @@ mod tests {
         let asked_at = Instant::now();
         assert_eq!(world.learn("a").await, (vec![], false));
         assert_eq!(asked_at.elapsed(), LONGEST_QUESTION);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn made_up_names_hold_up_no_known_app() {
+        let mut world = world(Duration::from_millis(10));
+        world.say(Some(false));
+        world.learn("known").await;
+        advance(FRESH).await;
+        world.say(Some(true));
+        for number in 0..1000 {
+            world.cache.lookup(&number.to_string(), false).await;
+        }
+        settle().await;
+        assert_eq!(world.questions(), 1 + MAX_FIRST_QUESTIONS);
+        let asked_at = Instant::now();
+        assert_eq!(world.learn("known").await.0, [true]);
+        assert!(asked_at.elapsed() < Duration::from_millis(20));
     }
 
     #[tokio::test(start_paused = true)]
