@@ -1,14 +1,12 @@
 //! What a CVM proves, as a relying party and as the application in it see it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use cloister_tests::command::{Ran, Up};
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
-use cloister_tests::{eventually, paths};
+use cloister_tests::{eventually, guest_images, paths};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -18,23 +16,6 @@ const REFUTED: i32 = 8;
 fn data_dir() -> DataDir {
     let _ = rustls::crypto::ring::default_provider().install_default();
     DataDir::new()
-}
-
-/// The image that new CVMs boot.
-fn newest_image(images: &Path) -> PathBuf {
-    let mut found: Vec<_> = fs::read_dir(images)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.join("digest.txt").is_file())
-        .collect();
-    // As the control plane chooses: development images first, then the newest.
-    let number = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let numbers: Vec<_> = name.split(['-', '.']).filter_map(|part| part.parse::<u32>().ok()).collect();
-        (name.contains("-dev-"), numbers)
-    };
-    found.sort_by_key(number);
-    found.pop().expect("a guest image; `make image` makes it")
 }
 
 /// Runs `cloister --json verify` with the root of this installation.
@@ -67,7 +48,7 @@ fn refuted(ran: &Ran, id: &str) {
 async fn a_stranger_can_tell_what_runs_and_notices_every_change() {
     let dir = data_dir();
     let up = Up::start(dir.path(), Some(&paths::hello())).await;
-    let image = newest_image(&paths::guest_images());
+    let image = guest_images::newest(&paths::guest_images());
     let image = image.to_str().unwrap();
 
     let composition = up.run(&["--json", "cvms", "get", "hello"]).await.json();
@@ -158,37 +139,14 @@ fn read_bundle(path: &str) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// Copies an image and appends one byte to its kernel, with all its lists made anew: an image as good as
-/// the first, but another one.
-fn image_with_another_kernel(images: &Path, into: &Path) -> PathBuf {
-    let original = newest_image(images);
-    let name = original.file_name().unwrap();
-    let copy = into.join(name);
-    let script = r#"
-        set -euo pipefail
-        cp -r "$1" "$2"
-        cd "$2"
-        printf '\0' >>vmlinuz
-        old=$(sed -n 's/.*"kernel": *"\([0-9a-f]*\)".*/\1/p' measurement.json)
-        sed -i "s/$old/$(sha384sum vmlinuz | cut -d' ' -f1)/" measurement.json
-        sha256sum $(awk '{ print $2 }' sha256sum.txt) >sums
-        mv sums sha256sum.txt
-        sha256sum sha256sum.txt | cut -d' ' -f1 >digest.txt
-    "#;
-    let status =
-        Command::new("bash").args(["-c", script, "bash"]).arg(&original).arg(&copy).status().unwrap();
-    assert!(status.success(), "the image is copied");
-    original
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn another_kernel_is_another_image() {
     let dir = data_dir();
     let images = dir.path().join("images");
     fs::create_dir(&images).unwrap();
-    let original = image_with_another_kernel(&paths::guest_images(), &images);
+    let original = guest_images::newest(&paths::guest_images());
+    let changed = guest_images::with_another_kernel(&original, &images, "0.1.0");
     let up = Up::start_with_images(dir.path(), &images, Some(&paths::hello())).await;
-    let changed = newest_image(&images);
     assert_eq!(verify(&up, &["hello", "--image", changed.to_str().unwrap()]).await.code, 0);
     refuted(&verify(&up, &["hello", "--image", original.to_str().unwrap()]).await, "os-image");
     assert_eq!(up.interrupt().await, 0);

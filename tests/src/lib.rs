@@ -5,6 +5,7 @@ pub mod api;
 pub mod cloud;
 pub mod command;
 pub mod data_dir;
+pub mod guest_images;
 pub mod http;
 pub mod kms;
 pub mod paths;
