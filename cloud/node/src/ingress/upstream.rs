@@ -69,13 +69,14 @@ pub(super) struct Admission {
 pub(super) struct Tried(Vec<(Target, Fate)>);
 
 impl Tried {
-    fn fate(&self, target: &Target) -> Option<Fate> {
-        self.0.iter().rev().find(|(tried, _)| tried == target).map(|(_, fate)| *fate)
+    fn fates(&self, target: &Target) -> impl Iterator<Item = Fate> {
+        self.0.iter().filter(move |(tried, _)| tried == target).map(|(_, fate)| *fate)
     }
 
-    /// Whether a replica may be tried (again): one that takes no connections need not be.
+    /// Whether a replica may be tried (again): one that takes no connections need not be, and one that hung up
+    /// gets a second chance, because its connection may have been an old one.
     fn leaves(&self, target: &Target) -> bool {
-        self.fate(target) != Some(Fate::NotSent)
+        self.fates(target).all(|fate| fate != Fate::NotSent) && self.fates(target).count() < 2
     }
 
     /// Notes an attempt.
@@ -147,7 +148,7 @@ impl Upstreams {
                 return None;
             }
             let rank = Rank {
-                tried: tried.fate(&target).is_some(),
+                tried: tried.fates(&target).next().is_some(),
                 failing: lane.is_some_and(|lane| lane.is_failing()),
                 streams: lane
                     .map_or(0, |lane| self.streams_per_vm.saturating_sub(lane.permits.available_permits())),

@@ -192,6 +192,15 @@ async fn a_single_replica_is_asked_again_when_it_hung_up_on_a_kept_connection() 
 }
 
 #[tokio::test]
+async fn an_app_that_always_hangs_up_is_asked_twice() {
+    let (address, seen) = hangs_up(b"").await;
+    let (ingress, _) = ingress(Apps::default().with(VM_A, 80, address), Limits::default()).await;
+    let answer = exchange(ingress.http_address(), &get(&host())).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
 async fn what_flows_into_a_leaving_replica_goes_on_and_nothing_new_begins() {
     let apps = three().await;
     apps.set(VM_A3, Readiness::Starting);
