@@ -14,6 +14,7 @@ pub mod operations;
 pub mod proof_of_cloud;
 pub mod os_images;
 mod replicas;
+mod scheduled_deletes;
 mod start;
 pub mod store;
 mod trust;

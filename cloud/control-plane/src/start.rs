@@ -30,6 +30,7 @@ use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::os_images::{ImageError, Library};
 use crate::rollouts::Driver;
+use crate::scheduled_deletes;
 use crate::store::{Store, StoreError};
 use crate::trust::{Trust, TrustError};
 
@@ -279,6 +280,7 @@ impl ControlPlane {
         tokio::spawn(evidence::watch(Arc::clone(&app), stop.clone()));
         tokio::spawn(Arc::clone(&app.proof_of_cloud).run(stop.clone()));
         tokio::spawn(Arc::clone(&app.kmses).watch(stop.clone()));
+        tokio::spawn(scheduled_deletes::run(Arc::clone(&app), stop.clone()));
         tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
         info!(%api_address, node_address = %nodes.address, "control plane started");

@@ -115,6 +115,11 @@ impl ApiError {
         self
     }
 
+    /// The status of the answer.
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The code, if it has one.
     pub(crate) const fn code(&self) -> Option<ErrorCode> {
         match &self.content {

@@ -8,6 +8,7 @@ mod admin;
 mod apps;
 mod attestations;
 mod auth;
+mod changes;
 mod catalogue;
 mod cvms;
 mod development_pccs;
@@ -220,13 +221,12 @@ fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::paginated::paginated))
         .routes(routes!(cvms::provision::provision))
         .routes(routes!(cvms::provision_agentapp::provision_agentapp))
-        .routes(routes!(cvms::detail::detail, cvms::delete::delete))
+        .routes(routes!(cvms::detail::detail, cvms::delete::delete, cvms::patch::patch))
         .routes(routes!(cvms::start::start))
         .routes(routes!(cvms::stop::stop))
         .routes(routes!(cvms::shutdown::shutdown))
         .routes(routes!(cvms::restart::restart))
-        .routes(routes!(cvms::compose_file::compose_file))
-        .routes(routes!(cvms::envs::envs))
+        .merge(change_routes())
         .routes(routes!(cvms::attestation::attestation))
         .routes(routes!(cvms::composition::composition))
         .routes(routes!(cvms::operations::operations))
@@ -241,6 +241,26 @@ fn replica_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::replicas::replicate))
         .routes(routes!(cvms::replicas::replicate_of_app))
         .routes(routes!(apps::instances::add_instance))
+}
+
+/// What changes CVMs, the unified `PATCH` aside, which shares its path.
+fn change_routes() -> OpenApiRouter<Arc<Api>> {
+    use cvms::compose_file;
+    OpenApiRouter::new()
+        .routes(routes!(compose_file::compose_file, compose_file::apply, compose_file::replace))
+        .routes(routes!(cvms::compose_provision::provision))
+        .routes(routes!(cvms::docker_compose::docker_compose))
+        .routes(routes!(cvms::docker_compose::update))
+        .routes(routes!(cvms::pre_launch_script::pre_launch_script, cvms::pre_launch_script::update))
+        .routes(routes!(cvms::envs::envs))
+        .routes(routes!(cvms::compose::compose))
+        .routes(routes!(cvms::resources::resources))
+        .routes(routes!(cvms::os_image::os_image))
+        .routes(routes!(cvms::visibility::visibility))
+        .routes(routes!(cvms::name::name))
+        .routes(routes!(cvms::listed::listed))
+        .routes(routes!(cvms::scheduled_delete::scheduled_delete))
+        .routes(routes!(cvms::batch_stop::batch_stop))
 }
 
 fn account_routes() -> OpenApiRouter<Arc<Api>> {

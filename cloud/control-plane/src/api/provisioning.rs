@@ -13,7 +13,7 @@ use crate::kms::Kms;
 use crate::store::{Caller, Change, GpuSlots, ProvisionRow};
 
 /// How long a provision can be created from.
-const LIFETIME_MS: i64 = 14 * 24 * 60 * 60 * 1000;
+pub(crate) const LIFETIME_MS: i64 = 14 * 24 * 60 * 60 * 1000;
 /// Expired provisions that are cleared away with each new one.
 const CLEARED_AT_ONCE: i64 = 100;
 /// Provisions that a workspace may have in the cache.

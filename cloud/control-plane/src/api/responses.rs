@@ -1,7 +1,7 @@
 //! The failures that many operations share, for the OpenAPI document.
 
 use cloister_management_api::{ErrorBody, PlainError, ValidationError};
-use utoipa::IntoResponses;
+use utoipa::{IntoResponses, ToSchema};
 
 /// Every operation that needs a credential.
 #[derive(IntoResponses)]
@@ -46,6 +46,27 @@ pub(crate) enum OnPower {
     /// The CVM's node is under maintenance; repeat the request after `Retry-After`.
     #[response(status = 503)]
     Maintenance(PlainError),
+}
+
+/// Every operation that gives a CVM another configuration.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes responses, is never made")]
+pub(crate) enum OnChange {
+    /// The body is too large.
+    #[response(status = 413)]
+    TooLarge(PlainError),
+    /// The change does not give the expected compose hash (ERR-01-006).
+    #[response(status = 466)]
+    Superseded(ErrorBody),
+}
+
+/// A form with a file, for the OpenAPI document.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a request, is never made")]
+pub(crate) struct FileForm {
+    /// The file.
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
 }
 
 /// Every operation for administrators.

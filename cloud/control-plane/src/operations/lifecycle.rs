@@ -235,10 +235,25 @@ impl Lifecycle {
         request: LifecycleRequest,
         user_id: i64,
     ) -> Result<CvmRow, RequestError> {
-        let rules = request.kind.rules();
         let mut change = self.store.change().await?;
+        let cvm = self.request_in(&mut change, cvm_id, request, user_id).await?;
+        change.commit().await?;
+        self.wake();
+        Ok(cvm)
+    }
+
+    /// The same as a part of a larger change. After an error the change may not be committed; after its
+    /// commit somebody has to [`Lifecycle::wake`] the workers.
+    pub(crate) async fn request_in(
+        &self,
+        change: &mut Change,
+        cvm_id: i64,
+        request: LifecycleRequest,
+        user_id: i64,
+    ) -> Result<CvmRow, RequestError> {
+        let rules = request.kind.rules();
         let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
-        let current = running_operation(&mut change, &cvm).await?;
+        let current = running_operation(change, &cvm).await?;
         match &current {
             Some(current) if current.kind == request.kind => return Ok(cvm),
             Some(current) if !rules.preempts || current.kind == OperationKind::Delete => {
@@ -246,7 +261,7 @@ impl Lifecycle {
             }
             Some(_) => {}
             None if rules.already == Some(cvm.status) => return Ok(cvm),
-            None => self.check_idle(&mut change, &cvm, request.kind, rules).await?,
+            None => self.check_idle(change, &cvm, request.kind, rules).await?,
         }
 
         let predecessor = current.as_ref().map(|operation| operation.correlation_id);

@@ -1,17 +1,27 @@
-//! `GET /cvms/{cvm_id}/compose_file`
+//! `GET`, `PATCH` and `POST /cvms/{cvm_id}/compose_file`
+
+use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use cloister_app_compose::members;
-use cloister_management_api::{AppComposeV2, PlainError};
+use cloister_app_compose::{Additions, AppCompose, members};
+use cloister_management_api::{
+    AppComposeV2, ApplyComposeRequest, CvmUpdate, ErrorBody, PlainError, ReplaceComposeRequest,
+};
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
 
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::changes::{self, Edit, Manner};
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::input::Query;
-use crate::api::responses::OnCvm;
+use crate::api::input::{Body, Query};
+use crate::api::responses::{OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
+use crate::operations::OperationKind;
 
 members! {
     /// Query of `GET /cvms/{cvm_id}/compose_file`.
@@ -47,4 +57,101 @@ pub(crate) async fn compose_file(Target(cvm): Target, Query(query): Query<RawQue
     // A public client wants a text here, whatever the runner is.
     document.entry("docker_compose_file").or_insert_with(|| "".into());
     Ok(Json(document).into_response())
+}
+
+/// Apply a provisioned compose document
+///
+/// Takes a document that `POST /cvms/{cvm_id}/compose_file/provision` checked for this CVM, by its hash. A CVM
+/// that is up is restarted with it and gets its last good document back when that fails, by its policy; one
+/// that is off gets it with its next start.
+#[utoipa::path(
+    patch, path = "/cvms/{cvm_id}/compose_file", tag = "CVMs", operation_id = "apply_cvm_compose_file",
+    params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
+    request_body = ApplyComposeRequest,
+    responses(
+        (status = 202, description = "Accepted; the CVM is restarted with the document", body = CvmUpdate),
+        (status = 400, description = "No document with this hash was provisioned for the CVM, or it expired; or a parameter is invalid (ERR-02-…)", body = PlainError),
+        OnCvm, OnChange, OnPower,
+    ),
+)]
+pub(crate) async fn apply(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Target(cvm): Target,
+    Body(request): Body<ApplyComposeRequest>,
+) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
+    let (hash, now_ms) = (request.compose_hash.0, api.clock.now_ms());
+    let provision = api.store.update_provision(cvm.id, hash, now_ms).await?.ok_or_else(|| {
+        let text =
+            "No document with this compose_hash is provisioned for the CVM, or it expired; provision again";
+        ApiError::plain(StatusCode::BAD_REQUEST, text)
+    })?;
+    let compose = AppCompose::parse(provision.app_compose.as_bytes());
+    let compose = compose.map_err(|error| ApiError::internal(&error))?;
+    let mut edit = Edit::of(&cvm);
+    edit.replace_document(&compose)?;
+    match &request.env_keys {
+        Some(names) if request.update_env_vars => {
+            edit.allow_names(names)?;
+        }
+        names => changes::check_names(&compose, names.as_deref())?,
+    }
+    if let Some(env) = request.encrypted_env.and_then(|env| env.0) {
+        edit.seal(&api, &env).await?;
+    }
+    let correlation_id =
+        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::default()).await?;
+    let mut change = api.store.change().await?;
+    change.set_update_provision_applied(cvm.id, hash, now_ms).await?;
+    change.commit().await?;
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(changes::in_progress(correlation_id, "The compose document is being applied")),
+    ))
+}
+
+/// Replace the compose document of a CVM
+///
+/// Takes a complete document with its hash, without provisioning it first. The hash is the SHA-256 of the
+/// canonical document: members sorted, either compact or indented by four spaces with `": ` written as `":`
+/// everywhere. The text whose hash it is is what the CVM gets. A CVM that is up is restarted with it.
+#[utoipa::path(
+    post, path = "/cvms/{cvm_id}/compose_file", tag = "CVMs", operation_id = "replace_cvm_compose_file",
+    params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
+    request_body = ReplaceComposeRequest,
+    responses(
+        (status = 202, description = "Accepted; the CVM is restarted with the document", body = CvmUpdate),
+        (status = 400, description = "The hash is not that of the document, the document is empty (ERR-01-002) or changes what cannot change (ERR-02-009)", body = PlainError),
+        (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
+        OnCvm, OnChange, OnPower,
+    ),
+)]
+pub(crate) async fn replace(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Target(cvm): Target,
+    Body(request): Body<ReplaceComposeRequest>,
+) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
+    let refused = |error| changes::compose_error(error, &["body", "compose_file"]);
+    let additions = Additions { name: &cvm.name, ..Additions::default() };
+    // What is wrong with the document says more than that its hash does not fit.
+    request.compose_file.prepare(&additions).map_err(refused)?;
+    let found = request.compose_file.with_hash(request.compose_hash.0, &additions).map_err(refused)?;
+    let compose = found.ok_or_else(|| {
+        let text =
+            "compose_hash is not the SHA-256 of the canonical compose_file, neither compact nor indented";
+        ApiError::plain(StatusCode::BAD_REQUEST, text)
+    })?;
+    changes::check_names(&compose, request.env_keys.as_deref())?;
+    let mut edit = Edit::of(&cvm);
+    edit.replace_document(&compose)?;
+    if let Some(env) = request.encrypted_env.and_then(|env| env.0) {
+        edit.seal(&api, &env).await?;
+    }
+    let correlation_id =
+        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::default()).await?;
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(changes::in_progress(correlation_id, "The compose document is being replaced")),
+    ))
 }

@@ -9,6 +9,7 @@ use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use crate::api::placing::placement_error;
 use crate::api::scene::Scene;
 use crate::api::view::View;
+use crate::fleet::{PlacementError, Refusal};
 use crate::operations::{LifecycleRequest, OperationKind, RequestError};
 use crate::store::{Caller, CvmRow};
 
@@ -39,12 +40,12 @@ pub(super) async fn accept(
 }
 
 /// A refusal in the words of the interface.
-pub(super) fn request_error(error: RequestError) -> ApiError {
+pub(in crate::api) fn request_error(error: RequestError) -> ApiError {
     let text = error.to_string();
     match error {
         RequestError::NotFound => ApiError::coded(ErrorCode::CvmNotFound),
         // Without a code, so that clients repeat it.
-        RequestError::Busy(_) | RequestError::ChangedMeanwhile => {
+        RequestError::Busy(_) | RequestError::ChangedMeanwhile | RequestError::InRollout(_) => {
             ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S)
         }
         RequestError::Maintenance => {
@@ -54,6 +55,17 @@ pub(super) fn request_error(error: RequestError) -> ApiError {
         RequestError::IllegalStatus { .. } => ApiError::plain(StatusCode::BAD_REQUEST, text),
         RequestError::DiskShrinks { to, .. } => {
             ApiError::explained(ErrorCode::InvalidParameter, text).about("disk_size", to)
+        }
+        // The CVM is on this node and no other: all that helps is to come again.
+        RequestError::Placement(PlacementError::Refused {
+            reason: reason @ (Refusal::Maintenance | Refusal::Offline),
+            ..
+        }) => {
+            let text = match reason {
+                Refusal::Offline => "the CVM's node does not report; try again when it is back".to_owned(),
+                _ => RequestError::Maintenance.to_string(),
+            };
+            ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
         }
         RequestError::Placement(error) => placement_error(&error),
         RequestError::Store(error) => error.into(),

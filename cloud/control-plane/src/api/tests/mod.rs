@@ -13,6 +13,7 @@ mod provisioning;
 mod requests;
 mod state;
 mod tee;
+mod updates;
 
 use std::sync::Arc;
 

@@ -92,7 +92,7 @@ impl View<'_> {
             kms_info: self.kms.map(Kms::info),
             contract_address: None,
             deployer_address: None,
-            scheduled_delete_at: None,
+            scheduled_delete_at: cvm.scheduled_delete_at_ms.map(time),
             public_urls: self.urls(),
             gateway_domain: self.ingress_domain(),
             machine_info: Some(self.machine()),

@@ -1,10 +1,10 @@
 //! Key management services, and what sealed environments go through.
 
-mod support;
+pub(super) mod support;
 
 use std::sync::atomic::Ordering;
 
-use cloister_app_compose::AppId;
+use cloister_app_compose::{AppId, canonical};
 use cloister_kms_api::statements::verify_env_key;
 use cloister_management_api::{KmsContractId, KmsId};
 use cloister_node_api::VmState;
@@ -202,8 +202,7 @@ async fn an_environment_is_replaced_in_place() {
         (json!({"encrypted_env": hex::encode([1; 60])}), "422 validation"),
         (json!({"encrypted_env": hex::encode(vec![1; 256 * 1024 + 1])}), "422 validation"),
         (json!({"encrypted_env": "zz".repeat(61)}), "422 validation"),
-        (json!({"encrypted_env": blob(4), "env_keys": ["API_KEY", "MORE"]}), "400 ERR-02-009"),
-        (json!({"encrypted_env": blob(4), "env_keys": []}), "400 ERR-02-009"),
+        (json!({"encrypted_env": blob(4), "env_keys": ["A=B"]}), "400 ERR-01-003"),
         (json!({"encrypted_env": blob(4), "compose_hash": "00".repeat(32)}), "466 ERR-01-006"),
     ] {
         let refused = patch(body).await;
@@ -211,6 +210,57 @@ async fn an_environment_is_replaced_in_place() {
         assert!(!refused.text.contains(&blob(4)));
     }
     assert_eq!(cloud.installation.row(&vm).await.encrypted_env, Some(blob(3)), "a refusal changes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_environment_with_other_names_brings_another_document() {
+    let cloud = Cloud::new().await;
+    let vm = cloud.create("my-app-01", &blob(1)).await;
+    let before = cloud.at_rest(&vm, CvmStatus::Running).await;
+    let patch = async |body: Value| cloud.installation.call("PATCH", "/cvms/my-app-01/envs", body).await;
+    let body = json!({"encrypted_env": blob(2), "env_keys": ["MORE", "API_KEY"]});
+    let accepted = patch(body.clone()).await.expect(202).json();
+    assert_eq!((&accepted["status"], &accepted["allowed_envs_changed"]), (&json!("in_progress"), &json!(true)));
+    let row = cloud.at_rest(&vm, CvmStatus::Running).await;
+    assert_ne!(row.compose_hash, before.compose_hash);
+    assert_eq!(row.encrypted_env, Some(blob(2)));
+    assert_eq!(cloud.allowed(row.app_id).await, [row.compose_hash.to_string()], "the former one is retired");
+    let mut document = cloud.get("/cvms/my-app-01/compose_file").await;
+    assert_eq!(document["allowed_envs"], json!(["MORE", "API_KEY"]));
+    document["allowed_envs"] = json!(["API_KEY"]);
+    let bytes = canonical::compact(&document);
+    assert_eq!(String::from_utf8(bytes).unwrap(), before.app_compose, "the rest of the document stays");
+
+    // The same names in another order are the same names.
+    let again = patch(json!({"encrypted_env": blob(3), "env_keys": ["API_KEY", "MORE"]})).await.expect(202);
+    assert_eq!(again.json()["allowed_envs_changed"], false);
+    cloud.at_rest(&vm, CvmStatus::Running).await;
+    // Going back with the hash that this gives.
+    let mut back = json!({"encrypted_env": blob(4), "env_keys": ["API_KEY"], "transaction_hash": "0x00"});
+    back["compose_hash"] = json!(row.compose_hash.to_string());
+    assert_eq!(patch(back.clone()).await.summary(), "466 ERR-01-006");
+    back["compose_hash"] = json!(format!("0x{}", before.compose_hash));
+    patch(back).await.expect(202);
+    assert_eq!(cloud.at_rest(&vm, CvmStatus::Running).await.compose_hash, before.compose_hash);
+
+    // The same with the unified request and with a provisioned document.
+    let unified = json!({"encrypted_env": blob(5), "allowed_envs": ["API_KEY", "MORE"], "vcpu": 3});
+    cloud.installation.call("PATCH", "/cvms/my-app-01", unified).await.expect(202);
+    let row = cloud.at_rest(&vm, CvmStatus::Running).await;
+    assert_eq!((row.encrypted_env, row.vcpu), (Some(blob(5)), 3));
+    let new = json!({"name": "", "docker_compose_file": "services: {web: {image: nginx}}"});
+    let path = "/cvms/my-app-01/compose_file";
+    let provisioned = cloud.installation.call("POST", &format!("{path}/provision"), new).await.expect(200).json();
+    assert_eq!(provisioned["kms_info"]["slug"], "local");
+    let apply = json!({
+        "compose_hash": provisioned["compose_hash"], "encrypted_env": blob(6), "env_keys": ["MORE"],
+    });
+    cloud.installation.call("PATCH", path, apply).await.expect(202);
+    let row = cloud.at_rest(&vm, CvmStatus::Running).await;
+    assert_eq!((row.encrypted_env, json!(row.compose_hash.to_string())), (Some(blob(6)), provisioned["compose_hash"].clone()));
+    let without_keys = json!({"name": "", "docker_compose_file": "services: {a: {}}", "kms_enabled": false});
+    let refused = cloud.installation.call("POST", &format!("{path}/provision"), without_keys).await;
+    assert_eq!(refused.summary(), "400 ERR-02-009");
 }
 
 #[tokio::test]

@@ -189,7 +189,7 @@ async fn carry(client: TcpStream, server: TcpStream, is_cut: Arc<AtomicBool>, is
 }
 
 /// Gives an installation these services. Returns what wakes its workers.
-pub(super) async fn know(installation: &mut Installation, configured: Vec<KmsConfig>) -> Arc<Notify> {
+pub(in crate::api::tests) async fn know(installation: &mut Installation, configured: Vec<KmsConfig>) -> Arc<Notify> {
     let (old, wake) = (&installation.app, Arc::new(Notify::new()));
     let kmses = Kmses::open(configured, &old.store, &old.clock).await.unwrap();
     let app = Arc::new(App {
@@ -255,7 +255,7 @@ async fn started(installation: &Installation, dir: &TempDir, agent_socket: PathB
 }
 
 /// Looks until something is so.
-pub(super) async fn within(what: &str, mut so: impl AsyncFnMut() -> bool) {
+pub(in crate::api::tests) async fn within(what: &str, mut so: impl AsyncFnMut() -> bool) {
     for _ in 0..3000 {
         if so().await {
             return;
