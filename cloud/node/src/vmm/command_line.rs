@@ -19,8 +19,9 @@ use crate::gpus::PciAddress;
 pub(crate) const NETWORK_ID: &str = "net0";
 /// Addresses that the firmware keeps for devices above 4 GiB unless it is told otherwise, in MiB.
 const USUAL_WINDOW_MB: u64 = 32 * 1024;
-/// Memory that an emulated GPU shows, in MiB; nothing of the host is behind it.
-const EMULATED_GPU_MB: u64 = 256;
+/// Memory that an emulated GPU shows, in MiB: as with a real one, too much for below 4 GiB. Nothing of the host
+/// is behind it.
+const EMULATED_GPU_MB: u64 = 8 * 1024;
 
 /// Everything that decides how a VM looks.
 #[derive(Debug, Clone)]

@@ -93,8 +93,12 @@ async fn the_real_hypervisor_runs_is_adopted_and_ends() {
     world.end().await;
 }
 
-/// The hypervisor's own list of PCI devices: the port behind which a device is, and what it is.
-async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<(String, u64, u64)> {
+/// A device behind a port, as the hypervisor tells: the port, vendor and device, and where the firmware placed its
+/// memory.
+type Behind = (String, [u64; 2], Option<i64>);
+
+/// What is behind ports.
+async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<Behind> {
     let socket = world.dir.path().join("node/run").join(vm.simple().to_string()).join("qmp");
     let (read, mut write) = UnixStream::connect(socket).await.unwrap().into_split();
     let mut lines = BufReader::new(read).lines();
@@ -108,8 +112,11 @@ async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<(String, u64, u64)
     let mut found = Vec::new();
     for port in buses[0]["devices"].as_array().unwrap() {
         for device in port["pci_bridge"]["devices"].as_array().into_iter().flatten() {
-            let [vendor, id] = ["vendor", "device"].map(|name| device["id"][name].as_u64().unwrap());
-            found.push((port["qdev_id"].as_str().unwrap().to_owned(), vendor, id));
+            let id = ["vendor", "device"].map(|name| device["id"][name].as_u64().unwrap());
+            let mut regions = device["regions"].as_array().unwrap().iter();
+            let memory = regions.find(|region| region["size"] == 8_u64 << 30);
+            let placed = memory.and_then(|region| region["address"].as_i64());
+            found.push((port["qdev_id"].as_str().unwrap().to_owned(), id, placed));
         }
     }
     found
@@ -142,11 +149,21 @@ async fn the_real_hypervisor_has_gpus_at_ports_of_their_own_and_maps_ports() {
     assert_eq!(network(&world).await, [(PortProtocol::Tcp, first, 81), (PortProtocol::Udp, last, 53)]);
     std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, first)).unwrap();
 
-    // The firmware numbers the buses behind the ports first.
-    let expected = [("pci.1", 0x1b36, 5), ("pci.2", 0x1b36, 5)].map(|(port, v, d)| (port.to_owned(), v, d));
-    while devices_behind_ports(&world, vm).await != expected {
+    // The firmware numbers the buses behind the ports first, and then gives out addresses.
+    let is_placed = |found: &[Behind]| {
+        found.len() == 2 && found.iter().all(|(_, _, address)| address.is_some_and(|at| at > 0))
+    };
+    let found = loop {
+        let found = devices_behind_ports(&world, vm).await;
+        if is_placed(&found) {
+            break found;
+        }
         assert_eq!(world.get(vm).await.unwrap().state, VmState::Running);
         tokio::task::yield_now().await;
+    };
+    for (index, (port, id, address)) in found.iter().enumerate() {
+        assert_eq!((port.as_str(), *id), (["pci.1", "pci.2"][index], [0x1b36, 5]));
+        assert!(address.is_some_and(|at| at >= 4 << 30), "too large for below 4 GiB: {address:?}");
     }
     assert_eq!(world.power(vm, "stop").await.unwrap().state, VmState::Stopped);
     world.end().await;
