@@ -322,8 +322,12 @@ impl Shared {
         if let (Remedy::SetStatus(status), true) = (action, undisturbed) {
             info!(cvm_id = cvm.id, from = %cvm.status, to = %status, "a CVM's status follows its VM");
             change.set_cvm_status(cvm.id, status, now_ms).await?;
-            if status == CvmStatus::Error {
-                change.set_boot_error(cvm.id, NODE_IS_GONE).await?;
+            match (status, current.revision_id) {
+                (CvmStatus::Error, _) => change.set_boot_error(cvm.id, NODE_IS_GONE).await?,
+                (CvmStatus::Running, Some(revision)) => {
+                    change.set_revision_state(revision, RevisionState::Good, now_ms).await?;
+                }
+                _ => {}
             }
         }
         // Afterwards: a CVM that is no error any more has no reason for one.

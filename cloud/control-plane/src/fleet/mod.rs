@@ -5,6 +5,7 @@ mod listener;
 mod os_images;
 mod placement;
 mod reconcile;
+mod reports;
 mod routes;
 mod standing;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub(crate) use listener::{NodeListener, Shared as ForNodes, make_join_token};
 #[cfg(test)]
 pub(crate) use reconcile::tests::table as table_of_remedies;
 pub use placement::{Choice, Demand, ImageWish, NoNodeFits, Rejected, version};
+pub use reports::Reports;
 pub(crate) use routes::ReadyVms;
 pub use standing::{GpuNeed, NodeStanding, NodeStatus, PlacementError, Refusal, Requirements};
 

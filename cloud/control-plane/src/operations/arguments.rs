@@ -1,5 +1,6 @@
 //! What an operation was asked to do beside its kind; JSON in the database.
 
+use cloister_node_api::PortMapping;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{CvmStatus, Power};
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// The operation fails when the guest has not shut down in time, and takes no power away.
     #[serde(skip_serializing_if = "is_false")]
     pub never_force: bool,
+    /// Port mappings that the CVM gets back when the operation fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub former_ports: Option<Vec<PortMapping>>,
     /// Status of the CVM when the operation was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,

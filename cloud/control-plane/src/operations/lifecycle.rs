@@ -1,6 +1,9 @@
 //! Accepting work: each call checks the rules and writes the CVM and its operation in one transaction.
 //! When it returns, the work is durable and a worker knows of it.
 
+mod ports;
+mod unmeasured;
+
 use std::sync::Arc;
 
 use cloister_app_compose::{AppId, ComposeHash};
@@ -18,6 +21,8 @@ use crate::store::{
     Store, StoreError,
 };
 
+pub use self::ports::{MAX_PORTS, MapPortsError, WantedPort};
+
 /// A CVM to be created from a cached provision (spec 2.2).
 #[derive(Debug, Clone)]
 pub struct CreateRequest {
@@ -27,6 +32,8 @@ pub struct CreateRequest {
     pub app_id: AppId,
     /// Sealed environment; without one, that of the provision is used.
     pub encrypted_env: Option<SealedEnv>,
+    /// When it is deleted by itself.
+    pub scheduled_delete_at_ms: Option<i64>,
 }
 
 /// Another configuration for a CVM.
@@ -129,6 +136,9 @@ pub enum RequestError {
     /// Its node takes no changes now.
     #[error("the CVM's node is under maintenance; try again later")]
     Maintenance,
+    /// A rollout of its application, or the drain of its node, is at work on it.
+    #[error("{} is at work on this CVM; wait for it to end, or end it first", .0.in_words())]
+    InRollout(RolloutKind),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -167,6 +177,12 @@ pub enum CancelError {
     /// Operations of this kind run to their end.
     #[error("a running {0} cannot be cancelled")]
     NotCancellable(OperationKind),
+    /// It did what it was asked for and only tidies up.
+    #[error("{0} is done but for tidying up; it is too late to cancel it")]
+    TooLate(OperationKind),
+    /// It failed by itself, and what it did is being undone.
+    #[error("{0} failed and is being undone already; wait for it to end")]
+    RollingBack(OperationKind),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -222,6 +238,10 @@ impl Lifecycle {
             InsertError::Random(error) => error.into(),
             InsertError::Lost => CreateError::ProvisionNotFound,
         })?;
+        if request.scheduled_delete_at_ms.is_some() {
+            let at_ms = request.scheduled_delete_at_ms;
+            change.schedule_deletion(cvm.id, at_ms, caller.user_id, now_ms).await?;
+        }
         change.commit().await?;
         self.wake();
         Ok(cvm)
@@ -290,8 +310,28 @@ impl Lifecycle {
         user_id: i64,
     ) -> Result<AcceptedUpdate, RequestError> {
         let mut change = self.store.change().await?;
+        let accepted = self.update_in(&mut change, cvm_id, request, user_id, None).await?;
+        change.commit().await?;
+        self.wake();
+        Ok(accepted)
+    }
+
+    /// The same as a part of a larger change, by the rollout that the CVM belongs to, if any. After an error
+    /// the change may not be committed; after its commit somebody has to [`Lifecycle::wake`] the workers.
+    pub(crate) async fn update_in(
+        &self,
+        change: &mut Change,
+        cvm_id: i64,
+        request: &UpdateRequest,
+        user_id: i64,
+        rollout: Option<i64>,
+    ) -> Result<AcceptedUpdate, RequestError> {
         let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
-        if let Some(current) = running_operation(&mut change, &cvm).await? {
+        match change.rollout_at_work_on(cvm_id).await? {
+            Some((id, kind)) if rollout != Some(id) => return Err(RequestError::InRollout(kind)),
+            _ => {}
+        }
+        if let Some(current) = running_operation(change, &cvm).await? {
             return Err(RequestError::Busy(current.kind));
         }
         if request.base_revision.is_some_and(|base| cvm.revision_id != Some(base)) {
@@ -305,14 +345,14 @@ impl Lifecycle {
             ..Arguments::default()
         };
         let rules = request.kind.rules_for(arguments.power());
-        self.check_idle(&mut change, &cvm, request.kind, rules).await?;
-        self.check_room(&mut change, &cvm, &request.configuration).await?;
+        self.check_idle(change, &cvm, request.kind, rules).await?;
+        self.check_room(change, &cvm, &request.configuration).await?;
         let mut operation = self.new_operation(cvm_id, user_id, request.kind, &arguments, None)?;
         operation.from_revision = match change.last_good_revision(cvm_id).await? {
             Some(good) if !arguments.offline => Some(good.id),
             _ => cvm.revision_id,
         };
-        let revision_id = self.insert_revision(&mut change, &cvm, &request.configuration, &operation).await?;
+        let revision_id = self.insert_revision(change, &cvm, &request.configuration, &operation).await?;
         operation.to_revision = Some(revision_id);
         change.reserve(cvm_id, Some(&request.configuration)).await?;
         let correlation_id = operation.correlation_id;
@@ -336,6 +376,7 @@ impl Lifecycle {
             memory_mb: (wanted.memory_mb - cvm.memory_mb).max(0),
             disk_gb: wanted.disk_gb - cvm.disk_gb,
             os_image_hash: Some(wanted.os_image_hash).filter(|image| *image != cvm.os_image_hash),
+            gpus: GpuNeed::exactly(&cvm.new_gpus(wanted)),
         };
         Ok(node.ok_or(PlacementError::NodeGone)?.accept_growth(&growth)?)
     }
@@ -368,7 +409,6 @@ impl Lifecycle {
         kind: OperationKind,
     ) -> Result<CvmRow, InsertError> {
         let now_ms = self.clock.now_ms();
-            gpus: GpuNeed::exactly(&cvm.new_gpus(wanted)),
         let cvm_id = change.insert_cvm(new, now_ms).await?;
         let mut operation = self.new_operation(cvm_id, new.user_id, kind, &Arguments::default(), None)?;
         let cvm = change.lock_cvm(cvm_id).await?.ok_or(InsertError::Lost)?;
@@ -380,38 +420,6 @@ impl Lifecycle {
         change.lock_cvm(cvm_id).await?.ok_or(InsertError::Lost)
     }
 
-    /// Tells the workers that something was accepted.
-    pub(crate) fn wake(&self) {
-        self.wake_workers.notify_one();
-    }
-
-    /// Gives an idle CVM to an operation and makes both durable.
-    async fn begin(
-        &self,
-        mut change: Change,
-        cvm_id: i64,
-        operation: NewOperation,
-    ) -> Result<CvmRow, RequestError> {
-        if !change.acquire_cvm(cvm_id, operation.correlation_id).await? {
-            return Err(RequestError::Busy(operation.kind));
-        }
-        let status = operation.kind.rules().during;
-        change.set_cvm_status(cvm_id, status, self.clock.now_ms()).await?;
-        self.accept(&mut change, &operation, status).await?;
-        let cvm = change.lock_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
-        change.commit().await?;
-        self.wake_workers.notify_one();
-        Ok(cvm)
-    }
-
-    async fn check_idle(
-        &self,
-        change: &mut Change,
-        cvm: &CvmRow,
-        kind: OperationKind,
-        rules: &Rules,
-    ) -> Result<(), RequestError> {
-        if !rules.from.contains(&cvm.status) {
     /// The time by the clock of all operations.
     pub(crate) fn now_ms(&self) -> i64 {
         self.clock.now_ms()
@@ -422,6 +430,35 @@ impl Lifecycle {
         self.random.uuid()
     }
 
+    /// Tells the workers that something was accepted.
+    pub(crate) fn wake(&self) {
+        self.wake_workers.notify_one();
+    }
+
+    /// Gives an idle CVM to an operation.
+    async fn begin(
+        &self,
+        change: &mut Change,
+        cvm_id: i64,
+        operation: NewOperation,
+    ) -> Result<CvmRow, RequestError> {
+        if !change.acquire_cvm(cvm_id, operation.correlation_id).await? {
+            return Err(RequestError::Busy(operation.kind));
+        }
+        let status = operation.kind.rules().during;
+        change.set_cvm_status(cvm_id, status, self.clock.now_ms()).await?;
+        self.accept(change, &operation, status).await?;
+        change.lock_cvm(cvm_id).await?.ok_or(RequestError::NotFound)
+    }
+
+    async fn check_idle(
+        &self,
+        change: &mut Change,
+        cvm: &CvmRow,
+        kind: OperationKind,
+        rules: &Rules,
+    ) -> Result<(), RequestError> {
+        if !rules.from.contains(&cvm.status) {
             return Err(RequestError::IllegalStatus { kind, status: cvm.status });
         }
         // Taking a CVM away from a node under maintenance must stay possible.
@@ -434,15 +471,20 @@ impl Lifecycle {
         }
     }
 
-    /// Asks the running operation of a CVM to end.
+    /// Asks the running operation of a CVM to end. Repeating the call changes nothing.
     pub async fn cancel(&self, cvm_id: i64) -> Result<Cancellation, CancelError> {
         let mut change = self.store.change().await?;
         let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(CancelError::NotFound)?;
         let Some(operation) = running_operation(&mut change, &cvm).await? else {
             return Ok(Cancellation { correlation_id: None });
         };
-        if !operation.rules().cancellable {
-            return Err(CancelError::NotCancellable(operation.kind));
+        let rules = operation.rules();
+        let was_told = CancelRequest::from_column(operation.cancel_requested) != CancelRequest::No;
+        match operation.failure {
+            _ if !rules.cancellable => return Err(CancelError::NotCancellable(operation.kind)),
+            Some(_) if !was_told => return Err(CancelError::RollingBack(operation.kind)),
+            None if rules.is_decided(operation.step) => return Err(CancelError::TooLate(operation.kind)),
+            _ => {}
         }
         change.request_cancel(operation.correlation_id, CancelRequest::Cancel).await?;
         change.commit().await?;

@@ -1,7 +1,6 @@
 //! What can be done to a CVM, as one table: which operation is legal in which status, what it does step
-//! by step, how it is undone and where it leads. Printed to a snapshot; everything else only reads it.
+//! by step, how it is undone and where it leads. docs/cvm-states.md shows it; everything else only reads it.
 
-use std::fmt;
 use std::time::Duration;
 
 /// A stored name that this version does not know.
@@ -10,6 +9,13 @@ use std::time::Duration;
 pub struct UnknownName {
     kind: &'static str,
     name: String,
+}
+
+impl UnknownName {
+    /// A name that is none of this kind.
+    pub(crate) fn new(kind: &'static str, name: &str) -> Self {
+        Self { kind, name: name.to_owned() }
+    }
 }
 
 macro_rules! named_enum {
@@ -33,33 +39,35 @@ macro_rules! named_enum {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
             }
         }
 
         impl std::str::FromStr for $name {
-            type Err = UnknownName;
+            type Err = $crate::operations::UnknownName;
 
-            fn from_str(name: &str) -> Result<Self, UnknownName> {
+            fn from_str(name: &str) -> Result<Self, $crate::operations::UnknownName> {
                 Self::ALL
                     .iter()
                     .copied()
                     .find(|value| value.as_str() == name)
-                    .ok_or_else(|| UnknownName { kind: stringify!($name), name: name.to_owned() })
+                    .ok_or_else(|| $crate::operations::UnknownName::new(stringify!($name), name))
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = UnknownName;
+            type Error = $crate::operations::UnknownName;
 
-            fn try_from(name: String) -> Result<Self, UnknownName> {
+            fn try_from(name: String) -> Result<Self, $crate::operations::UnknownName> {
                 name.parse()
             }
         }
     };
 }
+
+pub(crate) use named_enum;
 
 named_enum!(
     /// Status of a CVM. Only `running`, `stopped` and `error` are at rest.
@@ -112,6 +120,8 @@ named_enum!(
         OsUpgrade = "os_upgrade",
         /// Several of these at once, a former revision, or what is not measured.
         Update = "update",
+        /// Other ports of the node that lead to it.
+        MapPorts = "map_ports",
         /// Remove with everything.
         Delete = "delete",
     }
@@ -158,6 +168,8 @@ named_enum!(
         RemoveVm = "remove_vm",
         /// The key management service takes back what no CVM of the application needs any more.
         RetireKeys = "retire_keys",
+        /// The former port mappings become the CVM's again.
+        RestorePorts = "restore_ports",
     }
 );
 
@@ -170,7 +182,7 @@ named_enum!(
         Applied = "applied",
         /// The CVM's application was up with it.
         Good = "good",
-        /// It was taken back.
+        /// It was taken back, or never came to be.
         RolledBack = "rolled_back",
     }
 );
@@ -194,7 +206,7 @@ impl Step {
             Self::AwaitHealthy => 300,
             Self::RequestShutdown | Self::Drain => 30,
             Self::AwaitPowerOff => 120,
-            Self::ApplyRevision | Self::RestoreRevision | Self::RetireKeys => 10,
+            Self::ApplyRevision | Self::RestoreRevision | Self::RetireKeys | Self::RestorePorts => 10,
         })
     }
 
@@ -204,10 +216,19 @@ impl Step {
         matches!(self, Self::Drain | Self::RetireKeys)
     }
 
-    /// Whether the step of an undo path starts the VM again, which nobody wants who is about to stop it.
+    /// Whether the step of an undo path is left out when another operation waits to take the VM's power away:
+    /// it starts the VM again, or can be done later.
     #[must_use]
-    pub(super) const fn brings_back(self) -> bool {
+    pub(super) const fn gives_way(self) -> bool {
         matches!(self, Self::AllowKeys | Self::PrepareDisk | Self::StartVm | Self::AwaitBoot)
+            || self.is_optional()
+    }
+
+    /// Whether the undo goes on when this step of it fails. Behind every other one the VM, or the CVM's row,
+    /// is not what the next step builds on.
+    #[must_use]
+    const fn undo_goes_on(self) -> bool {
+        matches!(self, Self::AllowKeys) || self.is_optional()
     }
 
     /// Whether a failure of the step leaves the VM as it was.
@@ -230,12 +251,12 @@ pub struct Rules {
     pub target: Option<CvmStatus>,
     /// Its work.
     pub steps: &'static [Step],
-    /// Done after a failure or cancellation; a failing undo step is skipped.
+    /// Done after a failure or cancellation, up to the first that fails; keys may fail to be allowed.
     pub undo: &'static [Step],
     /// Status after a cancellation that was undone.
     pub after_cancel: CvmStatus,
-    /// Status after a failure or cancellation when every undo step succeeded; `None` where undoing cannot
-    /// bring back what was.
+    /// Status after a failure or cancellation that was undone to its end; `None` where undoing cannot bring
+    /// back what was.
     pub recovered: Option<CvmStatus>,
     /// Whether it can be cancelled.
     pub cancellable: bool,
@@ -248,7 +269,7 @@ use CvmStatus::{
 };
 use Step::{
     AllowKeys, ApplyRevision, AwaitBoot, AwaitHealthy, AwaitPowerOff, Drain, PrepareDisk, RemoveVm,
-    RequestShutdown, RestoreRevision, RetireKeys, StartVm, StopVm,
+    RequestShutdown, RestorePorts, RestoreRevision, RetireKeys, StartVm, StopVm,
 };
 
 const FIRST_BOOT: Rules = Rules {
@@ -300,6 +321,30 @@ const CHANGE_WHILE_OFF: Rules = Rules {
     ..CHANGE
 };
 
+/// Other ports lead to a VM that goes on; the CVM has them already, and its node gets to know.
+const MAP_PORTS: Rules = Rules {
+    from: &[Running],
+    already: None,
+    during: Updating,
+    target: Some(Running),
+    steps: &[PrepareDisk],
+    undo: &[RestorePorts, PrepareDisk],
+    after_cancel: Running,
+    recovered: Some(Running),
+    cancellable: false,
+    preempts: false,
+};
+
+/// The same of a CVM that is off: its next start brings what its node does not know yet.
+const MAP_PORTS_WHILE_OFF: Rules = Rules {
+    from: &[Stopped],
+    target: Some(Stopped),
+    undo: &[RestorePorts],
+    after_cancel: Stopped,
+    recovered: Some(Stopped),
+    ..MAP_PORTS
+};
+
 /// How an operation finds its CVM, and wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Power {
@@ -316,6 +361,12 @@ impl OperationKind {
         matches!(self, Self::ComposeUpdate | Self::EnvUpdate | Self::Resize | Self::OsUpgrade | Self::Update)
     }
 
+    /// Whether its rules are others for a CVM that is off.
+    #[must_use]
+    pub const fn depends_on_power(self) -> bool {
+        self.changes_revision() || matches!(self, Self::MapPorts)
+    }
+
     /// The rules of this kind for a CVM that is up; those that bring another revision do less for one that
     /// is off.
     #[must_use]
@@ -325,6 +376,7 @@ impl OperationKind {
                 Self::ComposeUpdate | Self::EnvUpdate | Self::Resize | Self::OsUpgrade | Self::Update,
                 Power::Off,
             ) => &CHANGE_WHILE_OFF,
+            (Self::MapPorts, Power::Off) => &MAP_PORTS_WHILE_OFF,
             _ => self.rules(),
         }
     }
@@ -371,6 +423,7 @@ impl OperationKind {
                 ..FIRST_BOOT
             },
             Self::ComposeUpdate | Self::EnvUpdate | Self::Resize | Self::OsUpgrade | Self::Update => &CHANGE,
+            Self::MapPorts => &MAP_PORTS,
             Self::Delete => &Rules {
                 from: CvmStatus::ALL,
                 already: None,
@@ -387,25 +440,58 @@ impl OperationKind {
     }
 }
 
+/// How far an operation got with its VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Nothing concerned the VM.
+    Untouched,
+    /// It was taken from the ingress and runs on.
+    Drained,
+    /// Its power or its files may be different.
+    Changed,
+}
+
 impl Rules {
-    /// Where the undo steps begin when the step with this number failed. What a KMS that is away cannot allow
-    /// must not end a VM that runs: while nothing concerned the VM, nothing is undone. A VM that was only taken
-    /// from the ingress is given back to it, which its start does.
-    pub(super) fn undo_after(&self, failed: i64) -> i64 {
+    /// How far an operation got that tried the step with this number. What a KMS that is away cannot allow
+    /// must not end a VM that runs.
+    pub(super) fn reach(&self, tried: i64) -> Reach {
         let tried =
-            usize::try_from(failed).ok().and_then(|failed| self.steps.get(..=failed)).unwrap_or(self.steps);
-        let start = self.undo.iter().position(|step| *step == StartVm).filter(|_| tried.contains(&Drain));
-        let begin = match tried.iter().all(|step| step.leaves_vm_alone()) {
-            true => start.unwrap_or(self.undo.len()),
-            false => 0,
-        };
-        i64::try_from(begin).unwrap_or(i64::MAX)
+            usize::try_from(tried).ok().and_then(|tried| self.steps.get(..=tried)).unwrap_or(self.steps);
+        match tried {
+            tried if !tried.iter().all(|step| step.leaves_vm_alone()) => Reach::Changed,
+            tried if tried.contains(&Drain) => Reach::Drained,
+            _ => Reach::Untouched,
+        }
     }
 
-    /// Whether the CVM is as it was once this undo step succeeded.
-    pub(super) fn is_recovered_by(&self, undo: usize) -> bool {
+    /// Whether the new revision became the CVM's before the step with this number.
+    pub(super) fn has_applied(&self, before: i64) -> bool {
+        let applies = self.steps.iter().position(|step| *step == ApplyRevision);
+        applies.and_then(|index| i64::try_from(index).ok()).is_some_and(|index| index < before)
+    }
+
+    /// Whether only steps are left, from this number on, that do not decide the outcome: it is too late to
+    /// end the operation.
+    pub(super) fn is_decided(&self, step: i64) -> bool {
+        let rest = usize::try_from(step).ok().and_then(|step| self.steps.get(step..)).unwrap_or_default();
+        rest.iter().all(|step| step.is_optional())
+    }
+
+    /// Whether the CVM is as it was once the undo step with this number succeeded.
+    pub(super) fn is_recovered_by(&self, undo: i64) -> bool {
         let last = self.undo.iter().rposition(|step| !step.is_optional());
-        self.recovered.is_some() && last == Some(undo)
+        self.recovered.is_some() && last.and_then(|last| i64::try_from(last).ok()) == Some(undo)
+    }
+
+    /// Number of the undo step that follows a failed one.
+    pub(super) fn undo_beyond(&self, failed: Step, number: i64) -> i64 {
+        if failed.undo_goes_on() { number + 1 } else { self.undo_nothing() }
+    }
+
+    /// Number of the undo step that gives a VM, which was only taken from the ingress, back to it.
+    pub(super) fn undo_drain(&self) -> i64 {
+        let start = self.undo.iter().position(|step| *step == StartVm);
+        start.and_then(|start| i64::try_from(start).ok()).unwrap_or_else(|| self.undo_nothing())
     }
 
     /// Number of the undo step behind the last one: nothing is undone.
@@ -417,59 +503,45 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PAGE: &str = include_str!("../../../../docs/cvm-states.md");
-
-    /// Every row of the table.
-    fn all_rules() -> impl Iterator<Item = (OperationKind, &'static Rules)> {
-        OperationKind::ALL.iter().flat_map(|kind| {
-            let off = kind.changes_revision().then(|| (*kind, kind.rules_for(Power::Off)));
-            [(*kind, kind.rules_for(Power::On))].into_iter().chain(off)
-        })
-    }
-
-    /// The table as people read it; docs/cvm-states.md is this text.
-    fn table() -> String {
-        let list = |items: &[Step]| items.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(" → ");
-        let mut text = String::from(
-            "| Operation | From | During | Steps | Undo | Success | Undone | Cancelled | Cancellable | Preempts |\n\
-             |---|---|---|---|---|---|---|---|---|---|\n",
-        );
-        for (kind, rules) in all_rules() {
-            let from = if rules.from.len() == CvmStatus::ALL.len() {
-                "any".to_owned()
-            } else {
-                rules.from.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ")
-            };
-            let yes_no = |flag| if flag { "yes" } else { "no" };
-            let cancelled = if rules.cancellable { rules.after_cancel.as_str() } else { "–" };
-            text += &format!(
-                "| {kind} | {from} | {} | {} | {} | {} | {} | {cancelled} | {} | {} |\n",
-                rules.during,
-                list(rules.steps),
-                list(rules.undo),
-                rules.target.map_or("gone", CvmStatus::as_str),
-                rules.recovered.map_or("–", CvmStatus::as_str),
-                yes_no(rules.cancellable),
-                yes_no(rules.preempts),
-            );
-        }
-        text
-    }
-
-    #[test]
-    fn the_table_is_the_reviewed_one() {
-        let table = table();
-        assert!(PAGE.contains(&table), "docs/cvm-states.md must hold:\n{table}");
-    }
+    use crate::operations::tests::states_page::all_rules;
 
     #[test]
     fn every_operation_begins_somewhere_and_ends_at_rest() {
-        for (kind, rules) in all_rules() {
+        for (kind, _, rules) in all_rules() {
             assert!(!rules.from.is_empty() && !rules.steps.is_empty(), "{kind}");
             assert!(!rules.during.is_stable(), "{kind} must be visible while it runs");
             assert!(rules.target.is_none_or(CvmStatus::is_stable), "{kind}");
             assert!(rules.after_cancel.is_stable(), "{kind}");
+            assert!(rules.recovered.is_none_or(CvmStatus::is_stable), "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_applied_can_be_restored_and_the_vm_is_off_meanwhile() {
+        for (kind, power, rules) in all_rules().filter(|(kind, ..)| kind.changes_revision()) {
+            let forward = |step| rules.steps.iter().position(|other| *other == step);
+            let back = |step| rules.undo.iter().position(|other| *other == step);
+            assert!(forward(ApplyRevision).is_some() && back(RestoreRevision).is_some(), "{kind}");
+            if power == Power::On {
+                assert!(forward(AwaitPowerOff) < forward(ApplyRevision), "{kind}");
+                assert!(back(StopVm) < back(RestoreRevision), "{kind}");
+                assert!(back(RestoreRevision) < back(PrepareDisk), "{kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn how_far_an_operation_got_says_what_is_undone() {
+        let change = OperationKind::ComposeUpdate.rules();
+        let reached: Vec<_> = (0..3).map(|step| change.reach(step)).collect();
+        assert_eq!(reached, [Reach::Untouched, Reach::Drained, Reach::Changed]);
+        assert_eq!(change.undo[usize::try_from(change.undo_drain()).unwrap()], StartVm);
+        let restart = OperationKind::Restart.rules();
+        assert_eq!(restart.undo_drain(), restart.undo_nothing(), "its undo starts nothing");
+        for (kind, _, rules) in all_rules() {
+            let last = i64::try_from(rules.steps.len()).unwrap();
+            assert!(rules.is_decided(last) && !rules.is_decided(0), "{kind}");
+            assert_eq!(rules.has_applied(last), kind.changes_revision(), "{kind}");
         }
     }
 

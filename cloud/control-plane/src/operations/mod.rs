@@ -10,12 +10,14 @@ pub(crate) mod tests;
 
 pub use arguments::Arguments;
 pub use engine::{Boundary, Engine, EngineError, EngineOptions, Observer};
+pub(crate) use lifecycle::InsertError;
 pub use lifecycle::{
     AcceptedUpdate, CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest,
-    RequestError, UpdateRequest,
+    MAX_PORTS, MapPortsError, RequestError, UpdateRequest, WantedPort,
 };
-pub(crate) use lifecycle::InsertError;
+pub(crate) use machine::named_enum;
 pub use machine::{
     CvmStatus, OperationKind, OperationStatus, Power, RevisionState, Rules, Step, UnknownName,
 };
-pub use steps::{NodeCallError, Nodes};
+pub(crate) use steps::kms_urls;
+pub use steps::{NodeCallError, Nodes, Patience};

@@ -4,12 +4,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_node_api::{DrainRequest, NodeError, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState};
+use cloister_node_api::{
+    DrainRequest, NodeError, PortMapping, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
+};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::arguments::Arguments;
 use super::machine::Step;
+use crate::clock::Clock;
 use crate::kms::{KmsCallError, Kmses, address};
 use crate::store::{CvmRow, OperationRow, RevisionRow, Store, StoreError};
 
@@ -17,10 +20,6 @@ use crate::store::{CvmRow, OperationRow, RevisionRow, Store, StoreError};
 const SHUTDOWN_TIMEOUT_S: u32 = 60;
 /// Seconds that what flows through the ingress gets to end.
 const DRAIN_TIMEOUT_S: u32 = 10;
-/// How long an application must do well before a change counts as a success.
-const HEALTHY_FOR: Duration = Duration::from_secs(5);
-/// How long it may do badly without a break: what crashes over and over will not get well.
-const UNHEALTHY_FOR: Duration = Duration::from_secs(30);
 /// Pause between two looks at a VM when no report comes.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -108,6 +107,15 @@ pub(super) enum StepError {
     /// The guest gave up.
     #[error("the application did not start: {0}")]
     Boot(String),
+    /// The guest runs on, and its power may not be taken.
+    #[error(
+        "the guest did not shut down in time and runs on; shut the application down first, or allow that \
+         its power is taken (allow_force_stop)"
+    )]
+    RunsOn,
+    /// The VM ended before its application did well.
+    #[error("the VM ended before its application was healthy; its serial log says more")]
+    EndedBeforeHealthy,
     /// The VM ended before its application was started.
     #[error("the VM ended during boot; its serial log says more")]
     EndedDuringBoot,
@@ -120,8 +128,28 @@ impl StepError {
             Self::Node(error) => error.is_transient(),
             Self::Kms(error) => error.is_transient(),
             Self::Store(_) => true,
-            Self::Boot(_) | Self::EndedDuringBoot | Self::NoRevision | Self::Unhealthy(_) => false,
+            Self::Boot(_)
+            | Self::EndedDuringBoot
+            | Self::EndedBeforeHealthy
+            | Self::NoRevision
+            | Self::RunsOn
+            | Self::Unhealthy(_) => false,
         }
+    }
+}
+
+/// How long an application must do well, or badly, before a change believes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Without a break, before the change counts as a success.
+    pub healthy: Duration,
+    /// Without a break, before the change fails: what crashes over and over will not get well.
+    pub unhealthy: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { healthy: Duration::from_secs(5), unhealthy: Duration::from_secs(30) }
     }
 }
 
@@ -134,6 +162,8 @@ pub(super) struct Found {
     pub(super) env_pubkey: Option<String>,
     /// The revision that becomes the CVM's configuration.
     pub(super) revision: Option<i64>,
+    /// Port mappings that the CVM gets.
+    pub(super) ports: Option<Vec<PortMapping>>,
 }
 
 impl From<Option<VmReport>> for Found {
@@ -147,6 +177,8 @@ pub(super) struct Context<N> {
     pub(super) store: Store,
     pub(super) nodes: Arc<N>,
     pub(super) kmses: Arc<Kmses>,
+    pub(super) clock: Clock,
+    pub(super) patience: Patience,
 }
 
 /// Runs one step to its end. `coming` is the revision that a change brings, until it has failed.
@@ -177,6 +209,7 @@ pub(super) async fn run<N: Nodes>(
             let revision = operation.from_revision.ok_or(StepError::NoRevision)?;
             return Ok(Found { revision: Some(revision), ..Found::default() });
         }
+        Step::RestorePorts => return Ok(Found { ports: arguments.former_ports, ..Found::default() }),
         Step::Drain if arguments.force => None,
         Step::Drain => {
             let request = DrainRequest { timeout_s: DRAIN_TIMEOUT_S };
@@ -185,14 +218,14 @@ pub(super) async fn run<N: Nodes>(
         Step::PrepareDisk => Some(nodes.prepare(node, &vm_spec(cvm, kmses)?).await?),
         Step::StartVm => Some(nodes.start(node, vm).await?),
         Step::AwaitBoot => Some(await_boot(nodes, node, vm).await?),
-        Step::AwaitHealthy => Some(await_healthy(nodes, node, vm).await?),
+        Step::AwaitHealthy => Some(await_healthy(nodes, node, vm, context.patience).await?),
         Step::RequestShutdown if arguments.force => stop_if_known(nodes, node, vm).await?,
         Step::RequestShutdown => {
             let timeout_s = arguments.shutdown_timeout_s.unwrap_or(SHUTDOWN_TIMEOUT_S);
             let request = ShutdownRequest { timeout_s, force: !arguments.never_force };
             unless_unknown(nodes.shutdown(node, vm, request).await)?
         }
-        Step::AwaitPowerOff => await_power_off(nodes, node, vm).await?,
+        Step::AwaitPowerOff => await_power_off(nodes, node, vm, arguments.never_force).await?,
         Step::StopVm => stop_if_known(nodes, node, vm).await?,
         Step::RemoveVm => {
             match nodes.remove(node, vm).await {
@@ -220,16 +253,27 @@ async fn retire_keys<N>(
     let Some(kms) = cvm.kms_id else { return Ok(()) };
     for hash in context.store.unused_hashes(cvm, operation).await? {
         context.kmses.revoke_app(kms, cvm.app_id, hash).await?;
+        // Somebody may have begun to use it between the look and the call.
+        if context.store.unused_hashes(cvm, operation).await?.contains(&hash) {
+            context.store.note_keys_retired(cvm.app_id, hash, context.clock.now_ms()).await?;
+        } else {
+            context.kmses.allow_app(kms, cvm.app_id, hash).await?;
+        }
     }
     Ok(())
 }
 
-fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {
+/// Where a CVM asks for its keys: at the addresses that its tenant set, else at those of the installation.
+pub(crate) fn kms_urls(cvm: &CvmRow, kmses: &Kmses) -> Result<Vec<String>, KmsCallError> {
     let kms = cvm.kms_id.map(|id| kmses.get(id).ok_or(KmsCallError::Unknown)).transpose()?;
     let own_urls = cvm.kms_urls.as_deref().and_then(|urls| serde_json::from_str::<Vec<String>>(urls).ok());
-    let kms_urls = own_urls.filter(|urls| !urls.is_empty());
+    let own_urls = own_urls.filter(|urls| !urls.is_empty());
+    Ok(own_urls.unwrap_or_else(|| kms.map(|kms| address(kms.guest_url())).into_iter().collect()))
+}
+
+fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {
     Ok(VmSpec {
-        kms_urls: kms_urls.unwrap_or_else(|| kms.map(|kms| address(kms.guest_url())).into_iter().collect()),
+        kms_urls: kms_urls(cvm, kmses)?,
         vm_uuid: cvm.vm_uuid,
         workspace_id: cvm.workspace_id,
         name: cvm.name.clone(),
@@ -242,7 +286,7 @@ fn vm_spec(cvm: &CvmRow, kmses: &Kmses) -> Result<VmSpec, KmsCallError> {
         encrypted_env: cvm.encrypted_env.clone(),
         user_config: cvm.user_config.clone(),
         gpus: cvm.gpus.0.clone(),
-        ports: serde_json::from_str(&cvm.ports).unwrap_or_default(),
+        ports: cvm.port_mappings(),
     })
 }
 
@@ -280,20 +324,25 @@ async fn await_boot<N: Nodes>(nodes: &Arc<N>, node: i64, vm: Uuid) -> Result<VmR
 }
 
 /// Waits until the application does well for a while. A guest that does not tell is taken at its boot.
-async fn await_healthy<N: Nodes>(nodes: &Arc<N>, node: i64, vm: Uuid) -> Result<VmReport, StepError> {
+async fn await_healthy<N: Nodes>(
+    nodes: &Arc<N>,
+    node: i64,
+    vm: Uuid,
+    patience: Patience,
+) -> Result<VmReport, StepError> {
     let mut since = (None, Instant::now());
     loop {
         let report = nodes.look(node, vm).await?;
         if report.state != VmState::Running {
-            return Err(StepError::EndedDuringBoot);
+            return Err(StepError::EndedBeforeHealthy);
         }
         if report.health != since.0 {
             since = (report.health, Instant::now());
         }
         match (report.health, since.1.elapsed()) {
             (None, _) => return Ok(report),
-            (Some(VmHealth::Healthy), lasted) if lasted >= HEALTHY_FOR => return Ok(report),
-            (Some(VmHealth::Unhealthy), lasted) if lasted >= UNHEALTHY_FOR => {
+            (Some(VmHealth::Healthy), lasted) if lasted >= patience.healthy => return Ok(report),
+            (Some(VmHealth::Unhealthy), lasted) if lasted >= patience.unhealthy => {
                 let detail = report.health_detail.unwrap_or_else(|| "its guest does not say why".to_owned());
                 return Err(StepError::Unhealthy(detail));
             }
@@ -303,13 +352,19 @@ async fn await_healthy<N: Nodes>(nodes: &Arc<N>, node: i64, vm: Uuid) -> Result<
     }
 }
 
+/// Waits until the VM's process is gone. A node that may not take the power lets a guest that takes too long
+/// run on.
 async fn await_power_off<N: Nodes>(
     nodes: &Arc<N>,
     node: i64,
     vm: Uuid,
+    never_force: bool,
 ) -> Result<Option<VmReport>, StepError> {
     loop {
         match unless_unknown(nodes.look(node, vm).await)? {
+            Some(report) if never_force && report.state == VmState::Running => {
+                return Err(StepError::RunsOn);
+            }
             Some(report) if matches!(report.state, VmState::Running | VmState::Stopping) => {}
             gone => return Ok(gone),
         }

@@ -181,6 +181,15 @@ impl Change {
 
     /// Marks a CVM as deleted and frees its name.
     pub async fn delete_cvm(&mut self, cvm: &CvmRow, now_ms: i64) -> Result<()> {
+        let held = sqlx::query("UPDATE cvms SET operation_id = NULL WHERE id = $1 AND deleted_at_ms IS NULL")
+            .bind(cvm.id)
+            .execute(&mut *self.transaction)
+            .await?;
+        if held.rows_affected() == 0 {
+            return Ok(());
+        }
+        // The workspace before the node, as a creation has them.
+        self.add_to_cvm_count(cvm.workspace_id, -1).await?;
         self.count_on_node(cvm.id, -1).await?;
         sqlx::query("DELETE FROM gpu_allocations WHERE cvm_id = $1")
             .bind(cvm.id)
@@ -191,17 +200,14 @@ impl Change {
             .bind(cvm.id)
             .execute(&mut *self.transaction)
             .await?;
-        let done = sqlx::query(
-            "UPDATE cvms SET deleted_at_ms = $2, updated_at_ms = $2, live_name = NULL, encrypted_env = NULL, \
-             operation_id = NULL WHERE id = $1 AND deleted_at_ms IS NULL",
+        sqlx::query(
+            "UPDATE cvms SET deleted_at_ms = $2, updated_at_ms = $2, live_name = NULL, encrypted_env = NULL \
+             WHERE id = $1",
         )
         .bind(cvm.id)
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
-        if done.rows_affected() > 0 {
-            self.add_to_cvm_count(cvm.workspace_id, -1).await?;
-        }
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! Operations and their events: the durable work queue and its history.
 
-use sqlx::FromRow;
+use std::collections::BTreeSet;
+
+use sqlx::{AssertSqlSafe, FromRow};
 use uuid::Uuid;
 
 use super::{Change, Engine, Result, Store};
@@ -158,15 +160,23 @@ macro_rules! waiting_operation {
 }
 
 const OPERATION: &str = select_operation!("o.correlation_id = $1");
-const LIST: &str = select_operation!(
-    "o.cvm_id = $1 AND o.started_at_ms BETWEEN $2 AND $3 AND ($4 = '' OR $4 LIKE '%,' || o.kind || ',%') \
-     AND (o.started_at_ms < $5 OR (o.started_at_ms = $5 AND o.correlation_id < $6)) \
-     ORDER BY o.started_at_ms DESC, o.correlation_id DESC LIMIT $7"
+const PAGE: &str = select_operation!(
+    "o.cvm_id = $1 AND o.started_at_ms >= $2 AND (o.started_at_ms, o.correlation_id) < ($3, $4) \
+     ORDER BY o.started_at_ms DESC, o.correlation_id DESC LIMIT $5"
 );
-const COUNT: &str = "SELECT COUNT(*) FROM operations o WHERE o.cvm_id = $1 \
-     AND o.started_at_ms BETWEEN $2 AND $3 AND ($4 = '' OR $4 LIKE '%,' || o.kind || ',%')";
+const PAGE_OF_KIND: &str = select_operation!(
+    "o.cvm_id = $1 AND o.started_at_ms >= $2 AND (o.started_at_ms, o.correlation_id) < ($3, $4) \
+     AND o.kind = $6 ORDER BY o.started_at_ms DESC, o.correlation_id DESC LIMIT $5"
+);
+const COUNT: &str = "SELECT COUNT(*) FROM (SELECT 1 AS one FROM operations \
+     WHERE cvm_id = $1 AND started_at_ms BETWEEN $2 AND $3 LIMIT $4) AS found";
+const COUNT_OF_KIND: &str = "SELECT COUNT(*) FROM (SELECT 1 AS one FROM operations \
+     WHERE cvm_id = $1 AND started_at_ms BETWEEN $2 AND $3 AND kind = $5 LIMIT $4) AS found";
 const EVENTS: &str = "SELECT correlation_id, sequence, event_type, state, at_ms FROM operation_events \
-     WHERE correlation_id = $1 ORDER BY sequence";
+     WHERE correlation_id IN (";
+
+/// Counts of operations that match a filter end here.
+pub const MAX_OPERATION_COUNT: i64 = 1_000;
 
 impl Store {
     /// The operation with this correlation id.
@@ -176,41 +186,71 @@ impl Store {
 
     /// Events of an operation in order.
     pub async fn events(&self, correlation_id: Uuid) -> Result<Vec<EventRow>> {
-        Ok(sqlx::query_as(EVENTS).bind(correlation_id.to_string()).fetch_all(&self.pool).await?)
+        self.events_of(&[correlation_id]).await
     }
 
-    /// A stretch of a CVM's operations, newest first.
+    /// Events of operations, at most some hundreds, those of each in order.
+    pub async fn events_of(&self, operations: &[Uuid]) -> Result<Vec<EventRow>> {
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let places: Vec<_> = (1..=operations.len()).map(|number| format!("${number}")).collect();
+        // Only numbers of parameters are put into the text.
+        let text = AssertSqlSafe(format!("{EVENTS}{}) ORDER BY correlation_id, sequence", places.join(", ")));
+        let mut query = sqlx::query_as(text);
+        for id in operations {
+            query = query.bind(id.to_string());
+        }
+        Ok(query.fetch_all(&self.pool).await?)
+    }
+
+    /// A stretch of the operations of a CVM, newest first. What it costs depends on the stretch, not on how many
+    /// operations there are: each kind that is asked for is a walk along its own index.
     pub async fn list_operations(
         &self,
         cvm_id: i64,
         filter: &OperationFilter,
         limit: i64,
     ) -> Result<Vec<OperationRow>> {
-        // No correlation id sorts after this one.
-        let (after_ms, after_id) =
-            filter.after.map_or((i64::MAX, Uuid::max()), |(started_at_ms, id)| (started_at_ms, id));
-        Ok(sqlx::query_as(LIST)
-            .bind(cvm_id)
-            .bind(filter.start_ms.unwrap_or(i64::MIN))
-            .bind(filter.end_ms.unwrap_or(i64::MAX))
-            .bind(filter.kinds_list())
-            .bind(after_ms)
-            .bind(after_id.to_string())
-            .bind(limit)
-            .fetch_all(&self.pool)
-            .await?)
+        let page = |statement: &'static str| {
+            let (before_ms, before_id) = filter.before();
+            sqlx::query_as(statement)
+                .bind(cvm_id)
+                .bind(filter.start_ms.unwrap_or(i64::MIN))
+                .bind(before_ms)
+                .bind(before_id)
+                .bind(limit)
+        };
+        if filter.kinds.is_empty() {
+            return Ok(page(PAGE).fetch_all(&self.pool).await?);
+        }
+        let mut rows: Vec<OperationRow> = Vec::new();
+        for kind in filter.distinct_kinds() {
+            rows.extend(page(PAGE_OF_KIND).bind(kind.as_str()).fetch_all(&self.pool).await?);
+        }
+        rows.sort_by_key(|row| std::cmp::Reverse((row.started_at_ms, row.correlation_id)));
+        rows.truncate(usize::try_from(limit).unwrap_or_default());
+        Ok(rows)
     }
 
-    /// How many operations of a CVM a filter matches, whatever page is looked at.
+    /// How many operations of a CVM a filter matches, whatever page is looked at; counted up to
+    /// [`MAX_OPERATION_COUNT`] of each kind. How many there are at all is in the CVM's row.
     pub async fn count_operations(&self, cvm_id: i64, filter: &OperationFilter) -> Result<i64> {
-        let (count,): (i64,) = sqlx::query_as(COUNT)
-            .bind(cvm_id)
-            .bind(filter.start_ms.unwrap_or(i64::MIN))
-            .bind(filter.end_ms.unwrap_or(i64::MAX))
-            .bind(filter.kinds_list())
-            .fetch_one(&self.pool)
-            .await?;
-        Ok(count)
+        let count = |statement: &'static str| {
+            sqlx::query_as::<_, (i64,)>(statement)
+                .bind(cvm_id)
+                .bind(filter.start_ms.unwrap_or(i64::MIN))
+                .bind(filter.end_ms.unwrap_or(i64::MAX))
+                .bind(MAX_OPERATION_COUNT)
+        };
+        if filter.kinds.is_empty() {
+            return Ok(count(COUNT).fetch_one(&self.pool).await?.0);
+        }
+        let mut total = 0;
+        for kind in filter.distinct_kinds() {
+            total += count(COUNT_OF_KIND).bind(kind.as_str()).fetch_one(&self.pool).await?.0;
+        }
+        Ok(total)
     }
 
     /// Frees the leases of processes that cannot be alive: an embedded database has one process, and it
@@ -295,17 +335,24 @@ impl Store {
 }
 
 impl OperationFilter {
-    /// `,kind,kind,` for a substring search; empty when every kind is wanted.
-    fn kinds_list(&self) -> String {
-        let mut list = String::new();
-        for kind in &self.kinds {
-            list.push(',');
-            list.push_str(kind.as_str());
+    /// Whether it lets every operation through.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.start_ms.is_none() && self.end_ms.is_none() && self.kinds.is_empty()
+    }
+
+    /// The place in the list's order behind which, exclusively, the stretch begins.
+    fn before(&self) -> (i64, String) {
+        // No id is smaller than an empty one.
+        let end = (self.end_ms.unwrap_or(i64::MAX).saturating_add(1), String::new());
+        match self.after {
+            Some((started_at_ms, id)) => end.min((started_at_ms, id.to_string())),
+            None => end,
         }
-        if !list.is_empty() {
-            list.push(',');
-        }
-        list
+    }
+
+    fn distinct_kinds(&self) -> BTreeSet<OperationKind> {
+        self.kinds.iter().copied().collect()
     }
 }
 
@@ -344,7 +391,8 @@ impl Change {
     }
 
     /// Moves a leased operation to a step of its forward or, with a failure, its undo path, and keeps the
-    /// lease alive; whether it still held. Nothing may be committed when it did not.
+    /// lease alive; how the operation is wanted to end, or `None` when the lease was lost: nothing may be
+    /// committed then.
     pub async fn advance_operation(
         &mut self,
         correlation_id: Uuid,
@@ -353,10 +401,11 @@ impl Change {
         step: i64,
         step_deadline_ms: i64,
         failure: Option<&str>,
-    ) -> Result<bool> {
-        let done = sqlx::query(
+    ) -> Result<Option<i64>> {
+        let row: Option<(i64,)> = sqlx::query_as(
             "UPDATE operations SET step = $3, step_deadline_ms = $4, failure = $5, lease_until_ms = $6 \
-             WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress'",
+             WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress' \
+             RETURNING cancel_requested",
         )
         .bind(correlation_id.to_string())
         .bind(owner.to_string())
@@ -364,9 +413,9 @@ impl Change {
         .bind(step_deadline_ms)
         .bind(failure)
         .bind(until_ms)
-        .execute(&mut *self.transaction)
+        .fetch_optional(&mut *self.transaction)
         .await?;
-        Ok(done.rows_affected() > 0)
+        Ok(row.map(|(cancel,)| cancel))
     }
 
     /// Notes the status that the CVM has again after a failure.

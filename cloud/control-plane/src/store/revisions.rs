@@ -3,6 +3,7 @@
 use std::fmt;
 
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -10,7 +11,7 @@ use super::{Change, CvmRow, OperationRow, Result, Store};
 use crate::operations::{OperationKind, RevisionState};
 
 /// PCI addresses of GPUs on a node; a JSON array in the database.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuSlots(pub Vec<String>);
 
 impl TryFrom<String> for GpuSlots {
@@ -28,7 +29,7 @@ impl fmt::Display for GpuSlots {
 }
 
 /// Everything about a CVM that a change can replace.
-#[derive(Clone, PartialEq, Eq, FromRow)]
+#[derive(Clone, PartialEq, Eq, FromRow, Serialize, Deserialize)]
 pub struct Configuration {
     /// Hash of `app_compose`.
     #[sqlx(try_from = "String")]
@@ -142,10 +143,11 @@ const OF_APP: &str = select_revision!(
 const COUNT_OF_APP: &str = "SELECT COUNT(*) FROM revisions \
      WHERE app_id = $1 AND workspace_id = $2 AND applied_at_ms IS NOT NULL";
 
-// What a CVM has, what its operation brings, and what that would go back to. The operation at hand is about
-// to succeed: what it could have gone back to is not needed any more, and a CVM that it deletes needs nothing.
+// Documents that keys may be given to although no CVM needs them. The operation at hand is about to end: what
+// it could have gone back to is not needed any more, and a CVM that it deletes needs nothing.
 const UNUSED_HASHES: &str = "SELECT DISTINCT compose_hash FROM revisions \
-     WHERE app_id = $1 AND id IN ($4, $5, $6) AND compose_hash NOT IN (SELECT c.compose_hash FROM cvms c WHERE c.app_id = $1 \
+     WHERE app_id = $1 AND keys_retired_at_ms IS NULL \
+     AND compose_hash NOT IN (SELECT c.compose_hash FROM cvms c WHERE c.app_id = $1 \
         AND c.deleted_at_ms IS NULL AND NOT (c.id = $2 AND $3 = 1)) \
      AND compose_hash NOT IN (SELECT r.compose_hash FROM operations o JOIN revisions r \
         ON r.id = o.to_revision OR r.id = o.from_revision JOIN cvms c ON c.id = o.cvm_id \
@@ -174,19 +176,31 @@ impl Store {
             .await?)
     }
 
-    /// Documents that an operation, which is about to end, brought, replaced or deletes, and that no living CVM
-    /// of the application has, is getting or could go back to.
+    /// Documents of an application that its keys may be given to, and that no living CVM of it has, is getting
+    /// or could go back to. `operation` is about to end and counts as ended.
     pub async fn unused_hashes(&self, cvm: &CvmRow, operation: &OperationRow) -> Result<Vec<ComposeHash>> {
         let rows: Vec<(String,)> = sqlx::query_as(UNUSED_HASHES)
             .bind(cvm.app_id.to_string())
             .bind(cvm.id)
             .bind(i64::from(operation.kind == OperationKind::Delete))
-            .bind(operation.to_revision)
-            .bind(operation.from_revision)
-            .bind(cvm.revision_id)
             .fetch_all(&self.pool)
             .await?;
         Ok(rows.into_iter().filter_map(|(hash,)| hash.parse().ok()).collect())
+    }
+
+    /// Notes that an application's keys are not given to a document any more.
+    pub async fn note_keys_retired(&self, app_id: AppId, hash: ComposeHash, now_ms: i64) -> Result<()> {
+        let mut change = self.change().await?;
+        sqlx::query(
+            "UPDATE revisions SET keys_retired_at_ms = $3 \
+             WHERE app_id = $1 AND compose_hash = $2 AND keys_retired_at_ms IS NULL",
+        )
+        .bind(app_id.to_string())
+        .bind(hash.to_string())
+        .bind(now_ms)
+        .execute(&mut *change.transaction)
+        .await?;
+        change.commit().await
     }
 
     /// How many applied revisions an application has in a workspace.
@@ -268,6 +282,17 @@ impl Change {
         .bind(applied_at_ms)
         .execute(&mut *self.transaction)
         .await?;
+        Ok(())
+    }
+
+    /// Notes that a revision never came to be, if nothing else is noted of it.
+    pub async fn drop_pending_revision(&mut self, id: i64) -> Result<()> {
+        sqlx::query("UPDATE revisions SET state = $2 WHERE id = $1 AND state = $3")
+            .bind(id)
+            .bind(RevisionState::RolledBack.as_str())
+            .bind(RevisionState::Pending.as_str())
+            .execute(&mut *self.transaction)
+            .await?;
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! One suite, run on both engines.
 
+mod apps;
 mod evidence;
 mod nodes;
 mod routes;
@@ -73,6 +74,18 @@ pub(crate) async fn cvm(store: &Store, ground: &Ground, seed: u8, name: &str) ->
     let id = change.insert_cvm(&new, NOW).await.unwrap();
     change.commit().await.unwrap();
     store.cvm(id).await.unwrap().unwrap()
+}
+
+/// Sets whether changes of a CVM that fail are taken back.
+pub(crate) async fn set_policy(store: &Store, cvm: i64, rolls_back: bool) {
+    let mut change = store.change().await.unwrap();
+    sqlx::query("UPDATE cvms SET rollback_on_failure = $2 WHERE id = $1")
+        .bind(cvm)
+        .bind(i64::from(rolls_back))
+        .execute(&mut *change.transaction)
+        .await
+        .unwrap();
+    change.commit().await.unwrap();
 }
 
 fn operation(cvm: &CvmRow, ground: &Ground, id: u8, kind: OperationKind) -> NewOperation {
@@ -268,8 +281,10 @@ async fn a_lease_is_exclusive_until_it_ends() {
         assert_eq!(store.look_at_lease(new.correlation_id, bob).await.unwrap(), Some(CancelRequest::No));
 
         let mut change = store.change().await.unwrap();
-        assert!(!change.advance_operation(new.correlation_id, ann, NOW + 30, 1, 0, None).await.unwrap());
-        assert!(change.advance_operation(new.correlation_id, bob, NOW + 30, 1, 0, None).await.unwrap());
+        let advanced = change.advance_operation(new.correlation_id, ann, NOW + 30, 1, 0, None).await.unwrap();
+        assert_eq!(advanced, None);
+        let advanced = change.advance_operation(new.correlation_id, bob, NOW + 30, 1, 0, None).await.unwrap();
+        assert_eq!(advanced, Some(0));
         let done = OperationStatus::Completed;
         assert!(change.finish_operation(new.correlation_id, bob, done, NOW + 15).await.unwrap());
         assert!(!change.request_cancel(new.correlation_id, CancelRequest::Cancel).await.unwrap());

@@ -17,6 +17,10 @@ const RENEW_LEASE_EVERY: Duration = Duration::from_secs(5);
 /// How often a worker asks whether its operation is to end; a look, where a renewal is a write.
 const LOOK_FOR_CANCEL_EVERY: Duration = Duration::from_secs(1);
 
+/// What a step gets at least from each worker: one that takes over late, because the service was down, may
+/// find it done.
+const FAIR_TRY: Duration = Duration::from_secs(10);
+
 /// What a node needs beyond a guest's time to shut down.
 const POWER_OFF_GRACE: Duration = Duration::from_secs(30);
 
@@ -45,16 +49,10 @@ impl<N: Nodes> Shared<N> {
         look.tick().await;
         let mut renewed = Instant::now();
         let mut wanted = CancelRequest::from_column(operation.cancel_requested);
-        let limit = limit(step, operation, cvm);
+        let deadline_ms = operation.step_deadline_ms.max(self.in_ms(FAIR_TRY));
         loop {
-            match wanted {
-                CancelRequest::Cancel | CancelRequest::MakeRoom if operation.failure.is_none() => {
-                    return Ok(Attempt::Cancelled);
-                }
-                CancelRequest::MakeRoom if step.brings_back() => {
-                    return Ok(Attempt::Failed("another operation waits for the CVM".to_owned()));
-                }
-                _ => {}
+            if let Some(ended) = ended_early(operation, step, wanted) {
+                return Ok(ended);
             }
             tokio::select! {
                 outcome = &mut work => return Ok(outcome),
@@ -70,8 +68,11 @@ impl<N: Nodes> Shared<N> {
                         None => return Ok(Attempt::LeaseLost),
                         Some(cancel) => wanted = cancel,
                     }
-                    if self.clock.now_ms() > operation.step_deadline_ms {
-                        return Ok(Attempt::Failed(out_of_time(step, limit, obstacle.lock().take())));
+                    if self.clock.now_ms() > deadline_ms {
+                        let obstacle = obstacle.lock().take();
+                        let seen = self.store.cvm_even_deleted(cvm.id).await?;
+                        let limit = limit(step, operation, cvm);
+                        return Ok(Attempt::Failed(out_of_time(step, limit, obstacle, seen.as_ref())));
                     }
                 }
             }
@@ -120,11 +121,26 @@ pub(super) fn limit(step: Step, operation: &OperationRow, cvm: &CvmRow) -> Durat
     }
 }
 
+/// What a wish that the operation ends makes of the step at hand.
+fn ended_early(operation: &OperationRow, step: Step, wanted: CancelRequest) -> Option<Attempt> {
+    let makes_room = wanted == CancelRequest::MakeRoom;
+    let skipped = || Attempt::Failed("another operation waits for the CVM".to_owned());
+    match operation.failure {
+        None if operation.rules().is_decided(operation.step) => makes_room.then(skipped),
+        None => (wanted != CancelRequest::No).then_some(Attempt::Cancelled),
+        Some(_) => (makes_room && step.gives_way()).then(skipped),
+    }
+}
+
 /// Why a step that ran out of time failed: what stood in its way says more than the time.
-fn out_of_time(step: Step, limit: Duration, obstacle: Option<StepError>) -> String {
+fn out_of_time(step: Step, limit: Duration, obstacle: Option<StepError>, seen: Option<&CvmRow>) -> String {
     let limit_s = limit.as_secs();
-    match obstacle {
-        Some(obstacle) => format!("{obstacle} (gave up after {limit_s} s)"),
-        None => format!("{step} took longer than the {limit_s} s it may take"),
+    let health = seen.and_then(|cvm| cvm.health_detail.as_deref()).unwrap_or("its guest does not say why");
+    match (step, obstacle) {
+        (_, Some(obstacle)) => format!("{obstacle} (gave up after {limit_s} s)"),
+        (Step::AwaitHealthy, None) => {
+            format!("the application was not healthy within {limit_s} s: {health}")
+        }
+        (_, None) => format!("{step} took longer than the {limit_s} s it may take"),
     }
 }

@@ -16,9 +16,9 @@ use tracing::{Instrument, error, info, info_span, warn};
 use uuid::Uuid;
 
 use self::attempt::Attempt;
-use self::transition::{Transition, settle};
-use super::machine::{CvmStatus, OperationKind, OperationStatus, RevisionState, Step};
-use super::steps::{Context, Nodes};
+use self::transition::{Ending, Transition, rest, settle};
+use super::machine::{CvmStatus, OperationKind, OperationStatus, Step};
+use super::steps::{Context, Nodes, Patience};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::kms::Kmses;
 use crate::store::{OperationRow, Store, StoreError};
@@ -50,13 +50,15 @@ pub struct EngineOptions {
     /// Operations driven at the same time by this process. Most of them wait for a guest, some for as long
     /// as a boot may take, and none may keep another from beginning.
     pub concurrency: usize,
+    /// How long an application must do well, or badly, before a change believes it.
+    pub patience: Patience,
     /// Watches step boundaries.
     pub observer: Option<Observer>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { concurrency: 512, observer: None }
+        Self { concurrency: 512, patience: Patience::default(), observer: None }
     }
 }
 
@@ -97,7 +99,13 @@ impl<N: Nodes> Engine<N> {
     ) -> Result<Self, EngineError> {
         store.release_leases_of_the_dead().await?;
         let shared = Arc::new(Shared {
-            steps: Context { store: store.clone(), nodes, kmses },
+            steps: Context {
+                store: store.clone(),
+                nodes,
+                kmses,
+                clock: clock.clone(),
+                patience: options.patience,
+            },
             store,
             clock,
             random,
@@ -234,7 +242,7 @@ impl<N: Nodes> Shared<N> {
             }
             Attempt::Cancelled => Transition::cancelled(operation, step),
         };
-        operation.step_deadline_ms = 0;
+        leased.operation.step_deadline_ms = 0;
         let recorded = self.record(&mut leased, next).await?;
         if recorded {
             self.reached(&leased.operation, step, Boundary::Recorded);
@@ -256,9 +264,7 @@ impl<N: Nodes> Shared<N> {
         let advanced = change
             .advance_operation(id, leased.lease, until_ms, next.step, deadline_ms, next.failure.as_deref())
             .await?;
-        if !advanced {
-            return Ok(false);
-        }
+        let Some(cancel) = advanced else { return Ok(false) };
         if let (Some(cvm), Some(event)) = (cvm, &next.event) {
             let event = format!("instance.{}.{event}", operation.kind);
             change.append_event(id, &event, cvm.status.as_str(), now_ms).await?;
@@ -268,6 +274,7 @@ impl<N: Nodes> Shared<N> {
         operation.recovered_to =
             next.recovered.map(|status| status.as_str().to_owned()).or(operation.recovered_to.take());
         (operation.step, operation.failure) = (next.step, next.failure);
+        operation.cancel_requested = cancel;
         Ok(true)
     }
 
@@ -275,17 +282,9 @@ impl<N: Nodes> Shared<N> {
     async fn finish(&self, leased: &Leased) -> Result<(), StoreError> {
         let operation = &leased.operation;
         let now_ms = self.clock.now_ms();
-        let rules = operation.rules();
         let mut change = self.store.change().await?;
         let Some(cvm) = change.lock_cvm(operation.cvm_id).await? else { return Ok(()) };
-        let recovered = operation.recovered_to.as_deref().and_then(|name| name.parse().ok());
-        let (status, ending, cvm_status) = match operation.failure.as_deref() {
-            None => (OperationStatus::Completed, "complete", rules.target),
-            Some(CANCELLED) => {
-                (OperationStatus::Failed, "cancelled", Some(recovered.unwrap_or(rules.after_cancel)))
-            }
-            Some(_) => (OperationStatus::Failed, "failed", Some(recovered.unwrap_or(CvmStatus::Error))),
-        };
+        let Ending { status, event, cvm_status } = Ending::of(operation);
         let id = operation.correlation_id;
         if !change.finish_operation(id, leased.lease, status, now_ms).await? {
             return Ok(());
@@ -294,28 +293,18 @@ impl<N: Nodes> Shared<N> {
         let holds_cvm = cvm.operation_id.as_deref() == Some(id.to_string().as_str());
         let shown =
             if holds_cvm { cvm_status.map_or("deleted", CvmStatus::as_str) } else { cvm.status.as_str() };
-        let event = format!("instance.{}.{ending}", operation.kind);
+        let event = format!("instance.{}.{event}", operation.kind);
         change.append_event(id, &event, shown, now_ms).await?;
-        if holds_cvm {
-            match cvm_status {
-                Some(cvm_status) => {
-                    change.set_cvm_status(cvm.id, cvm_status, now_ms).await?;
-                    if let (CvmStatus::Error, Some(reason)) = (cvm_status, &operation.failure) {
-                        change.set_boot_error(cvm.id, reason).await?;
-                    }
-                    if let (CvmStatus::Running, None, Some(revision)) =
-                        (cvm_status, &operation.failure, cvm.revision_id)
-                    {
-                        change.set_revision_state(revision, RevisionState::Good, now_ms).await?;
-                    }
-                    change.reserve(cvm.id, None).await?;
-                    change.release_cvm(cvm.id, id).await?;
-                }
-                None => change.delete_cvm(&cvm, now_ms).await?,
-            }
+        if let (OperationStatus::Failed, Some(revision)) = (status, operation.to_revision) {
+            change.drop_pending_revision(revision).await?;
+        }
+        match cvm_status {
+            _ if !holds_cvm => {}
+            Some(cvm_status) => rest(&mut change, operation, &cvm, cvm_status, now_ms).await?,
+            None => change.delete_cvm(&cvm, now_ms).await?,
         }
         change.commit().await?;
-        info!(ending, reason = operation.failure, "operation ended");
+        info!(event, reason = operation.failure, "operation ended");
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Where an operation goes after a step, and what else changes with that.
 
 use super::super::arguments::Arguments;
-use super::super::machine::{CvmStatus, RevisionState, Step};
+use super::super::machine::{CvmStatus, OperationStatus, Reach, RevisionState, Rules, Step};
 use super::super::steps::Found;
 use super::CANCELLED;
 use crate::fleet::observed;
@@ -34,59 +34,61 @@ impl Transition {
     /// The step succeeded.
     pub(super) fn done(operation: &OperationRow, step: Step, found: Found) -> Self {
         let rules = operation.rules();
-        let undone = operation.failure.as_ref().and_then(|_| usize::try_from(operation.step).ok());
+        let recovers = operation.failure.is_some() && rules.is_recovered_by(operation.step);
         Self {
             step: operation.step + 1,
             event: Some(step.as_str().to_owned()),
             found,
-            recovered: undone.filter(|undo| rules.is_recovered_by(*undo)).and(rules.recovered),
+            recovered: rules.recovered.filter(|_| recovers),
             ..Self::at(operation)
         }
     }
 
     /// The step did not succeed, and the operation goes on.
     pub(super) fn skipped(operation: &OperationRow, step: Step) -> Self {
-        let event = Some(format!("{step}.skipped"));
-        Self { step: operation.step + 1, event, ..Self::at(operation) }
+        let next = match operation.failure {
+            Some(_) => operation.rules().undo_beyond(step, operation.step),
+            None => operation.step + 1,
+        };
+        Self { step: next, event: Some(format!("{step}.skipped")), ..Self::at(operation) }
     }
 
     /// The step failed: what was done is undone as far as the CVM's policy wants it.
     pub(super) fn failed(operation: &OperationRow, step: Step, cvm: &CvmRow, reason: String) -> Self {
         let rules = operation.rules();
-        let keeps = rules.recovered.is_some() && cvm.rollback_on_failure == 0;
-        // A guest that may not be forced is left to go on with its shutdown.
-        let unforced = matches!(step, Step::RequestShutdown | Step::AwaitPowerOff)
-            && Arguments::of(operation).never_force;
-        let undo = match operation.rules().undo_after(operation.step) {
-            _ if keeps || unforced => rules.undo_nothing(),
-            undo => undo,
+        let keeps = cvm.rollback_on_failure == 0
+            && rules.recovered == Some(CvmStatus::Running)
+            && rules.has_applied(operation.step);
+        let undoing = match keeps {
+            true => Self { step: rules.undo_nothing(), ..Self::at(operation) },
+            false => Self::undoing(operation, rules, step),
         };
-        Self {
-            event: Some(format!("{step}.failed")),
-            failure: Some(reason),
-            ..Self::undoing(operation, undo, step)
-        }
+        Self { event: Some(format!("{step}.failed")), failure: Some(reason), ..undoing }
     }
 
     /// Somebody wants the operation to end.
     pub(super) fn cancelled(operation: &OperationRow, step: Step) -> Self {
-        let rules = operation.rules();
-        let undo = if rules.recovered.is_some() { rules.undo_after(operation.step) } else { 0 };
-        Self {
-            event: Some(format!("{step}.cancelled")),
-            failure: Some(CANCELLED.to_owned()),
-            ..Self::undoing(operation, undo, step)
-        }
+        let undoing = Self::undoing(operation, operation.rules(), step);
+        Self { event: Some(format!("{step}.cancelled")), failure: Some(CANCELLED.to_owned()), ..undoing }
     }
 
-    /// The beginning of the undo path. Where nothing has to be undone because nothing was done, the CVM is as
-    /// it was.
-    fn undoing(operation: &OperationRow, undo: i64, failed: Step) -> Self {
-        let rules = operation.rules();
-        let is_untouched = failed == Step::AllowKeys && undo == rules.undo_nothing();
-        let was = Arguments::of(operation).was();
-        let recovered = rules.recovered.and(was).filter(|_| is_untouched);
-        Self { step: undo, recovered, ..Self::at(operation) }
+    /// The beginning of the undo path. A CVM that was up, and whose VM nothing was done to, is as it was.
+    fn undoing(operation: &OperationRow, rules: &Rules, failed: Step) -> Self {
+        let arguments = Arguments::of(operation);
+        let was_up = arguments.was() == Some(CvmStatus::Running);
+        // A guest that may not be forced goes on with its shutdown, or with its work: its node says which.
+        let is_unforced =
+            arguments.never_force && matches!(failed, Step::RequestShutdown | Step::AwaitPowerOff);
+        let as_it_was = was_up.then_some(CvmStatus::Running);
+        let (step, recovered) = match rules.reach(operation.step) {
+            _ if is_unforced => (rules.undo_nothing(), as_it_was),
+            Reach::Drained if was_up && rules.undo_drain() < rules.undo_nothing() => {
+                (rules.undo_drain(), None)
+            }
+            Reach::Drained | Reach::Untouched => (rules.undo_nothing(), as_it_was),
+            Reach::Changed => (0, None),
+        };
+        Self { step, recovered, ..Self::at(operation) }
     }
 }
 
@@ -105,6 +107,9 @@ pub(super) async fn settle(
     if let Some(env_pubkey) = &found.env_pubkey {
         change.set_env_pubkey(cvm.id, env_pubkey).await?;
     }
+    if let Some(ports) = &found.ports {
+        change.set_ports(cvm.id, ports, now_ms).await?;
+    }
     if let Some(status) = next.recovered {
         change.set_recovered(operation.correlation_id, status).await?;
     }
@@ -120,4 +125,51 @@ pub(super) async fn settle(
         Some(subject) => change.set_revision_state(subject, state, now_ms).await,
         None => Ok(()),
     }
+}
+
+/// How an operation ends that has no step left.
+pub(super) struct Ending {
+    pub(super) status: OperationStatus,
+    /// Name of the last event, without the operation's kind.
+    pub(super) event: &'static str,
+    /// Status of its CVM; `None` when that is gone.
+    pub(super) cvm_status: Option<CvmStatus>,
+}
+
+impl Ending {
+    pub(super) fn of(operation: &OperationRow) -> Self {
+        let rules = operation.rules();
+        let recovered = operation.recovered_to.as_deref().and_then(|name| name.parse().ok());
+        let (status, event, cvm_status) = match operation.failure.as_deref() {
+            None => (OperationStatus::Completed, "complete", rules.target),
+            Some(CANCELLED) => {
+                (OperationStatus::Failed, "cancelled", Some(recovered.unwrap_or(rules.after_cancel)))
+            }
+            Some(_) => (OperationStatus::Failed, "failed", Some(recovered.unwrap_or(CvmStatus::Error))),
+        };
+        Self { status, event, cvm_status }
+    }
+}
+
+/// Puts a CVM to rest: its operation has ended.
+pub(super) async fn rest(
+    change: &mut Change,
+    operation: &OperationRow,
+    cvm: &CvmRow,
+    status: CvmStatus,
+    now_ms: i64,
+) -> Result<(), StoreError> {
+    change.set_cvm_status(cvm.id, status, now_ms).await?;
+    match (status, operation.failure.as_deref(), &cvm.boot_error, cvm.revision_id) {
+        // Who cancels an attempt to repair a CVM still wants to know what is wrong with it.
+        (CvmStatus::Error, Some(CANCELLED), Some(_), _) => {}
+        (CvmStatus::Error, Some(reason), ..) => change.set_boot_error(cvm.id, reason).await?,
+        // Only a boot shows that a revision works.
+        (CvmStatus::Running, _, _, Some(revision)) if operation.rules().steps.contains(&Step::AwaitBoot) => {
+            change.set_revision_state(revision, RevisionState::Good, now_ms).await?;
+        }
+        _ => {}
+    }
+    change.reserve(cvm.id, None).await?;
+    change.release_cvm(cvm.id, operation.correlation_id).await
 }

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use cloister_node_api::{DrainRequest, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, VmState};
+use cloister_node_api::{
+    DrainRequest, NodeError, NodeErrorCode, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -14,12 +16,20 @@ use crate::operations::{NodeCallError, Nodes, Step};
 pub(crate) enum Fault {
     /// Refuse for good.
     Refuse(&'static str),
+    /// Refuse once, for good.
+    RefuseOnce(&'static str),
     /// Do it, but lose the answer, this many times.
     LoseAnswer(u32),
-    /// Never boot.
+    /// Never boot, or power off, or end a drain.
     Hang,
     /// Boot fails.
     BootError(&'static str),
+    /// The next boot fails.
+    BootErrorOnce(&'static str),
+    /// The next boot fails, and the one after it hangs.
+    BootErrorThenHang(&'static str),
+    /// The application of the next boot does badly.
+    UnhealthyOnce(&'static str),
 }
 
 #[derive(Default)]
@@ -33,6 +43,8 @@ struct State {
     vms: HashMap<Uuid, VmReport>,
     /// What each was prepared with last.
     specs: HashMap<Uuid, VmSpec>,
+    /// What each was started with last.
+    started: HashMap<Uuid, VmSpec>,
     faults: HashMap<Step, Fault>,
     /// Transitions from off to on; one too many would be a second VM.
     power_ons: u32,
@@ -68,6 +80,25 @@ impl FakeNodes {
         self.state.lock().specs.get(&vm).cloned()
     }
 
+    /// What a VM runs, if it runs.
+    pub(crate) fn runs(&self, vm: Uuid) -> Option<VmSpec> {
+        let state = self.state.lock();
+        let is_running = state.vms.get(&vm).is_some_and(|report| report.state == VmState::Running);
+        state.started.get(&vm).filter(|_| is_running).cloned()
+    }
+
+    pub(crate) fn is_draining(&self, vm: Uuid) -> bool {
+        self.state.lock().vms.get(&vm).is_some_and(|report| report.draining)
+    }
+
+    /// A guest that was asked to power off in vain is let run on.
+    pub(crate) fn lapse(&self, vm: Uuid) {
+        if let Some(report) = self.state.lock().vms.get_mut(&vm) {
+            (report.state, report.draining) = (VmState::Running, false);
+        }
+        self.changed.notify_waiters();
+    }
+
     pub(crate) fn vm_count(&self) -> usize {
         self.state.lock().vms.len()
     }
@@ -81,6 +112,11 @@ impl FakeNodes {
         let mut state = self.state.lock();
         if let Some(Fault::Refuse(message)) = state.faults.get(&step) {
             return Err(refusal(NodeErrorCode::Invalid, message));
+        }
+        if let Some(Fault::RefuseOnce(message)) = state.faults.get(&step) {
+            let refused = refusal(NodeErrorCode::Invalid, message);
+            state.faults.remove(&step);
+            return Err(refused);
         }
         let outcome = act(&mut state)?;
         if let Some(Fault::LoseAnswer(times)) = state.faults.get_mut(&step)
@@ -106,6 +142,7 @@ fn known(state: &mut State, vm: Uuid) -> Result<&mut VmReport, NodeCallError> {
 fn power_off(report: &mut VmReport) -> VmReport {
     report.state = VmState::Stopped;
     report.boot_progress = None;
+    (report.health, report.health_detail, report.draining) = (None, None, false);
     report.clone()
 }
 
@@ -132,15 +169,38 @@ impl Nodes for FakeNodes {
 
     async fn start(&self, _node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
         self.call(Step::StartVm, |state| {
-            let fault = state.faults.get(&Step::AwaitBoot).cloned();
             let report = known(state, vm)?;
+            report.draining = false;
             if report.state == VmState::Running {
                 return Ok(report.clone());
             }
+            let fault = state.faults.get(&Step::AwaitBoot).cloned();
+            match fault {
+                Some(Fault::BootErrorOnce(_) | Fault::UnhealthyOnce(_)) => {
+                    state.faults.remove(&Step::AwaitBoot);
+                }
+                Some(Fault::BootErrorThenHang(_)) => {
+                    state.faults.insert(Step::AwaitBoot, Fault::Hang);
+                }
+                _ => {}
+            }
+            state.started.extend(state.specs.get(&vm).cloned().map(|spec| (vm, spec)));
+            let report = known(state, vm)?;
             report.state = VmState::Running;
             report.boot_error = None;
             match fault {
-                Some(Fault::BootError(reason)) => report.boot_error = Some(reason.to_owned()),
+                Some(
+                    Fault::BootError(reason)
+                    | Fault::BootErrorOnce(reason)
+                    | Fault::BootErrorThenHang(reason),
+                ) => {
+                    report.boot_error = Some(reason.to_owned());
+                }
+                Some(Fault::UnhealthyOnce(reason)) => {
+                    report.boot_progress = Some("done".to_owned());
+                    report.health = Some(VmHealth::Unhealthy);
+                    report.health_detail = Some(reason.to_owned());
+                }
                 Some(Fault::Hang) => report.boot_progress = Some("booting".to_owned()),
                 _ => report.boot_progress = Some("done".to_owned()),
             }
@@ -151,11 +211,15 @@ impl Nodes for FakeNodes {
     }
 
     async fn drain(&self, _node: i64, vm: Uuid, _request: DrainRequest) -> Result<VmReport, NodeCallError> {
-        self.call(Step::Drain, |state| {
+        let report = self.call(Step::Drain, |state| {
             let report = known(state, vm)?;
             report.draining = true;
             Ok(report.clone())
-        })
+        })?;
+        while self.state.lock().faults.get(&Step::Drain) == Some(&Fault::Hang) {
+            self.changed.notified().await;
+        }
+        Ok(report)
     }
 
     async fn shutdown(

@@ -5,6 +5,10 @@ mod crashes;
 mod failures;
 pub(crate) mod fake_nodes;
 mod key_services;
+mod ports;
+mod random;
+pub(crate) mod states_page;
+mod updates;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +21,7 @@ use super::*;
 use crate::clock::{Clock, Random};
 use crate::kms::Kmses;
 use crate::store::tests::{Ground, ground, on_both, provision};
-use crate::store::{Caller, CvmRow, OperationFilter, OperationRow, Store};
+use crate::store::{Caller, Configuration, CvmRow, OperationFilter, OperationRow, RevisionRow, Store};
 use fake_nodes::{FakeNodes, Fault};
 
 /// A lifecycle with workers over a store with one node that has reported.
@@ -79,7 +83,8 @@ impl Bench {
     }
 
     async fn start_workers(&mut self, observer: Option<Observer>) {
-        let options = EngineOptions { observer, ..EngineOptions::default() };
+        let patience = Patience { healthy: Duration::ZERO, unhealthy: Duration::ZERO };
+        let options = EngineOptions { observer, patience, ..EngineOptions::default() };
         let engine = Engine::start(
             self.store.clone(),
             Arc::clone(&self.nodes),
@@ -112,13 +117,41 @@ impl Bench {
     }
 
     async fn create(&self) -> Result<CvmRow, CreateError> {
-        let request = CreateRequest { compose_hash: HASH, app_id: APP, encrypted_env: None };
+        let request = CreateRequest {
+            compose_hash: HASH,
+            app_id: APP,
+            encrypted_env: None,
+            scheduled_delete_at_ms: None,
+        };
         self.lifecycle.create(&self.caller(), request).await
     }
 
     async fn request(&self, cvm: &CvmRow, kind: OperationKind) -> Result<CvmRow, RequestError> {
         let request = LifecycleRequest { kind, force: false };
         self.lifecycle.request(cvm.id, request, self.ground.user).await
+    }
+
+    /// Asks for another configuration.
+    async fn update(
+        &self,
+        cvm: &CvmRow,
+        alter: impl FnOnce(&mut Configuration),
+    ) -> Result<AcceptedUpdate, RequestError> {
+        let cvm = self.store.cvm(cvm.id).await.unwrap().unwrap();
+        let mut configuration = cvm.configuration();
+        alter(&mut configuration);
+        let request = UpdateRequest {
+            kind: OperationKind::ComposeUpdate,
+            configuration,
+            base_revision: cvm.revision_id,
+            shutdown_timeout_s: None,
+            allow_force_stop: true,
+        };
+        self.lifecycle.update(cvm.id, &request, self.ground.user).await
+    }
+
+    async fn revision(&self, id: i64) -> RevisionRow {
+        self.store.revision(id).await.unwrap().unwrap()
     }
 
     async fn running_cvm(&self) -> CvmRow {
@@ -203,7 +236,12 @@ async fn creating_twice_gives_one_cvm() {
 async fn creation_is_refused_with_a_reason() {
     on_both(|store| async move {
         let bench = Bench::new(store).await;
-        let with = |compose_hash, app_id| CreateRequest { compose_hash, app_id, encrypted_env: None };
+        let with = |compose_hash, app_id| CreateRequest {
+            compose_hash,
+            app_id,
+            encrypted_env: None,
+            scheduled_delete_at_ms: None,
+        };
         let unknown = with(ComposeHash::from_bytes([6; 32]), APP);
         let refused = bench.lifecycle.create(&bench.caller(), unknown).await;
         assert!(matches!(refused, Err(CreateError::ProvisionNotFound)));
