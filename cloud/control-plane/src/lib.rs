@@ -5,15 +5,17 @@
 
 pub mod api;
 pub mod clock;
+mod dns;
 mod evidence;
 mod first_account;
 pub mod fleet;
 mod housekeeping;
 pub mod kms;
 pub mod operations;
-pub mod proof_of_cloud;
 pub mod os_images;
+pub mod proof_of_cloud;
 mod replicas;
+pub mod rollouts;
 mod scheduled_deletes;
 mod start;
 pub mod store;

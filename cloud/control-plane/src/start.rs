@@ -20,6 +20,7 @@ use tracing::{error, info};
 use url::Url;
 
 use crate::api;
+use crate::dns::Dns;
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::evidence;
 use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
@@ -27,9 +28,9 @@ use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, ReadyVms, VmCh
 use crate::housekeeping;
 use crate::kms::{KmsConfig, Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
-use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::os_images::{ImageError, Library};
 use crate::rollouts::Driver;
+use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::scheduled_deletes;
 use crate::store::{Store, StoreError};
 use crate::trust::{Trust, TrustError};
@@ -93,11 +94,11 @@ impl Config {
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The data directory cannot be made or entered.
-    #[error("cannot use the data directory {path}")]
     /// The guest images of the catalogue cannot be read.
     #[error("cannot read the guest images of the catalogue")]
     OsImages(#[from] ImageError),
+    /// The data directory cannot be made or entered.
+    #[error("cannot use the data directory {path}")]
     DataDir {
         /// Which.
         path: PathBuf,
@@ -150,10 +151,10 @@ pub struct App {
     pub fleet: Arc<Fleet>,
     /// The key management services.
     pub kmses: Arc<Kmses>,
-    /// The installation's certificate authority.
-    pub authority: Arc<Authority>,
     /// The guest images of the catalogue.
     pub os_images: Arc<Library>,
+    /// The installation's certificate authority.
+    pub authority: Arc<Authority>,
     /// The time.
     pub clock: Clock,
     /// Randomness.
@@ -163,6 +164,8 @@ pub struct App {
     /// Secret for the signatures in log URLs, kept beside the fleet's authority: they survive a restart,
     /// and replicas that share the directory accept each other's.
     pub log_url_key: [u8; 32],
+    /// Name servers, for what tenants publish about their domains.
+    pub dns: Dns,
     /// Which platforms are registered.
     pub proof_of_cloud: Arc<ProofOfCloud>,
     /// Verifies evidence.
@@ -216,16 +219,16 @@ impl ControlPlane {
         let changes = VmChanges::default();
         let fleet = Arc::new(Fleet::new(store.clone(), clock.clone(), changes.clone(), credentials.clone()));
 
-        let kmses = Arc::new(Kmses::open(config.kms, &store, &clock).await?);
-
-        let listen_error = |address| move |source| StartError::Listen { address, source };
-        let node_tls = Arc::new(server_config(&credentials, true)?);
         let images_dir = config.data_dir.join("os-images");
         let os_images = Library::open(images_dir.clone())
             .map_err(|source| StartError::DataDir { path: images_dir, source })?;
         os_images.tidy(&store, &clock).await?;
         let os_images = Arc::new(os_images);
 
+        let kmses = Arc::new(Kmses::open(config.kms, &store, &clock).await?);
+
+        let listen_error = |address| move |source| StartError::Listen { address, source };
+        let node_tls = Arc::new(server_config(&credentials, true)?);
         let node_listener = TlsListener::bind(config.node_listen, node_tls)
             .await
             .map_err(listen_error(config.node_listen))?;
@@ -253,11 +256,11 @@ impl ControlPlane {
             clock: clock.clone(),
             changes,
             ready: ReadyVms::default(),
+            os_images: Arc::clone(&os_images),
         };
         let nodes = NodeListener::start(node_listener, for_nodes, stop.clone());
         let public_url = match config.public_url {
             Some(url) => url,
-            os_images: Arc::clone(&os_images),
             None => Url::parse(&format!("http://{api_address}"))?,
         };
         let proof_of_cloud = ProofOfCloud::new(config.proof_of_cloud, store.clone(), clock.clone());
@@ -270,17 +273,20 @@ impl ControlPlane {
             store,
             fleet,
             kmses,
+            os_images,
             authority,
             clock,
             random,
             public_url,
-            os_images,
             log_url_key,
+            dns: Dns::system(),
         });
         tokio::spawn(evidence::watch(Arc::clone(&app), stop.clone()));
         tokio::spawn(Arc::clone(&app.proof_of_cloud).run(stop.clone()));
         tokio::spawn(Arc::clone(&app.kmses).watch(stop.clone()));
         tokio::spawn(scheduled_deletes::run(Arc::clone(&app), stop.clone()));
+        let driver = Driver::new(app.store.clone(), app.lifecycle.clone(), app.clock.clone());
+        tokio::spawn(driver.run(stop.clone()));
         tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
         info!(%api_address, node_address = %nodes.address, "control plane started");

@@ -19,6 +19,7 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use super::Api;
+use super::channel_log::Channel;
 use super::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use super::signed_url::Signer;
 use super::slots::Slot;
@@ -44,12 +45,12 @@ const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// What a log URL's query says, apart from what containers' logs understand.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct LogQuery {
+pub(super) struct LogQuery {
     expires: i64,
     signature: String,
     channel: Option<String>,
     lines: Option<u32>,
-    follow: bool,
+    pub(super) follow: bool,
     /// Messages as text instead of base64.
     text: bool,
     /// Messages alone instead of JSON objects.
@@ -83,13 +84,32 @@ impl LogQuery {
         parsed.rest = rest.finish();
         parsed
     }
+
+    /// What guests understand, without the form: messages come as base64 of a channel each.
+    pub(super) fn without_form(&self) -> String {
+        let others = form_urlencoded::parse(self.rest.as_bytes());
+        let others = others.filter(|(name, _)| !matches!(&**name, "text" | "bare"));
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(others).finish()
+    }
+
+    /// A message in the form that is asked for.
+    pub(super) fn message(&self, channel: &str, message: &[u8]) -> Vec<u8> {
+        if self.bare {
+            return message.to_vec();
+        }
+        let message = match self.text {
+            true => String::from_utf8_lossy(message).into_owned(),
+            false => BASE64_STANDARD.encode(message),
+        };
+        (json!({"channel": channel, "message": message}).to_string() + "\n").into_bytes()
+    }
 }
 
-async fn signed(api: &Api, vm: &str, query: &LogQuery) -> ApiResult<(CvmRow, Slot)> {
+async fn signed(api: &Api, vm: &str, container: Option<&str>, query: &LogQuery) -> ApiResult<(CvmRow, Slot)> {
     let refused = || ApiError::forbidden("This log URL is not valid, or expired; ask for the CVM again");
     let vm = Uuid::try_parse(vm).map_err(|_| refused())?;
     let signer = Signer::new(&api.log_url_key, &api.public_url, api.clock.now_ms());
-    if !signer.holds(vm, query.expires, &query.signature) {
+    if !signer.holds(vm, container, query.expires, &query.signature) {
         return Err(refused());
     }
     let cvm = api.store.cvm_by_uuid(vm).await?.ok_or_else(|| ApiError::not_found("CVM"))?;
@@ -126,10 +146,11 @@ fn log_headers(content_type: String) -> [(HeaderName, String); 3] {
     ]
 }
 
-/// Read the serial console of a CVM
+/// Read a log of a CVM
 ///
-/// Only with a signed URL from `syslog_endpoint` or `logs.serial`, to which clients append `ch=serial`,
-/// `tail`, `follow`, `text` and `bare`. JSON lines unless `bare` is given.
+/// Only with a signed URL from `syslog_endpoint` or `logs`, to which clients append `ch=serial` for its console, or
+/// `ch=stdout` or `ch=stderr` for what all of its containers print, and `tail`, `follow`, `text` and `bare`; for
+/// containers also `since`, `until`, `timestamps` and `ansi`. JSON lines unless `bare` is given.
 #[utoipa::path(
     get, path = "/logs/{vm_uuid}", tag = "Logs", operation_id = "get_vm_log", security(()),
     params(("vm_uuid" = Uuid, Path, description = "From the signed URL")),
@@ -147,10 +168,24 @@ pub(crate) async fn vm_log(
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {
     let query = LogQuery::parse(query.as_deref().unwrap_or_default());
-    let (cvm, slot) = signed(&api, &vm, &query).await?;
-    if !matches!(query.channel.as_deref(), None | Some("serial")) {
-        let text = "Only ch=serial is kept; read what containers print from their own logs";
-        return Err(ApiError::plain(StatusCode::NOT_FOUND, text));
+    let (cvm, slot) = signed(&api, &vm, None, &query).await?;
+    let channel = match query.channel.as_deref() {
+        None | Some("serial") => None,
+        Some("stdout") => Some(Channel::Stdout),
+        Some("stderr") => Some(Channel::Stderr),
+        Some(_) => {
+            let text = "There are the channels ch=serial, ch=stdout and ch=stderr";
+            return Err(ApiError::plain(StatusCode::NOT_FOUND, text));
+        }
+    };
+    let headers = log_headers(PLAIN_TEXT.to_owned());
+    if let Some(channel) = channel {
+        let pieces = channel.open(&api, &cvm, query).await.map_err(|error| node_error(&error))?;
+        let held = pieces.take_until(api.stop.clone().cancelled_owned()).map(move |piece| {
+            let _held = &slot;
+            Ok::<_, std::io::Error>(piece)
+        });
+        return Ok((headers, Body::from_stream(held)).into_response());
     }
     let lines = query.lines.unwrap_or(DEFAULT_LINES).min(MAX_LINES);
     let most = if query.follow { MAX_FOLLOWED_BYTES } else { MAX_SERIAL_BYTES };
@@ -182,20 +217,20 @@ async fn serial(api: &Api, cvm: &CvmRow, lines: u32, most: usize) -> Result<Byte
     Ok(Bytes::from(all).slice(surplus..))
 }
 
+/// Whether a text may become a part of a path on the node as the name of a container.
+pub(super) fn is_container(text: &str) -> bool {
+    (1..=MAX_CONTAINER_NAME).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
 /// A console in the form that the query asks for.
 fn written(text: &Bytes, query: &LogQuery) -> Bytes {
     if query.bare {
         return text.clone();
     }
-    let line = |line: &[u8]| {
-        let message = if query.text {
-            String::from_utf8_lossy(line).into_owned()
-        } else {
-            BASE64_STANDARD.encode(line)
-        };
-        json!({"channel": "stdout", "message": message}).to_string() + "\n"
-    };
-    text.split_inclusive(|byte| *byte == b'\n').map(line).collect::<String>().into()
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    lines.flat_map(|line| query.message("stdout", line)).collect()
 }
 
 /// A console that is read again and again.
@@ -267,12 +302,8 @@ pub(crate) async fn container_log(
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {
     let query = LogQuery::parse(query.as_deref().unwrap_or_default());
-    let (cvm, slot) = signed(&api, &vm, &query).await?;
-    // It becomes a part of a path on the node.
-    let is_name = (1..=MAX_CONTAINER_NAME).contains(&container.len())
-        && container.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
-        && container.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if !is_name {
+    let (cvm, slot) = signed(&api, &vm, Some(&container), &query).await?;
+    if !is_container(&container) {
         return Err(ApiError::not_found("Container"));
     }
     let log = api.fleet.container_log(cvm.node_id, cvm.vm_uuid, &container, &query.rest).await;
@@ -297,6 +328,7 @@ mod tests {
         let query = LogQuery::parse("expires=5&signature=ab&ch=serial&tail=10&text&since=1h%20&follow=false");
         assert_eq!((query.expires, query.lines, query.text, query.follow), (5, Some(10), true, false));
         assert_eq!(query.rest, "tail=10&text=&since=1h+&follow=false");
+        assert_eq!(query.without_form(), "tail=10&since=1h+&follow=false");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod attestations;
 mod auth;
 mod changes;
 mod catalogue;
+mod channel_log;
 mod cvms;
 mod development_pccs;
 mod document;
@@ -30,6 +31,7 @@ mod scene;
 mod signed_url;
 mod sizes;
 mod slots;
+mod ssh_key;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -77,15 +79,17 @@ pub(crate) struct Api {
     creation_rate: account::tokens::CreationRate,
     directory: scene::Directory,
     uploads: Semaphore,
-    /// Uploads by workspace.
-    own_uploads: Slots,
     /// Guest images that are being added.
     image_intakes: Semaphore,
+    /// Uploads by workspace.
+    own_uploads: Slots,
     intake: attestations::Intake,
     /// Evidence that is being asked for by anybody, by CVM.
     evidence_reads: Slots,
     /// The same of members of the CVM's workspace: strangers do not keep them from it.
     own_evidence_reads: Slots,
+    /// Diagnoses of domains, by workspace.
+    diagnoses: Slots,
 }
 
 impl Deref for Api {
@@ -108,11 +112,12 @@ impl Api {
             creation_rate: account::tokens::CreationRate::default(),
             directory: scene::Directory::default(),
             uploads: Semaphore::new(images::MAX_UPLOADS),
+            image_intakes: Semaphore::new(admin::os_images::MAX_INTAKES),
             own_uploads: Slots::new(images::MAX_OWN_UPLOADS),
             intake: attestations::Intake::default(),
             evidence_reads: Slots::new(attestations::MAX_READS),
             own_evidence_reads: Slots::new(attestations::MAX_READS),
-            image_intakes: Semaphore::new(admin::os_images::MAX_INTAKES),
+            diagnoses: Slots::new(cvms::domain::MAX_DIAGNOSES),
         })
     }
 }
@@ -179,7 +184,15 @@ fn operations() -> OpenApiRouter<Arc<Api>> {
 }
 
 fn protected() -> OpenApiRouter<Arc<Api>> {
-    cvm_routes().merge(replica_routes()).merge(account_routes()).merge(kms_routes()).merge(admin_routes())
+    OpenApiRouter::new()
+        .merge(cvm_routes())
+        .merge(replica_routes())
+        .merge(app_routes())
+        .merge(rollout_routes())
+        .merge(account_routes())
+        .merge(ssh_key_routes())
+        .merge(kms_routes())
+        .merge(admin_routes())
 }
 
 /// These last longer than any time limit.
@@ -233,14 +246,7 @@ fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::cancel::cancel))
         .routes(routes!(cvms::operation_status::operation_status))
         .routes(routes!(cvms::batch_status::batch_status))
-}
-
-/// What adds CVMs to applications.
-fn replica_routes() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new()
-        .routes(routes!(cvms::replicas::replicate))
-        .routes(routes!(cvms::replicas::replicate_of_app))
-        .routes(routes!(apps::instances::add_instance))
+        .merge(live_routes())
 }
 
 /// What changes CVMs, the unified `PATCH` aside, which shares its path.
@@ -263,12 +269,54 @@ fn change_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::batch_stop::batch_stop))
 }
 
+/// How a CVM is now, and how it is connected.
+fn live_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(cvms::stats::stats))
+        .routes(routes!(cvms::network::network))
+        .routes(routes!(cvms::user_config::user_config))
+        .routes(routes!(cvms::firewall::firewall_status))
+        .routes(routes!(cvms::ports::get, cvms::ports::set))
+        .routes(routes!(cvms::network_config::get, cvms::network_config::update))
+        .routes(routes!(cvms::domain::diagnose))
+        .routes(routes!(cvms::ssh_keys::get, cvms::ssh_keys::set))
+}
+
+fn app_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(apps::list::list))
+        .routes(routes!(apps::filter_options::filter_options))
+        .routes(routes!(apps::detail::detail))
+        .routes(routes!(apps::cvms::cvms))
+}
+
+fn ssh_key_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(account::ssh_keys::list, account::ssh_keys::create))
+        .routes(routes!(account::ssh_keys::delete))
+        .routes(routes!(account::ssh_keys::github_profile))
+        .routes(routes!(account::ssh_keys::github_sync))
+}
+
+/// What adds CVMs to applications.
+fn replica_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(cvms::replicas::replicate))
+        .routes(routes!(cvms::replicas::replicate_of_app))
+        .routes(routes!(apps::instances::add_instance))
+        .routes(routes!(cvms::available_os_images::available_os_images))
+        .routes(routes!(cvms::instance_id::refresh_one))
+        .routes(routes!(cvms::instance_id::refresh_many))
+        .routes(routes!(cvms::workload::workload))
+}
+
 fn account_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(account::me::me))
         .routes(routes!(account::workspaces::list))
         .routes(routes!(account::workspaces::get))
         .routes(routes!(account::workspaces::nodes))
+        .routes(routes!(account::quotas::quotas))
         .routes(routes!(account::tokens::list, account::tokens::create))
         .routes(routes!(account::tokens::delete_self))
         .routes(routes!(account::tokens::delete))
@@ -287,12 +335,28 @@ fn kms_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(kms::on_chain::on_chain))
 }
 
+/// What brings changes to applications, and their history.
+fn rollout_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(apps::revisions::list))
+        .routes(routes!(apps::revisions::detail))
+        .routes(routes!(apps::revisions::diff))
+        .routes(routes!(apps::redeploy::redeploy_app))
+        .routes(routes!(apps::redeploy::redeploy_cvm))
+        .routes(routes!(apps::rollouts::list, apps::rollouts::create))
+        .routes(routes!(apps::rollouts::detail))
+        .routes(routes!(apps::rollouts::pause))
+        .routes(routes!(apps::rollouts::resume))
+        .routes(routes!(apps::rollouts::abort))
+}
+
 fn admin_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
+        .routes(routes!(admin::drain::get, admin::drain::begin, admin::drain::end))
         .routes(routes!(admin::nodes::list))
         .routes(routes!(admin::nodes::invite))
         .routes(routes!(admin::nodes::maintenance))
         .routes(routes!(admin::nodes::remove))
+        .routes(routes!(admin::os_images::retire))
         .routes(routes!(attestations::platforms::platform_list))
 }
-        .routes(routes!(admin::os_images::retire))

@@ -25,36 +25,40 @@ impl<'a> Signer<'a> {
 
     /// The VM's own log; clients append `&ch=serial` and further parameters.
     pub(crate) fn vm_log(&self, vm: Uuid) -> String {
-        self.url(vm, "")
+        self.url(vm, None)
     }
 
     /// The log of a container.
     pub(crate) fn container_log(&self, vm: Uuid, container: &str) -> String {
-        let mut path = String::from("/");
-        path.extend(url::form_urlencoded::byte_serialize(container.as_bytes()));
-        self.url(vm, &path)
+        self.url(vm, Some(container))
     }
 
-    fn url(&self, vm: Uuid, rest: &str) -> String {
+    fn url(&self, vm: Uuid, container: Option<&str>) -> String {
+        let mut rest = String::new();
+        if let Some(container) = container {
+            rest.push('/');
+            rest.extend(url::form_urlencoded::byte_serialize(container.as_bytes()));
+        }
         let expires = self.now_s.saturating_add(LIFETIME_S);
         let base = self.public_url.as_str().trim_end_matches('/');
         let mut url = format!("{base}/api/v1/logs/{vm}{rest}?expires={expires}&signature=");
-        let signature = self.mac(vm, expires).finalize().into_bytes();
+        let signature = self.mac(vm, container, expires).finalize().into_bytes();
         for byte in signature {
             let _ = write!(url, "{byte:02x}");
         }
         url
     }
 
-    /// Whether a signature was made for this VM and has not expired; compared in constant time.
-    pub(crate) fn holds(&self, vm: Uuid, expires: i64, signature: &str) -> bool {
+    /// Whether a signature was made for the log of this VM, or of a container of it, and has not expired; compared
+    /// in constant time.
+    pub(crate) fn holds(&self, vm: Uuid, container: Option<&str>, expires: i64, signature: &str) -> bool {
         let is_fresh = self.now_s < expires && expires <= self.now_s.saturating_add(LIFETIME_S);
         let signature = hex::decode(signature).unwrap_or_default();
-        let matches = self.mac(vm, expires).verify_slice(&signature).is_ok();
+        let matches = self.mac(vm, container, expires).verify_slice(&signature).is_ok();
         is_fresh && matches
     }
 
-    fn mac(&self, vm: Uuid, expires: i64) -> Hmac<Sha256> {
+    fn mac(&self, vm: Uuid, container: Option<&str>, expires: i64) -> Hmac<Sha256> {
         // A short key counts as if zeros followed.
         let mut block = [0; 64];
         block.iter_mut().zip(self.key).for_each(|(to, from)| *to = *from);
@@ -63,6 +67,9 @@ impl<'a> Signer<'a> {
         mac.update(b"cloister-log-url");
         mac.update(vm.as_bytes());
         mac.update(&expires.to_be_bytes());
+        // Behind parts of fixed length, so that nothing can be read as something else.
+        mac.update(&[u8::from(container.is_some())]);
+        mac.update(container.unwrap_or_default().as_bytes());
         mac
     }
 }
@@ -80,18 +87,25 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_holds_for_its_vm_until_it_expires() {
+    fn a_signature_holds_for_its_log_until_it_expires() {
         let base = Url::parse("https://cloud.example").unwrap();
         let at = |now_ms| Signer::new(&[7; 32], &base, now_ms);
         let vm = Uuid::from_bytes([1; 16]);
         let url = at(NOW_MS).container_log(vm, "a b/c");
         assert!(url.starts_with(&format!("https://cloud.example/api/v1/logs/{vm}/a+b%2Fc?")), "{url}");
         let (expires, signature) = parts(&url);
-        assert!(at(NOW_MS).holds(vm, expires, &signature));
-        assert!(!at(NOW_MS + LIFETIME_S * 1000).holds(vm, expires, &signature));
-        assert!(!at(NOW_MS).holds(Uuid::nil(), expires, &signature));
-        assert!(!at(NOW_MS).holds(vm, expires + 1, &signature));
-        assert!(!at(NOW_MS).holds(vm, expires, ""));
-        assert!(!Signer::new(&[8; 32], &base, NOW_MS).holds(vm, expires, &signature));
+        let container = Some("a b/c");
+        assert!(at(NOW_MS).holds(vm, container, expires, &signature));
+        assert!(!at(NOW_MS + LIFETIME_S * 1000).holds(vm, container, expires, &signature));
+        assert!(!at(NOW_MS).holds(Uuid::nil(), container, expires, &signature));
+        assert!(!at(NOW_MS).holds(vm, container, expires + 1, &signature));
+        assert!(!at(NOW_MS).holds(vm, container, expires, ""));
+        for other in [None, Some(""), Some("a b/d")] {
+            assert!(!at(NOW_MS).holds(vm, other, expires, &signature), "{other:?}");
+        }
+        assert!(!Signer::new(&[8; 32], &base, NOW_MS).holds(vm, container, expires, &signature));
+        let (expires, signature) = parts(&at(NOW_MS).vm_log(vm));
+        assert!(at(NOW_MS).holds(vm, None, expires, &signature));
+        assert!(!at(NOW_MS).holds(vm, Some(""), expires, &signature));
     }
 }

@@ -8,9 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use cloister_evidence::AttestationDocument;
 use cloister_fleet_tls::{Credentials, FleetTlsError, Identity, client_config_for};
-use cloister_node_api::{
-    DrainRequest, ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmReport, VmSpec, paths,
-};
+use cloister_node_api::{DrainRequest, GuestStats, ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmNetwork, VmReport, VmSpec, paths};
 use futures_util::{Stream, StreamExt};
 use parking_lot::Mutex;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -20,7 +18,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::standing::NodeStanding;
-use super::VmChanges;
+use super::{Reports, VmChanges};
 use crate::clock::Clock;
 use crate::operations::{NodeCallError, Nodes};
 use crate::store::{DeviceRow, Store, StoreError};
@@ -48,11 +46,12 @@ pub struct Fleet {
     credentials: Credentials,
     /// One client for each node, by name: it speaks to nobody else, wherever the node says it is.
     clients: Mutex<HashMap<String, Client>>,
+    reports: Reports,
 }
 
 impl Fleet {
     pub(crate) fn new(store: Store, clock: Clock, changes: VmChanges, credentials: Credentials) -> Self {
-        Self { store, clock, changes, credentials, clients: Mutex::default() }
+        Self { store, clock, changes, credentials, clients: Mutex::default(), reports: Reports::default() }
     }
 
     fn client(&self, node: &str) -> Result<Client, ClientError> {
@@ -72,17 +71,19 @@ impl Fleet {
 
     /// All nodes with their reports, usage and platforms.
     pub async fn standings(&self) -> Result<Vec<NodeStanding>, StoreError> {
-        let now_ms = self.clock.now_ms();
-        let nodes = self.store.nodes().await?;
+        let mut standings = self.candidates().await?;
         // Of each node the latest comes last and stays.
         let mut devices: HashMap<i64, DeviceRow> =
             self.store.devices().await?.into_iter().map(|device| (device.node_id, device)).collect();
-        let standing = |node| {
-            let mut standing = NodeStanding::of(node, now_ms);
-            standing.device = devices.remove(&node.id);
-            standing
-        };
-        Ok(nodes.iter().map(standing).collect())
+        for standing in &mut standings {
+            standing.device = devices.remove(&standing.node.id);
+        }
+        Ok(standings)
+    }
+
+    /// All nodes with their reports, usage and GPUs that are in use: what placing a CVM looks at.
+    pub async fn candidates(&self) -> Result<Vec<NodeStanding>, StoreError> {
+        self.reports.standings(&self.store, self.clock.now_ms()).await
     }
 
     /// The last report, usage and platform of one node.
@@ -98,6 +99,16 @@ impl Fleet {
     pub async fn serial(&self, node: i64, vm: Uuid, tail: u32) -> Result<NodeStream, NodeCallError> {
         let query = format!("tail={tail}");
         self.stream(node, &[paths::VMS, &format!("/{vm}/serial")].concat(), &query).await
+    }
+
+    /// What a running guest tells about its machine.
+    pub async fn stats(&self, node: i64, vm: Uuid) -> Result<GuestStats, NodeCallError> {
+        self.call(node, Method::GET, &format!("{}/{vm}/stats", paths::VMS), |request| request).await
+    }
+
+    /// How a VM is connected.
+    pub async fn network(&self, node: i64, vm: Uuid) -> Result<VmNetwork, NodeCallError> {
+        self.call(node, Method::GET, &format!("{}/{vm}/network", paths::VMS), |request| request).await
     }
 
     /// The containers of a running guest, the guest agent's JSON document.

@@ -245,6 +245,8 @@ macro_rules! cvm_columns {
     };
 }
 
+pub(super) use cvm_columns;
+
 macro_rules! select_cvm {
     ($condition:literal) => {
         concat!("SELECT ", cvm_columns!(), " FROM cvms WHERE ", $condition)

@@ -6,20 +6,26 @@
 //! durable, before [`Change::commit`] returned.
 
 mod accounts;
+mod apps;
 mod cvm_changes;
 mod cvm_settings;
 mod cvms;
 mod gpus;
+mod history;
+mod instance_ids;
 mod kmses;
 mod nodes;
 mod operations;
-mod platforms;
-mod provisions;
 mod os_images;
+mod platforms;
+mod ports;
+mod provisions;
 mod quotes;
 mod replicas;
 mod revisions;
+mod rollouts;
 mod routes;
+mod ssh_keys;
 #[cfg(test)]
 pub(crate) mod tests;
 mod update_provisions;
@@ -33,18 +39,23 @@ use sqlx::{Any, AnyPool, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub use accounts::{ApiKeyRow, Caller, NewApiKey, UserRow, WorkspaceRow};
+pub use apps::{AppFacet, AppFilter, AppRow};
 pub use cvm_settings::{DueDeletion, PolicyChange};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
+pub use history::RevisionSummary;
+pub use instance_ids::InstanceIdFilter;
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
-pub use operations::{CancelRequest, EventRow, NewOperation, OperationFilter, OperationRow};
+pub use operations::{CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow};
+pub use os_images::OsImageRow;
 pub use platforms::DeviceRow;
 pub use provisions::ProvisionRow;
 pub use quotes::{QuoteRow, RecentQuoteRow};
 pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};
+pub use rollouts::{MemberRow, NewMember, NewRollout, PlacedRow, RolloutRow};
 pub use routes::RouteRow;
+pub use ssh_keys::{NewSshKey, SshKeyRow};
 pub use update_provisions::{UpdateProvisionCounts, UpdateProvisionRow};
 
-pub use os_images::OsImageRow;
 /// A failure of the database, or a stored value that this version does not understand.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

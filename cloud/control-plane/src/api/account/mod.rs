@@ -1,5 +1,7 @@
 //! The account behind a credential.
 
 pub(crate) mod me;
+pub(crate) mod quotas;
+pub(crate) mod ssh_keys;
 pub(crate) mod tokens;
 pub(crate) mod workspaces;

@@ -103,7 +103,7 @@ pub(crate) async fn nodes(
 }
 
 /// Nothing tells a workspace of others from one that does not exist.
-async fn find(api: &Api, caller: &Caller, slug: &str) -> ApiResult<WorkspaceRow> {
+pub(super) async fn find(api: &Api, caller: &Caller, slug: &str) -> ApiResult<WorkspaceRow> {
     let id = slug.parse::<WorkspaceId>().ok().map(|id| id.0);
     let mut rows = api.store.workspaces_of(caller.user_id).await?.into_iter();
     rows.find(|row| row.slug == slug || Some(row.id) == id).ok_or_else(|| ApiError::not_found("Workspace"))

@@ -1,15 +1,25 @@
 //! Applications: what their CVMs have in common.
 
 pub(crate) mod attestations;
+pub(crate) mod cvms;
+pub(crate) mod detail;
+pub(crate) mod filter_options;
 pub(crate) mod instances;
+pub(crate) mod list;
+mod own;
+mod record;
+pub(crate) mod redeploy;
+pub(crate) mod revisions;
+pub(crate) mod rollouts;
 pub(crate) mod tcb_evaluation;
 
 use axum::http::HeaderMap;
 use cloister_app_compose::AppId;
 
+use self::record::{missing, parse, records};
 use super::Api;
 use super::auth;
-use super::error::{ApiError, ApiResult};
+use super::error::ApiResult;
 use super::view::Shown;
 use crate::store::CvmRow;
 
@@ -24,10 +34,7 @@ async fn visible_cvms(
     headers: &HeaderMap,
 ) -> ApiResult<(AppId, Vec<CvmRow>)> {
     let caller = auth::optional_caller(api, headers).await?;
-    let missing = || ApiError::not_found("App");
-    let digits = app_id.strip_prefix("app_").unwrap_or(app_id);
-    let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    let app_id: AppId = digits.parse().map_err(|_| missing())?;
+    let app_id = parse(app_id)?;
     let mut cvms = api.store.cvms_of_app(app_id).await?;
     cvms.retain(|cvm| {
         let is_own = caller.as_ref().is_some_and(|caller| caller.workspace_id == cvm.workspace_id);

@@ -81,10 +81,16 @@ pub(crate) async fn composition(
     }))
 }
 
-async fn listed(api: &Api, cvm: &CvmRow) -> Result<Vec<ListedContainer>, String> {
-    if matches!(cvm.status, CvmStatus::Stopped | CvmStatus::Removing) {
-        return Err(format!("the CVM is {}", cvm.status));
+/// Whether there may be a guest to ask; if not, why.
+pub(super) fn powered(cvm: &CvmRow) -> Result<(), String> {
+    match cvm.status {
+        CvmStatus::Stopped | CvmStatus::Removing => Err(format!("the CVM is {}", cvm.status)),
+        _ => Ok(()),
     }
+}
+
+async fn listed(api: &Api, cvm: &CvmRow) -> Result<Vec<ListedContainer>, String> {
+    powered(cvm)?;
     let document = api.fleet.containers(cvm.node_id, cvm.vm_uuid).await.map_err(|error| error.to_string())?;
     // The guest belongs to the tenant: what it says is only shown.
     serde_json::from_value(document)

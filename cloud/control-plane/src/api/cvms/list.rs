@@ -100,7 +100,7 @@ fn allowed(caller: &Caller) -> ApiResult<()> {
 }
 
 /// CVMs in the form of a version.
-pub(super) async fn show(api: &Api, version: ApiVersion, cvms: &[CvmRow]) -> ApiResult<CvmList> {
+pub(crate) async fn show(api: &Api, version: ApiVersion, cvms: &[CvmRow]) -> ApiResult<CvmList> {
     let scene = Scene::of(api, cvms).await?;
     let views = cvms.iter().map(|cvm| View::new(api, &scene, cvm));
     Ok(if version < ApiVersion::V20260121 {

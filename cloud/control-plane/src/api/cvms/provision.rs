@@ -7,6 +7,7 @@ use axum::extract::State;
 use cloister_app_compose::Additions;
 use cloister_management_api::{ErrorBody, ErrorCode, PlainError, ProvisionAppRequest, ProvisionResponse};
 
+use super::ssh_keys::provisioned;
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -61,7 +62,7 @@ pub(crate) async fn provision(
         app_id: request.app_id.map(|id| id.0).zip(request.nonce.map(u64::from)),
         name: request.name.to_string(),
         listed: request.listed,
-        user_config: request.user_config,
+        user_config: provisioned(request.user_config, &request.ssh_authorized_keys)?,
     };
     provisioning::provision(&api, &caller, draft).await.map(Json)
 }

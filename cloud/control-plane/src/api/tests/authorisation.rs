@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Installation, provision_body};
 use crate::api::document;
+use crate::rollouts::{OnFailure, RolloutKind};
+use crate::store::NewRollout;
+
+const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
 
 /// A body that would do harm if the caller were let through.
 fn body(operation: &str, tenant_provision: &Value) -> Value {
@@ -34,10 +38,38 @@ fn body(operation: &str, tenant_provision: &Value) -> Value {
         "batch_stop_cvms" => json!({"cvm_ids": [tenant_provision["vm_uuid"]]}),
         "update_cvm_envs" => json!({"encrypted_env": "ab".repeat(61)}),
         "batch_cvm_status" => json!({"vm_uuids": [tenant_provision["vm_uuid"]]}),
+        "create_rollout" => json!({"vcpu": 2}),
+        "create_workload_cvm" => {
+            json!({"name": "stranger-model", "instance_type": "h200.small", "model_id": "a/b"})
+        }
         "create_token" => json!({"name": "stranger"}),
+        "set_cvm_ports" => json!({"ports": [{"vm_port": 80}]}),
+        "update_cvm_network_config" => json!({"kms_urls": ["https://kms.example"], "restart": true}),
+        "diagnose_custom_domains" => json!({"domains": [{"domain": "a.example.org", "port": 1}]}),
+        "set_cvm_ssh_keys" => json!({"ssh_key_ids": [tenant_provision["ssh_key"]], "apply_now": true}),
+        "create_ssh_key" => json!({"name": "stranger", "public_key": SSH_KEY}),
+        "import_github_ssh_keys" => json!({"github_username": "stranger"}),
         "admin_set_node_maintenance" => json!({"maintenance": true}),
         _ => Value::Null,
     }
+}
+
+/// A rollout of the tenant's application that is alive.
+async fn rollout(installation: &Installation, cvm: &Value) -> i64 {
+    let row = installation.row(cvm).await;
+    let new = NewRollout {
+        kind: RolloutKind::Update,
+        app: Some((row.app_id, row.workspace_id)),
+        node_id: None,
+        on_failure: OnFailure::Pause,
+        max_unavailable: 1,
+        arguments: "{}".to_owned(),
+        triggered_by: row.user_id,
+    };
+    let mut change = installation.app.store.change().await.unwrap();
+    let id = change.insert_rollout(&new, installation.app.clock.now_ms()).await.unwrap();
+    change.commit().await.unwrap();
+    id
 }
 
 #[tokio::test]
@@ -47,6 +79,9 @@ async fn the_matrix_is_the_reviewed_one() {
     let before = installation.row(&cvm).await;
     let mut provision = installation.provision("tenant-app-2").await;
     provision["vm_uuid"] = cvm["vm_uuid"].clone();
+    let own_key = json!({"name": "laptop", "public_key": SSH_KEY});
+    let ssh_key = installation.call("POST", "/user/ssh-keys", own_key).await.expect(201).json()["id"].clone();
+    provision["ssh_key"] = ssh_key.clone();
     let token = installation.call("GET", "/tokens", Value::Null).await.json()[0]["id"].clone();
     let stranger = installation
         .call_with(&[("x-api-key", &installation.admin)], "GET", "/tokens", Value::Null)
@@ -55,6 +90,7 @@ async fn the_matrix_is_the_reviewed_one() {
     assert_ne!(stranger.json()[0]["id"], token);
     let (_, _, stranger) =
         super::account(&installation.app.store, "stranger", "user", 7, installation.app.clock.now_ms()).await;
+    let rollout = rollout(&installation, &cvm).await;
 
     let document = serde_json::to_value(document()).unwrap();
     let mut table = String::from("operation | no key | bad key | key of another workspace\n");
@@ -69,12 +105,17 @@ async fn the_matrix_is_the_reviewed_one() {
                 .replace("{cvm_id}", &cvm["id"].to_string())
                 .replace("{vm_uuid}", cvm["vm_uuid"].as_str().unwrap())
                 .replace("{token_id}", token.as_str().unwrap())
+                .replace("{key_id}", ssh_key.as_str().unwrap())
                 .replace("{slug}", "tenant")
                 .replace("{node}", "local")
                 .replace("{kms_id}", "phala")
                 .replace("{chain}", "base")
                 .replace("{family}", "cpu")
                 .replace("{container}", "web")
+                .replace("{app_id}", cvm["app_id"].as_str().unwrap())
+                .replace("{revision_id}", &cloister_management_api::RevisionId(1).to_string())
+                .replace("{rollout_id}", &cloister_management_api::RolloutId(rollout).to_string())
+                .replace("{os_image_hash}", &"05".repeat(32))
                 .replace("{reference}", "cloister.local/x:1");
             let mut cells = vec![format!("{} {name}", method.to_uppercase())];
             for key in [None, Some("phak_unknown"), Some(stranger.as_str())] {
@@ -104,6 +145,10 @@ async fn the_matrix_is_the_reviewed_one() {
         .await;
     assert_eq!(statuses.json(), json!({}));
     assert_eq!(installation.call("GET", "/tokens", Value::Null).await.json().as_array().unwrap().len(), 1);
+    let row = installation.row(&cvm).await;
+    assert_eq!((row.ports.as_str(), row.kms_urls, row.user_config), ("[]", None, None));
+    let keys = installation.call("GET", "/user/ssh-keys", Value::Null).await.json();
+    assert_eq!(keys.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -2,15 +2,24 @@
 //! a report.
 
 mod accounts;
+mod apps;
 mod attestations;
 mod authorisation;
 mod cvms;
+mod domains;
 mod evidence;
+mod gpus;
+mod instance_ids;
 mod kms;
+mod live;
 mod node;
 mod openapi;
+mod os_images;
 mod provisioning;
+mod replicas;
 mod requests;
+mod rollouts;
+mod ssh_keys;
 mod state;
 mod tee;
 mod updates;
@@ -38,8 +47,10 @@ use super::auth::{hash_key, new_key};
 use super::{Api, surface};
 use crate::App;
 use crate::clock::{Clock, Random};
+use crate::dns::Dns;
 use crate::fleet::{Fleet, VmChanges};
 use crate::operations::{CvmStatus, Lifecycle};
+use crate::os_images::Library;
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{CvmRow, NewApiKey, Store};
 
@@ -57,6 +68,8 @@ struct Installation {
     tenant_workspace: i64,
     node: i64,
     stop: CancellationToken,
+    /// Where names are asked for; silent until a test answers.
+    name_server: std::net::UdpSocket,
     /// The hardware of its nodes and the vendor of that.
     tee: Tee,
     _data: TempDir,
@@ -179,6 +192,7 @@ impl Installation {
         let credentials =
             authority.issue(&Identity::ControlPlane, &["localhost".to_owned()], clock.now()).unwrap();
         let fleet = Fleet::new(store.clone(), clock.clone(), VmChanges::default(), credentials);
+        let name_server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let tee = Tee::new(&clock);
         let collateral = tee.collateral();
         let app = Arc::new(App {
@@ -190,17 +204,19 @@ impl Installation {
             store,
             fleet: Arc::new(fleet),
             kmses: Arc::default(),
+            os_images: Arc::new(Library::open(data.path().join("os-images")).unwrap()),
             authority,
             clock,
             random,
             public_url: "https://cloud.example".parse().unwrap(),
             log_url_key: [3; 32],
+            dns: Dns::at(name_server.local_addr().unwrap()),
         });
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());
         let router = surface(Arc::clone(&api));
         let installation =
-            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, tee, _data: data };
+            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, name_server, tee, _data: data };
         installation.report(&report(65536, false)).await;
         installation
     }

@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, put};
 use axum::{Json, Router};
 use cloister_fleet_tls::{Identity, TlsListener, server_config};
-use cloister_node_api::{ImportedImage, NodeError, NodeErrorCode};
+use cloister_node_api::{ImportedImage, NodeError, NodeErrorCode, NodeReport};
 use futures_util::stream;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -59,6 +59,12 @@ async fn node(installation: &Installation) -> Seen {
                 import(of_images, workspace, query.unwrap_or_default(), body).await
             }),
         );
+    serve(installation, router, |_| {}).await;
+    seen
+}
+
+/// Starts a node that answers like this, and reports itself to the installation.
+pub(super) async fn serve(installation: &Installation, router: Router, change: impl FnOnce(&mut NodeReport)) {
     let names = ["127.0.0.1".to_owned()];
     let identity = Identity::Node("local".to_owned());
     let credentials =
@@ -67,9 +73,9 @@ async fn node(installation: &Installation) -> Seen {
     let listener = TlsListener::bind("127.0.0.1:0".parse().unwrap(), tls).await.unwrap();
     let mut here = report(65536, false);
     here.endpoint = listener.address().to_string();
+    change(&mut here);
     tokio::spawn(async move { axum::serve(listener, router).await });
     installation.report(&here).await;
-    seen
 }
 
 async fn installation() -> (Installation, Seen, Value) {

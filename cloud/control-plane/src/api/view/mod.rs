@@ -41,7 +41,7 @@ pub(crate) struct Shown<'a> {
     #[serde(default)]
     pub(crate) public_logs: bool,
     #[serde(default)]
-    public_sysinfo: bool,
+    pub(crate) public_sysinfo: bool,
     #[serde(default)]
     pub(crate) public_tcbinfo: bool,
     #[serde(default)]
@@ -126,11 +126,13 @@ impl<'a> View<'a> {
         self.ingress(&self.cvm.app_id.to_string())
     }
 
-    fn ingress_domain(&self) -> Option<String> {
+    /// Domain of the ingress of its node.
+    pub(crate) fn ingress_domain(&self) -> Option<String> {
         Some(self.node()?.report.as_ref()?.ingress_domain.clone()).filter(|domain| !domain.is_empty())
     }
 
-    fn urls(&self) -> Vec<CvmNetworkUrls> {
+    /// Where the ingress routes to it.
+    pub(crate) fn urls(&self) -> Vec<CvmNetworkUrls> {
         let instance = self.instance_id().and_then(|id| self.ingress(&id.to_string()));
         let urls = |app| CvmNetworkUrls { app, instance: instance.unwrap_or_default() };
         self.app_url().map(urls).into_iter().collect()
@@ -189,6 +191,8 @@ impl<'a> View<'a> {
             boot_progress: self.cvm.boot_progress.clone(),
             boot_error: self.cvm.boot_error.clone(),
             shutdown_progress: self.cvm.shutdown_progress.clone(),
+            health: self.cvm.health.clone(),
+            health_detail: self.cvm.health_detail.clone(),
             correlation_id: self.correlation_id(),
         }
     }
@@ -204,6 +208,8 @@ impl<'a> View<'a> {
             boot_progress: self.cvm.boot_progress.clone(),
             boot_error: self.cvm.boot_error.clone(),
             shutdown_progress: self.cvm.shutdown_progress.clone(),
+            health: self.cvm.health.clone(),
+            health_detail: self.cvm.health_detail.clone(),
             events: Vec::new(),
             operation_type: operation.map(|operation| operation.kind.to_string()),
             operation_started_at: operation.map(|operation| time(operation.started_at_ms)),

@@ -1,10 +1,10 @@
 //! CVMs as version 2025-10-28 shows them.
 
 use cloister_management_api::v20251028::{CvmDetail, HostedCvm, MachineInfo, VmInfo};
-use cloister_management_api::{CvmNode, ManagedUser};
+use cloister_management_api::{CvmBasicInfo, CvmNode, KmsId, ManagedUser};
 
 use super::{Shown, View, time};
-use crate::kms::Kms;
+use crate::kms::{Kms, OFF_CHAIN};
 
 impl View<'_> {
     fn cvm_node(&self) -> Option<CvmNode> {
@@ -17,7 +17,35 @@ impl View<'_> {
 
     fn machine(&self) -> MachineInfo {
         let cvm = self.cvm;
-        MachineInfo { vcpu: cvm.vcpu, memory: cvm.memory_mb, disk_size: cvm.disk_gb, gpu_count: 0 }
+        MachineInfo { vcpu: cvm.vcpu, memory: cvm.memory_mb, disk_size: cvm.disk_gb, gpu_count: i64::try_from(cvm.gpus.0.len()).unwrap_or(i64::MAX) }
+    }
+
+    /// A CVM of an application in version 2025-10-28.
+    pub(crate) fn basic_info(&self) -> CvmBasicInfo {
+        let (cvm, node) = (self.cvm, self.cvm_node());
+        let (teepod_name, region_identifier) =
+            node.map(|node| (node.name, node.region_identifier)).unwrap_or_default();
+        CvmBasicInfo {
+            vm_uuid: Some(cvm.vm_uuid),
+            app_id: cvm.app_id,
+            name: cvm.name.clone(),
+            status: self.status(),
+            vcpu: cvm.vcpu,
+            memory: cvm.memory_mb,
+            disk_size: cvm.disk_gb,
+            teepod_id: cvm.node_id,
+            teepod_name,
+            region_identifier,
+            kms_type: self.kms.map(|_| OFF_CHAIN.to_owned()),
+            instance_type: cvm.instance_type.clone(),
+            listed: Some(cvm.listed != 0),
+            base_image: Some(cvm.os_image_name.clone()),
+            kms_slug: self.kms.map(|kms| kms.slug().to_owned()),
+            kms_id: self.kms.map(|kms| KmsId(kms.id())),
+            instance_id: self.instance_id(),
+            machine_info: Some(self.machine()),
+            updated_at: Some(time(cvm.updated_at_ms)),
+        }
     }
 
     /// An item of a list in version 2025-10-28.

@@ -41,7 +41,7 @@ impl View<'_> {
             vcpu: Some(self.cvm.vcpu),
             memory_in_gb: Some(self.cvm.memory_mb as f64 / MIB_PER_GIB),
             disk_in_gb: Some(self.cvm.disk_gb),
-            gpus: Some(0),
+            gpus: i64::try_from(self.cvm.gpus.0.len()).ok(),
             compute_billing_price: None,
             billing_period: Some(BillingPeriod::Skip),
         }
@@ -59,8 +59,14 @@ impl View<'_> {
     }
 
     fn logs(&self) -> LogUrls {
-        let serial = self.signer.vm_log(self.cvm.vm_uuid) + "&ch=serial";
-        LogUrls { serial: Some(serial), stdout: None, stderr: None, container_log_base: None }
+        let base = self.signer.vm_log(self.cvm.vm_uuid);
+        let channel = |name| Some(format!("{base}&ch={name}"));
+        LogUrls {
+            serial: channel("serial"),
+            stdout: channel("stdout"),
+            stderr: channel("stderr"),
+            container_log_base: None,
+        }
     }
 
     /// An item of a list in version 2026-01-21 and later.

@@ -201,11 +201,13 @@ pub(in crate::api::tests) async fn know(installation: &mut Installation, configu
         proof_of_cloud: Arc::clone(&old.proof_of_cloud),
         store: old.store.clone(),
         fleet: Arc::clone(&old.fleet),
+        os_images: Arc::clone(&old.os_images),
         authority: Arc::clone(&old.authority),
         clock: old.clock.clone(),
         random: Random,
         public_url: old.public_url.clone(),
         log_url_key: old.log_url_key,
+        dns: old.dns.clone(),
     });
     let api = Api::new(Arc::clone(&app), installation.stop.clone());
     (installation.router, installation.api, installation.app) = (surface(Arc::clone(&api)), api, app);
