@@ -1,0 +1,265 @@
+//! Emptying a node: CVMs whose application has another ready replica elsewhere are moved, one at a time. A
+//! move makes a replica on another node, waits until that is ready and only then deletes the old CVM, so an
+//! application never has fewer ready replicas than before.
+
+use super::driver::{Driver, RolloutStep};
+use super::machine::{MemberState, RolloutEvent, RolloutState};
+use crate::operations::{CvmStatus, LifecycleRequest, OperationKind, OperationStatus, RequestError};
+use crate::replicas::{self, Place, ReplicaError, ReplicaRequest};
+use crate::store::{Change, CvmRow, MemberRow, NewMember, PlacedRow, RolloutRow, StoreError};
+
+/// Longest name of a CVM.
+const MAX_NAME: usize = cloister_management_api::MAX_NAME;
+
+/// Why a CVM stays on a node that is being emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Obstacle {
+    #[error("the node does not report; it has to be back before CVMs can leave it")]
+    NodeAway,
+    #[error("a rollout of its application is under way; it waits for that")]
+    Rollout,
+    #[error("an operation is at work on it; it waits for that")]
+    Busy,
+    #[error("it is {0}; only running CVMs are moved: its owner starts or deletes it")]
+    NotRunning(CvmStatus),
+    #[error("it is not healthy; its owner has to look after it")]
+    NotHealthy,
+    #[error(
+        "no other CVM of its application is ready on another node: its disk and identity are bound to it, and \
+         its owner has to add a replica elsewhere or delete it"
+    )]
+    OnlyOne,
+}
+
+/// What keeps a CVM from being moved now; `None` when nothing does.
+pub(crate) fn obstacle(cvm: &PlacedRow, fresh_ms: i64) -> Option<Obstacle> {
+    let checks = [
+        (cvm.reported_at_ms.is_none_or(|at_ms| at_ms <= fresh_ms), Obstacle::NodeAway),
+        (cvm.rollouts > 0, Obstacle::Rollout),
+        (cvm.operation_id.is_some(), Obstacle::Busy),
+        (cvm.status != CvmStatus::Running, Obstacle::NotRunning(cvm.status)),
+        (!is_healthy(cvm), Obstacle::NotHealthy),
+        (cvm.ready_elsewhere == 0, Obstacle::OnlyOne),
+    ];
+    checks.into_iter().find_map(|(holds, obstacle)| holds.then_some(obstacle))
+}
+
+fn is_healthy(cvm: &PlacedRow) -> bool {
+    cvm.health.as_deref().is_none_or(|health| health == "healthy")
+}
+
+/// What a round does after it was recorded; each can be done again.
+enum Action {
+    /// Make the replacement of a member.
+    Replicate(Box<MemberRow>),
+    /// Delete a CVM for a member: itself, or its replacement.
+    Delete(Box<MemberRow>, i64),
+}
+
+impl Driver {
+    pub(super) async fn drain_round(
+        &self,
+        mut change: Change,
+        rollout: &RolloutRow,
+    ) -> Result<(), StoreError> {
+        let now_ms = self.clock.now_ms();
+        let mut rows = change.rollout_members(rollout.id).await?;
+        let mut action = None;
+        for row in rows.iter_mut().filter(|row| row.state.is_under_way()) {
+            let before = row.clone();
+            let wanted = self.follow(&mut change, row).await?;
+            if *row != before {
+                change.set_rollout_member(rollout.id, row, now_ms).await?;
+            }
+            action = action.or(wanted);
+        }
+        self.reached(rollout, RolloutStep::Settled);
+        let is_idle = !rows.iter().any(|row| row.state.is_under_way());
+        match rollout.state {
+            RolloutState::Running if is_idle => self.begin_move(&mut change, rollout, &rows).await?,
+            RolloutState::Aborting if is_idle => {
+                self.steer(&mut change, rollout, RolloutEvent::Done, None).await?;
+                return self.commit(change, rollout).await;
+            }
+            _ => {}
+        }
+        change.schedule_rollout(rollout.id, self.look_again_ms(), None).await?;
+        self.commit(change, rollout).await?;
+        match action {
+            Some(Action::Replicate(row)) => self.make_replacement(rollout, *row).await,
+            Some(Action::Delete(row, cvm_id)) => self.delete(rollout, *row, cvm_id).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a move as far as it has come, and says what it needs next.
+    async fn follow(&self, change: &mut Change, row: &mut MemberRow) -> Result<Option<Action>, StoreError> {
+        let replacement = match row.replacement_id {
+            Some(id) => change.placed(id, self.fresh_ms()).await?,
+            None => None,
+        };
+        match (row.state, replacement) {
+            (MemberState::Replicating, None) if row.deleted_at_ms.is_some() => row.state = MemberState::Gone,
+            (MemberState::Replicating, None) => return Ok(Some(Action::Replicate(Box::new(row.clone())))),
+            (MemberState::Replicating, Some(new)) => {
+                let ready = change.placed(row.cvm_id, self.fresh_ms()).await?;
+                judge(row, &new, ready.map_or(0, |old| old.ready_elsewhere));
+            }
+            (MemberState::Retiring, _) if row.deleted_at_ms.is_some() => row.state = MemberState::Moved,
+            (MemberState::Retiring, _) => return Ok(deletion(row, row.cvm_id)),
+            (MemberState::Discarding, Some(new)) if new.deleted_at_ms.is_none() => {
+                return Ok(deletion(row, new.id));
+            }
+            (MemberState::Discarding, _) if row.deleted_at_ms.is_some() => row.state = MemberState::Gone,
+            (MemberState::Discarding, _) => row.state = MemberState::Failed,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Begins the next move, if a CVM can be moved.
+    async fn begin_move(
+        &self,
+        change: &mut Change,
+        rollout: &RolloutRow,
+        rows: &[MemberRow],
+    ) -> Result<(), StoreError> {
+        let Some(node_id) = rollout.node_id else { return Ok(()) };
+        let fresh_ms = self.fresh_ms();
+        let placed = change.placed_on(node_id, fresh_ms).await?;
+        let is_known = |cvm: &&PlacedRow| !rows.iter().any(|row| row.cvm_id == cvm.id);
+        let mut movable = placed.iter().filter(is_known).filter(|cvm| obstacle(cvm, fresh_ms).is_none());
+        let Some(next) = movable.next() else { return Ok(()) };
+        let position = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
+        let name = replacement_name(&next.name, rollout.id, next.id);
+        let member = NewMember {
+            cvm_id: next.id,
+            state: MemberState::Replicating,
+            configuration: None,
+            from_revision: None,
+            replacement_name: Some(&name),
+        };
+        change.insert_rollout_member(rollout.id, position, &member, self.clock.now_ms()).await
+    }
+
+    /// Makes the replacement of a member, or finds the one that was made before a crash.
+    async fn make_replacement(&self, rollout: &RolloutRow, mut row: MemberRow) -> Result<(), StoreError> {
+        let name = row.replacement_name.clone().unwrap_or_default();
+        let is_it = |cvm: &CvmRow| cvm.app_id == row.app_id && Some(cvm.node_id) != rollout.node_id;
+        let made = self.store.cvm_by_name(row.workspace_id, &name).await?.filter(is_it);
+        let request = ReplicaRequest {
+            changes: Vec::new(),
+            source: row.cvm_id,
+            place: Place::Anywhere { but: rollout.node_id },
+            compose_hash: Some(row.compose_hash),
+            encrypted_env: None,
+            name: Some(name),
+            user_id: row.user_id,
+        };
+        let made = match made {
+            Some(cvm) => Ok(cvm),
+            None => replicas::replicate(&self.store, &self.lifecycle, &request).await,
+        };
+        self.reached(rollout, RolloutStep::Replicated);
+        match made {
+            Ok(cvm) => row.replacement_id = Some(cvm.id),
+            Err(ReplicaError::Store(error)) => return Err(error),
+            // The next look may find it idle, or find what another process made.
+            Err(ReplicaError::SourceBusy | ReplicaError::SourceGone | ReplicaError::Random(_)) => {
+                return Ok(());
+            }
+            Err(error) => (row.state, row.error) = (MemberState::Failed, Some(error.to_string())),
+        }
+        self.note(rollout, &row, MemberState::Replicating).await
+    }
+
+    /// Has a CVM deleted for a member, and notes the operation.
+    async fn delete(&self, rollout: &RolloutRow, mut row: MemberRow, cvm_id: i64) -> Result<(), StoreError> {
+        let request = LifecycleRequest { kind: OperationKind::Delete, force: false };
+        let state = row.state;
+        match self.lifecycle.request(cvm_id, request, rollout.triggered_by).await {
+            Ok(cvm) => row.correlation_id = cvm.operation_id,
+            Err(RequestError::Store(error)) => return Err(error),
+            Err(RequestError::NotFound | RequestError::Busy(_) | RequestError::Random(_)) => return Ok(()),
+            Err(error) => (row.state, row.error) = (MemberState::Failed, Some(error.to_string())),
+        }
+        self.note(rollout, &row, state).await
+    }
+
+    /// Records what an action led to, unless the member has gone on.
+    async fn note(
+        &self,
+        rollout: &RolloutRow,
+        row: &MemberRow,
+        expected: MemberState,
+    ) -> Result<(), StoreError> {
+        let mut change = self.store.change().await?;
+        change.lock_rollout(rollout.id).await?;
+        let now = change.rollout_members(rollout.id).await?;
+        if now.iter().any(|member| member.position == row.position && member.state == expected) {
+            change.set_rollout_member(rollout.id, row, self.clock.now_ms()).await?;
+        }
+        change.commit().await
+    }
+}
+
+/// What becomes of a move whose replacement was made. The old CVM goes only when the application has two
+/// ready ones elsewhere: the new one, and the one without which nothing is moved.
+fn judge(row: &mut MemberRow, new: &PlacedRow, ready_elsewhere: i64) {
+    let discard = |row: &mut MemberRow, reason: Option<String>| {
+        (row.state, row.correlation_id, row.error) = (MemberState::Discarding, None, reason);
+    };
+    if new.deleted_at_ms.is_some() {
+        (row.state, row.error) = (MemberState::Failed, Some("its replacement was deleted".to_owned()));
+    } else if row.deleted_at_ms.is_some() {
+        discard(row, None);
+    } else if new.operation_id.is_some() {
+        // Still on its way.
+    } else if matches!(new.status, CvmStatus::Error | CvmStatus::Stopped) {
+        let reason = new.boot_error.clone().unwrap_or_else(|| format!("it is {}", new.status));
+        discard(row, Some(format!("its replacement did not become ready: {reason}")));
+    } else if new.status == CvmStatus::Running && is_healthy(new) && ready_elsewhere >= 2 {
+        (row.state, row.correlation_id) = (MemberState::Retiring, None);
+    }
+}
+
+/// Whether a deletion has to be asked for, or what became of the one that was.
+fn deletion(row: &mut MemberRow, cvm_id: i64) -> Option<Action> {
+    let status = row.operation_status.as_deref().and_then(|status| status.parse().ok());
+    match (&row.correlation_id, status) {
+        (None, _) => return Some(Action::Delete(Box::new(row.clone()), cvm_id)),
+        (Some(_), Some(OperationStatus::Failed)) => {
+            let reason = row.failure.as_deref().unwrap_or("the deletion failed");
+            row.error = Some(format!("a CVM could not be deleted: {reason}"));
+            row.state = MemberState::Failed;
+        }
+        _ => {}
+    }
+    None
+}
+
+/// A name for the replacement of a CVM that no other CVM has by chance.
+fn replacement_name(name: &str, rollout: i64, cvm: i64) -> String {
+    let suffix = format!("-m{rollout}x{cvm}");
+    let kept: String = name.chars().take(MAX_NAME.saturating_sub(suffix.len())).collect();
+    format!("{}{suffix}", kept.trim_end_matches('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use cloister_management_api::CvmName;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn replacements_have_valid_names(
+            name in "[a-z][a-z0-9]{0,30}(-[a-z0-9]{1,15}){0,2}", rollout in 1..100_000_i64, cvm in 1..i64::MAX
+        ) {
+            let name: String = name.chars().take(MAX_NAME).collect();
+            let name = replacement_name(name.trim_end_matches('-'), rollout, cvm);
+            prop_assert!(name.parse::<CvmName>().is_ok(), "{}", name);
+        }
+    }
+}

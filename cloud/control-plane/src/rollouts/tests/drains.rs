@@ -1,0 +1,153 @@
+//! CVMs leave a node.
+
+use super::*;
+use crate::operations::RequestError;
+use crate::operations::Step;
+use crate::operations::tests::fake_nodes::Fault;
+use crate::store::tests::on_both;
+
+async fn ready(scene: &Scene, app: u8) -> usize {
+    let all = scene.store.cvms_of_app(AppId::from_bytes([app; 20])).await.unwrap();
+    all.iter().filter(|cvm| cvm.status == CvmStatus::Running).count()
+}
+
+async fn drain_of(scene: &Scene, node: i64) -> RolloutRow {
+    scene.store.drain_of_node(node).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn replicas_are_moved_and_single_instances_stay_with_a_reason() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let beta = scene.add_node("beta").await;
+        let gamma = scene.add_node("gamma").await;
+        let (old, other) = (scene.cvm(5, "web-0", alpha).await, scene.cvm(5, "web-1", beta).await);
+        let single = scene.cvm(6, "lonely", alpha).await;
+        let stopped = scene.cvm(7, "asleep", alpha).await;
+        scene.cvm(7, "awake", beta).await;
+        scene.power(stopped.id, OperationKind::PowerOff).await;
+
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        assert_eq!(scene.store.node(alpha).await.unwrap().unwrap().draining, 1);
+        for _ in 0..40 {
+            scene.tick().await;
+            assert!(ready(&scene, 5).await >= 2, "never fewer than before");
+            if scene.row(old.id).await.deleted_at_ms.is_some() {
+                break;
+            }
+        }
+        scene.tick().await;
+        let left = scene.store.cvms_of_app(APP).await.unwrap();
+        let new = left.iter().find(|cvm| cvm.id != other.id).unwrap();
+        assert_eq!(left.len(), 2);
+        assert_eq!((new.node_id, new.compose_hash), (gamma, old.compose_hash), "away from its sibling");
+        let fresh = fresh_ms(scene.clock.now_ms());
+        let reasons: Vec<_> = scene
+            .store
+            .placed_on(alpha, fresh)
+            .await
+            .unwrap()
+            .iter()
+            .map(|cvm| (cvm.id, obstacle(cvm, fresh)))
+            .collect();
+        let expected = [
+            (single.id, Some(Obstacle::OnlyOne)),
+            (stopped.id, Some(Obstacle::NotRunning(CvmStatus::Stopped))),
+        ];
+        assert_eq!(reasons, expected);
+
+        // Its owner acts: now it can be moved, too.
+        scene.cvm(6, "company", beta).await;
+        for _ in 0..40 {
+            scene.tick().await;
+        }
+        assert!(scene.row(single.id).await.deleted_at_ms.is_some());
+
+        scene.rollouts.end_drain(alpha).await.unwrap();
+        scene.tick().await;
+        assert_eq!(drain_of(&scene, alpha).await.state, RolloutState::Aborted);
+        assert_eq!(scene.store.node(alpha).await.unwrap().unwrap().draining, 0);
+        assert!(scene.row(stopped.id).await.deleted_at_ms.is_none());
+        scene.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replacement_that_does_not_start_is_removed_and_tried_again_on_request() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let beta = scene.add_node("beta").await;
+        let old = scene.cvm(5, "web-0", alpha).await;
+        scene.cvm(5, "web-1", beta).await;
+        scene.nodes.set_fault(Step::AwaitBoot, Fault::BootErrorOnce("no such image"));
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        let drain = drain_of(&scene, alpha).await.id;
+        for _ in 0..20 {
+            scene.tick().await;
+        }
+        let member = &scene.members(drain).await[0];
+        assert_eq!(member.state, MemberState::Failed);
+        let error = member.error.clone().unwrap();
+        assert!(error.contains("did not become ready") && error.contains("no such image"), "{error}");
+        assert_eq!(scene.row(old.id).await.status, CvmStatus::Running);
+        assert_eq!(scene.store.cvms_of_app(APP).await.unwrap().len(), 2, "no leftover");
+
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        for _ in 0..20 {
+            scene.tick().await;
+        }
+        assert_eq!(scene.states(drain).await, [MemberState::Moved]);
+        scene.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_drain_that_is_ended_ends_the_move_it_began() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let beta = scene.add_node("beta").await;
+        let old = vec![scene.cvm(5, "web-0", alpha).await, scene.cvm(5, "web-1", alpha).await];
+        scene.cvm(5, "web-2", beta).await;
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        let drain = drain_of(&scene, alpha).await.id;
+        assert!(scene.driver.round().await.unwrap());
+        assert_eq!(scene.states(drain).await, [MemberState::Replicating]);
+        let refused = scene.single_update(&old[0]).await;
+        assert!(matches!(refused, Err(RequestError::InRollout(RolloutKind::Drain))), "{refused:?}");
+        scene.rollouts.end_drain(alpha).await.unwrap();
+        scene.until(drain, RolloutState::Aborted).await;
+        assert_eq!(scene.states(drain).await, [MemberState::Moved]);
+        assert!(scene.row(old[1].id).await.deleted_at_ms.is_none());
+        scene.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_leaves_a_node_that_is_away() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let beta = scene.add_node("beta").await;
+        let old = scene.cvm(5, "web-0", alpha).await;
+        scene.cvm(5, "web-1", beta).await;
+        scene.reporting.remove(&alpha);
+        scene.clock.advance_ms(30_000);
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        for _ in 0..5 {
+            scene.tick().await;
+        }
+        assert_eq!(scene.store.cvms_of_app(APP).await.unwrap().len(), 2);
+        let fresh = fresh_ms(scene.clock.now_ms());
+        let placed = scene.store.placed_on(alpha, fresh).await.unwrap();
+        assert_eq!(obstacle(&placed[0], fresh), Some(Obstacle::NodeAway));
+        assert_eq!(scene.row(old.id).await.status, CvmStatus::Running);
+        scene.end().await;
+    })
+    .await;
+}
