@@ -142,13 +142,13 @@ fn a_change_of_members_keeps_all_others() {
     assert_eq!(compose.with([("salt", json!("s"))]).unwrap().bytes(), compose.bytes());
 
     let changes = [("pre_launch_script", json!("")), ("salt", Value::Null), ("public_logs", json!(false))];
-    let changed = compose.with(changes).unwrap();
+    let after = compose.with(changes).unwrap();
     let mut expected = compose.document().clone();
     expected.remove("pre_launch_script");
     expected.remove("salt");
     expected["public_logs"] = json!(false);
-    assert_eq!(*changed.document(), expected);
-    assert_eq!(changed.bytes(), canonical::compact(&Value::Object(expected)));
+    assert_eq!(*after.document(), expected);
+    assert_eq!(after.bytes(), canonical::compact(&Value::Object(expected)));
 
     for (member, value) in [
         ("docker_compose_file", json!("")),

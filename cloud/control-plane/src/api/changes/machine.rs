@@ -58,7 +58,7 @@ impl Edit<'_> {
         let own = node.image(self.cvm.os_image_hash);
         let image = image_rules::choose(node.images(), own, !self.wanted.gpus.0.is_empty(), name)?;
         self.wanted.os_image_hash = image.os_image_hash;
-        self.wanted.os_image_name = image.name.clone();
+        self.wanted.os_image_name.clone_from(&image.name);
         Ok(())
     }
 

@@ -43,10 +43,7 @@ pub(crate) async fn envs(
         None => false,
     };
     Precondition::of(request.compose_hash.as_deref()).check(edit.compose_hash())?;
-    let kind = match allowed_envs_changed {
-        true => OperationKind::ComposeUpdate,
-        false => OperationKind::EnvUpdate,
-    };
+    let kind = if allowed_envs_changed { OperationKind::ComposeUpdate } else { OperationKind::EnvUpdate };
     let answer = EnvsUpdate {
         status: "in_progress".to_owned(),
         message: "The environment is being replaced".to_owned(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{ErrorCode, ScheduledDeleteRequest, Vm};
+use jiff::Timestamp;
 
 use crate::api::Api;
 use crate::api::auth::Auth;
@@ -41,7 +42,7 @@ pub(crate) async fn scheduled_delete(
         let error = ApiError::explained(ErrorCode::InvalidParameter, message);
         return Err(error.about("scheduled_delete_at", at.to_string()));
     }
-    let at_ms = at.map(|at| at.as_millisecond());
+    let at_ms = at.map(Timestamp::as_millisecond);
     let mut change = api.store.change().await?;
     change.schedule_deletion(cvm.id, at_ms, caller.user_id, now_ms).await?;
     let cvm = change.lock_living_cvm(cvm.id).await?;

@@ -220,7 +220,10 @@ async fn an_environment_with_other_names_brings_another_document() {
     let patch = async |body: Value| cloud.installation.call("PATCH", "/cvms/my-app-01/envs", body).await;
     let body = json!({"encrypted_env": blob(2), "env_keys": ["MORE", "API_KEY"]});
     let accepted = patch(body.clone()).await.expect(202).json();
-    assert_eq!((&accepted["status"], &accepted["allowed_envs_changed"]), (&json!("in_progress"), &json!(true)));
+    assert_eq!(
+        (&accepted["status"], &accepted["allowed_envs_changed"]),
+        (&json!("in_progress"), &json!(true))
+    );
     let row = cloud.at_rest(&vm, CvmStatus::Running).await;
     assert_ne!(row.compose_hash, before.compose_hash);
     assert_eq!(row.encrypted_env, Some(blob(2)));
@@ -249,17 +252,21 @@ async fn an_environment_with_other_names_brings_another_document() {
     let row = cloud.at_rest(&vm, CvmStatus::Running).await;
     assert_eq!((row.encrypted_env, row.vcpu), (Some(blob(5)), 3));
     let new = json!({"name": "", "docker_compose_file": "services: {web: {image: nginx}}"});
-    let path = "/cvms/my-app-01/compose_file";
-    let provisioned = cloud.installation.call("POST", &format!("{path}/provision"), new).await.expect(200).json();
+    let below = "/cvms/my-app-01/compose_file";
+    let provisioned =
+        cloud.installation.call("POST", &format!("{below}/provision"), new).await.expect(200).json();
     assert_eq!(provisioned["kms_info"]["slug"], "local");
     let apply = json!({
         "compose_hash": provisioned["compose_hash"], "encrypted_env": blob(6), "env_keys": ["MORE"],
     });
-    cloud.installation.call("PATCH", path, apply).await.expect(202);
+    cloud.installation.call("PATCH", below, apply).await.expect(202);
     let row = cloud.at_rest(&vm, CvmStatus::Running).await;
-    assert_eq!((row.encrypted_env, json!(row.compose_hash.to_string())), (Some(blob(6)), provisioned["compose_hash"].clone()));
+    assert_eq!(
+        (row.encrypted_env, json!(row.compose_hash.to_string())),
+        (Some(blob(6)), provisioned["compose_hash"].clone())
+    );
     let without_keys = json!({"name": "", "docker_compose_file": "services: {a: {}}", "kms_enabled": false});
-    let refused = cloud.installation.call("POST", &format!("{path}/provision"), without_keys).await;
+    let refused = cloud.installation.call("POST", &format!("{below}/provision"), without_keys).await;
     assert_eq!(refused.summary(), "400 ERR-02-009");
 }
 
