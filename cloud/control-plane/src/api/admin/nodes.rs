@@ -108,7 +108,7 @@ pub(crate) async fn remove(
 }
 
 /// The node with a number or a name.
-async fn find(api: &Api, text: &str) -> ApiResult<NodeRow> {
+pub(super) async fn find(api: &Api, text: &str) -> ApiResult<NodeRow> {
     let row = match text.parse() {
         Ok(id) => api.store.node(id).await?,
         Err(_) if is_node_name(text) => api.store.node_by_name(text).await?,

@@ -251,7 +251,7 @@ async fn a_rollout_is_accepted_shown_and_steered() {
     ] {
         assert_eq!(installation.call("POST", &path, body.clone()).await.summary(), expected, "{body}");
     }
-    let change = json!({"memory": 4096, "on_failure": "pause"});
+    let change = json!({"memory": 8192, "on_failure": "pause"});
     let rollout = installation.call("POST", &path, change.clone()).await.expect(202).json();
     assert_eq!(rollout["members"].as_array().unwrap().len(), 2);
     assert_eq!(installation.call("POST", &path, change).await.summary(), "409 plain");
@@ -284,7 +284,7 @@ async fn strangers_learn_nothing_of_an_application() {
     let (vm, _) = installation.two().await;
     let app = vm["app_id"].as_str().unwrap();
     let revision = installation.revisions(&vm).await[0].revision_id;
-    let change = json!({"memory": 4096});
+    let change = json!({"memory": 8192});
     let rollout =
         installation.call("POST", &format!("/apps/{app}/rollouts"), change.clone()).await.expect(202).json();
     let rollout = rollout["rollout_id"].as_str().unwrap();
