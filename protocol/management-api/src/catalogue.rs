@@ -111,6 +111,21 @@ pub struct AvailableNodes {
     pub nodes: Vec<NodeOffer>,
     /// Key management services.
     pub kms_list: Vec<KmsInfo>,
+    /// GPUs that are free.
+    pub gpu_availability: GpuAvailability,
+}
+
+/// GPUs that are free.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GpuAvailability {
+    /// Whether some are kept for the workspace; never so far.
+    pub has_reserved_gpus: bool,
+    /// How many are.
+    pub reserved_gpu_count: usize,
+    /// Whether some are free for everybody.
+    pub has_public_gpus: bool,
+    /// How many are.
+    pub public_gpu_count: usize,
 }
 
 /// What a workspace may use; null for no limit.

@@ -13,6 +13,7 @@ mod cvms;
 mod domains;
 mod errors;
 mod ids;
+mod instance_ids;
 mod kms;
 mod live;
 mod names;
@@ -42,7 +43,7 @@ pub use attestations::{
     VerifyQuoteRequest,
 };
 pub use catalogue::{
-    AdminNode, AvailableNodes, InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, NodeImage,
+    AdminNode, AvailableNodes, GpuAvailability, InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, NodeImage,
     NodeInvitation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity, Token, Workspace,
 };
 pub use changes::{BeforeAfter, Compared, ConfigurationChange, ConfigurationDiff};
@@ -58,6 +59,10 @@ pub use errors::{
 pub use ids::{
     CvmId, InvalidId, KmsContractId, KmsId, PortMappingId, ProjectId, RevisionId, RolloutId, SshKeyId,
     TokenId, UserId, VmId, WorkspaceId,
+};
+pub use instance_ids::{
+    CvmNumber, InstanceIdRefresh, InstanceIdRefreshes, InstanceIdSource, InstanceIdStatus, RefreshInstanceIdRequest,
+    RefreshInstanceIdsRequest,
 };
 pub use kms::{
     KmsBootstrapInfo, KmsContract, KmsInspection, KmsMachine, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo,
@@ -75,7 +80,7 @@ pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,
     UserType, WorkspaceRef, WorkspaceType,
 };
-pub use replicas::{AddInstanceRequest, ReplicateRequest};
+pub use replicas::{AddInstanceRequest, ReplicateRequest, WorkloadRequest};
 pub use requests::{
     BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, GpuConfig, Instant, InvalidSealedEnv, KmsType,
     MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed, PortMapping,

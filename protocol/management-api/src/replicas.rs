@@ -1,10 +1,10 @@
-//! Requests that add CVMs to an application.
+//! Requests that make CVMs in one step: further ones of an application, and model servers.
 
 use cloister_app_compose::{ComposeHash, members};
 use utoipa::ToSchema;
 
 use crate::names::CvmName;
-use crate::requests::Optional;
+use crate::requests::{Instant, Optional};
 
 members! {
     /// Body of `POST /cvms/{cvm_id}/replicas`; may be left out.
@@ -43,5 +43,24 @@ members! {
         pub token: Option<String>,
         /// Transaction that allowed it.
         pub transaction_hash: Option<String>,
+    }
+}
+
+members! {
+    /// Body of `POST /cvms/workload`.
+    #[derive(Debug, Clone, PartialEq, ToSchema)]
+    pub struct WorkloadRequest {
+        /// Name of the CVM.
+        #[schema(value_type = String, example = "my-model")]
+        pub name: CvmName,
+        /// Catalogue id of a size with GPUs.
+        #[schema(example = "h200.small")]
+        pub instance_type: String,
+        /// The model: a name such as `Qwen/Qwen3-8B`.
+        #[schema(example = "Qwen/Qwen3-8B")]
+        pub model_id: String,
+        /// When the CVM is deleted by itself.
+        #[schema(value_type = Option<jiff::Timestamp>)]
+        pub scheduled_delete_at: Option<Instant>,
     }
 }

@@ -120,23 +120,23 @@ impl Demand {
     }
 
     fn fit<'n>(&self, node: &'n NodeStanding) -> Result<&'n NodeImage, Vec<Refusal>> {
-        let mut reasons = Vec::new();
         let image = self.image_of(node);
-        let chosen = image.as_ref().ok();
         let needs = Requirements {
             os_image_hash: None,
             // Whether they fit depends on the image.
             gpus: GpuNeed::None,
             ..self.needs
         };
-        reasons.extend(node.refusals(&needs));
-        let is_closed = reasons.iter().any(Refusal::closes_node);
-        if !is_closed {
-            reasons.extend(self.other_region(node));
-            let is_dev = chosen.is_some_and(|image| image.is_dev);
-            reasons.extend(node.choose_gpus(&self.needs.gpus, is_dev).err());
-            reasons.extend(image.as_ref().err().cloned());
+        let lacks = node.refusals(&needs);
+        if lacks.iter().any(Refusal::closes_node) {
+            return Err(lacks);
         }
+        // GPUs are what is scarcest, so they are spoken of first.
+        let is_dev = image.as_ref().is_ok_and(|image| image.is_dev);
+        let mut reasons: Vec<_> = node.choose_gpus(&self.needs.gpus, is_dev).err().into_iter().collect();
+        reasons.extend(lacks);
+        reasons.extend(self.other_region(node));
+        reasons.extend(image.as_ref().err().cloned());
         match image {
             Ok(image) if reasons.is_empty() => Ok(image),
             _ => Err(reasons),

@@ -20,9 +20,12 @@ pub struct NodeRow {
     /// What its living CVMs hold.
     #[sqlx(flatten)]
     pub usage: Usage,
-    /// JSON of the last report without its VMs.
+    /// JSON of the last report without its VMs; only where it was asked for.
+    #[sqlx(default)]
     pub report: Option<String>,
-    /// When it came.
+    /// How many reports came; each has its number.
+    pub report_number: i64,
+    /// When the last one came.
     pub reported_at_ms: Option<i64>,
     /// When the node was enrolled.
     pub created_at_ms: i64,
@@ -58,7 +61,7 @@ macro_rules! select_node {
     ($condition:literal) => {
         concat!(
             "SELECT id, name, listed, maintenance, draining, used_cvms, used_vcpu, used_memory_mb, \
-             used_disk_gb, report, reported_at_ms, created_at_ms FROM nodes WHERE ",
+             used_disk_gb, report, report_number, reported_at_ms, created_at_ms FROM nodes WHERE ",
             $condition
         )
     };
@@ -67,6 +70,9 @@ macro_rules! select_node {
 const COLUMNS_BY_ID: &str = select_node!("id = $1 AND deleted_at_ms IS NULL");
 const COLUMNS_BY_NAME: &str = select_node!("name = $1 AND deleted_at_ms IS NULL");
 const ALL: &str = select_node!("deleted_at_ms IS NULL ORDER BY id LIMIT 10000");
+const WITHOUT_REPORTS: &str = "SELECT id, name, listed, maintenance, draining, used_cvms, used_vcpu, \
+     used_memory_mb, used_disk_gb, report_number, reported_at_ms, created_at_ms FROM nodes \
+     WHERE deleted_at_ms IS NULL ORDER BY id LIMIT 10000";
 const USAGE: &str = "SELECT used_cvms, used_vcpu, used_memory_mb, used_disk_gb FROM nodes WHERE id = $1";
 
 impl Store {
@@ -78,6 +84,11 @@ impl Store {
     /// The node of this name.
     pub async fn node_by_name(&self, name: &str) -> Result<Option<NodeRow>> {
         Ok(sqlx::query_as(COLUMNS_BY_NAME).bind(name).fetch_optional(&self.pool).await?)
+    }
+
+    /// All nodes that are not removed, without their reports.
+    pub async fn nodes_without_reports(&self) -> Result<Vec<NodeRow>> {
+        Ok(sqlx::query_as(WITHOUT_REPORTS).fetch_all(&self.pool).await?)
     }
 
     /// All nodes that are not removed.

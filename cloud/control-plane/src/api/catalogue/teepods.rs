@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use cloister_management_api::{AvailableNodes, NodeImage, NodeOffer, TierCapacity};
+use cloister_management_api::{AvailableNodes, GpuAvailability, NodeImage, NodeOffer, TierCapacity};
 
 use crate::api::Api;
 use crate::api::auth::Auth;
@@ -32,7 +32,15 @@ pub(crate) async fn available(
         capacity: TierCapacity::default(),
         nodes: nodes.iter().map(|node| offer(node, &api.kmses)).collect(),
         kms_list: api.kmses.all().iter().map(|kms| kms.info()).collect(),
+        gpu_availability: gpus(&nodes),
     }))
+}
+
+/// GPUs that requests which name no node can get.
+pub(super) fn gpus(nodes: &[NodeStanding]) -> GpuAvailability {
+    let listed = nodes.iter().filter(|node| node.node.listed != 0 && node.node.draining == 0);
+    let count = listed.flat_map(NodeStanding::free_gpus).count();
+    GpuAvailability { has_public_gpus: count > 0, public_gpu_count: count, ..GpuAvailability::default() }
 }
 
 /// Every node's guests reach every service.

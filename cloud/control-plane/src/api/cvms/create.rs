@@ -93,7 +93,12 @@ async fn accept(
             );
         }
     }
-    let request = CreateRequest { compose_hash, app_id: request.app_id.0, encrypted_env };
+    let request = CreateRequest {
+        compose_hash,
+        app_id: request.app_id.0,
+        encrypted_env,
+        scheduled_delete_at_ms: None,
+    };
     let cvm = api.lifecycle.create(caller, request).await.map_err(create_error)?;
     let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
     Ok(Json(View::new(api, &scene, &cvm).vm(version)))
@@ -112,7 +117,7 @@ fn check_kms(api: &Api, provision: &ProvisionRow, named: Option<&str>) -> ApiRes
     }
 }
 
-fn create_error(error: CreateError) -> ApiError {
+pub(super) fn create_error(error: CreateError) -> ApiError {
     match error {
         // Not coded: no code of the catalogue says this.
         CreateError::ProvisionNotFound => ApiError::plain(

@@ -79,7 +79,7 @@ async fn refused_provisions() {
         ("broken YAML", with_compose("docker_compose_file", json!("services: ["))),
         ("unknown runner", with_compose("runner", json!("perl"))),
         ("one byte too many", with_compose("pre_launch_script", json!("#".repeat(MAX_COMBINED_BYTES)))),
-        ("unknown size", with("instance_type", json!("h200.small"))),
+        ("unknown size", with("instance_type", json!("none.small"))),
         ("no vCPU", with("vcpu", json!(0))),
         ("half a vCPU", with("vcpu", json!(0.5))),
         ("too little disk", with("disk_size", json!(19))),
