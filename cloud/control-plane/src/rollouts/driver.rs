@@ -18,11 +18,11 @@ use crate::store::{Change, Configuration, MemberRow, RolloutRow, Store, StoreErr
 /// Pause between two looks at a rollout.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The same of one that waits for somebody.
-const LOOK_AGAIN_PAUSED: Duration = Duration::from_secs(60);
+const LOOK_AGAIN_PAUSED: Duration = Duration::from_mins(1);
 /// The same of one whose last round failed, so that it does not keep the others waiting.
 const LOOK_AGAIN_BROKEN: Duration = Duration::from_secs(30);
 /// How long changed members may take to do well before the rollout waits for somebody.
-const READY_WITHIN: Duration = Duration::from_secs(300);
+const READY_WITHIN: Duration = Duration::from_mins(5);
 
 /// How the members of a rollout are changed; JSON in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ mod plan;
 mod tests;
 
 pub(crate) use accept::{NewUpdate, RolloutRequestError, Rollouts, UpdateMember};
-pub(crate) use drain::{Obstacle, obstacle};
+pub(crate) use drain::obstacle;
 pub use driver::{Arguments, RolloutStep};
-pub(crate) use driver::{Driver, Observer, fresh_ms};
+pub(crate) use driver::{Driver, fresh_ms};
 pub use machine::{MemberState, OnFailure, RolloutEvent, RolloutKind, RolloutState};

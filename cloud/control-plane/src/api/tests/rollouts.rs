@@ -255,7 +255,7 @@ async fn a_rollout_is_accepted_shown_and_steered() {
     let rollout = installation.call("POST", &path, change.clone()).await.expect(202).json();
     assert_eq!(rollout["members"].as_array().unwrap().len(), 2);
     assert_eq!(installation.call("POST", &path, change).await.summary(), "409 plain");
-    let single = installation.call("PATCH", &format!("/cvms/{}", replica["id"]), json!({"vcpu": 2})).await;
+    let single = installation.call("PATCH", &format!("/cvms/{}", replica["id"]), json!({"vcpu": 4})).await;
     assert_eq!(single.summary(), "409 plain");
     assert!(single.json()["detail"].as_str().unwrap().starts_with("a rollout of its application"));
 

@@ -37,10 +37,7 @@ async fn update(store: Store, death: usize, fails: bool) -> bool {
             }
         }
     }
-    let (end, expected) = match fails {
-        false => (RolloutState::Completed, 1),
-        true => (RolloutState::RolledBack, 2),
-    };
+    let (end, expected) = if fails { (RolloutState::RolledBack, 2) } else { (RolloutState::Completed, 1) };
     scene.until(id, end).await;
     for (cvm, operations) in cvms.iter().zip([expected, 1]) {
         let now = scene.row(cvm.id).await;

@@ -4,6 +4,7 @@ use super::*;
 use crate::operations::RequestError;
 use crate::operations::Step;
 use crate::operations::tests::fake_nodes::Fault;
+use crate::rollouts::drain::Obstacle;
 use crate::store::tests::on_both;
 
 async fn ready(scene: &Scene, app: u8) -> usize {
@@ -111,7 +112,7 @@ async fn a_drain_that_is_ended_ends_the_move_it_began() {
         let mut scene = Scene::new(store).await;
         let alpha = scene.ground.node;
         let beta = scene.add_node("beta").await;
-        let old = vec![scene.cvm(5, "web-0", alpha).await, scene.cvm(5, "web-1", alpha).await];
+        let old = [scene.cvm(5, "web-0", alpha).await, scene.cvm(5, "web-1", alpha).await];
         scene.cvm(5, "web-2", beta).await;
         scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
         let drain = drain_of(&scene, alpha).await.id;

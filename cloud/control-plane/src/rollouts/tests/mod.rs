@@ -13,8 +13,8 @@ use cloister_app_compose::{AppId, ComposeHash};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Notify;
-use uuid::Uuid;
 
+use super::driver::Observer;
 use super::*;
 use crate::clock::{Clock, Random};
 use crate::kms::Kmses;
@@ -120,7 +120,7 @@ impl Scene {
     async fn cvm(&self, app: u8, name: &str, node: i64) -> CvmRow {
         let mut row = provision(&self.ground, app, name);
         row.node_id = node;
-        let new = NewCvm::of_provision(&row, self.ground.user, Uuid::new_v4(), None);
+        let new = NewCvm::of_provision(&row, self.ground.user, Random.uuid().unwrap(), None);
         let mut change = self.store.change().await.unwrap();
         let cvm = self.lifecycle.insert(&mut change, &new, OperationKind::Create).await.unwrap();
         change.commit().await.unwrap();

@@ -6,6 +6,8 @@ use crate::operations::{OperationStatus, RequestError, Step};
 use crate::store::ObservedVm;
 use crate::store::tests::on_both;
 
+use MemberState::{Failed, Gone, Pending, Restored, Updated, Updating};
+
 async fn has_new(scene: &Scene, cvm: &CvmRow) -> bool {
     scene.row(cvm.id).await.compose_hash == Scene::wanted(cvm).compose_hash
 }
@@ -55,12 +57,13 @@ async fn no_more_than_wanted_are_changed_at_once() {
             scene.report().await;
             while scene.driver.round().await.unwrap() {}
         }
-        use MemberState::{Pending, Updating};
         assert_eq!(scene.states(id).await, [Updating, Updating, Pending]);
         scene.nodes.clear_faults();
         for _ in 0..4000 {
             // A guest that hung comes up whenever its VM is started.
-            cvms.iter().for_each(|cvm| scene.nodes.boot(cvm.vm_uuid));
+            for cvm in &cvms {
+                scene.nodes.boot(cvm.vm_uuid);
+            }
             if scene.row(cvms[0].id).await.operation_id.is_none()
                 && scene.row(cvms[1].id).await.operation_id.is_none()
             {
@@ -111,7 +114,6 @@ async fn a_failure_takes_the_others_back() {
         let row = scene.until(id, RolloutState::RolledBack).await;
         let reason = "web-1 could not be changed: the application did not start: no such image";
         assert_eq!(row.reason.as_deref(), Some(reason));
-        use MemberState::{Failed, Pending, Restored};
         assert_eq!(scene.states(id).await, [Restored, Failed, Pending]);
         for cvm in &cvms {
             let now = scene.row(cvm.id).await;
@@ -274,7 +276,6 @@ async fn a_member_that_was_deleted_is_left_out() {
         let id = scene.begin(&cvms, OnFailure::RollBack).await;
         scene.power(cvms[1].id, OperationKind::Delete).await;
         scene.until(id, RolloutState::Completed).await;
-        use MemberState::{Gone, Updated};
         assert_eq!(scene.states(id).await, [Updated, Gone, Updated]);
         scene.end().await;
     })
