@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    completion, cvms, deploy, env, image, kms, login, nodes, operations, relay, serve, topics, up, verify,
-    version,
+    completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images, relay, revisions,
+    rollouts, serve, ssh_keys, topics, up, update, verify, version,
 };
 
 /// Confidential VMs from compose files, on your own machines.
@@ -55,6 +55,10 @@ pub(crate) enum Command {
     Login(login::Args),
     /// Turn a compose file into a running CVM
     Deploy(deploy::Args),
+    /// Change a CVM: its compose file, environment, image or size
+    Update(Box<update::Args>),
+    /// Show what an update would change, and the new hash, and change nothing
+    Diff(Box<update::DiffArgs>),
     /// Look at CVMs and change their state
     #[command(subcommand)]
     Cvms(cvms::Command),
@@ -63,6 +67,18 @@ pub(crate) enum Command {
     /// Look at what happened to a CVM, or cancel what is happening
     #[command(subcommand)]
     Operations(operations::Command),
+    /// Look at the configurations that an application had, and bring one back
+    #[command(subcommand)]
+    Revisions(revisions::Command),
+    /// Change all CVMs of an application, one after the other
+    #[command(subcommand)]
+    Rollouts(rollouts::Command),
+    /// Look at the guest images that CVMs run, and manage them
+    #[command(subcommand)]
+    OsImages(os_images::Command),
+    /// Keep public SSH keys for applications
+    #[command(subcommand)]
+    SshKeys(ssh_keys::Command),
     /// Manage the machines that run CVMs (for operators)
     #[command(subcommand)]
     Nodes(nodes::Command),

@@ -8,3 +8,5 @@ mod evidence;
 mod faults;
 mod hello;
 mod keys;
+mod replicas;
+mod updates;

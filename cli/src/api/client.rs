@@ -79,9 +79,35 @@ impl Client {
         .await
     }
 
+    /// `GET` of a text, exactly as it is.
+    pub(crate) async fn text(&self, path: &[&str], query: &[(&str, &str)]) -> Result<String, Failure> {
+        let answer = self.send(self.request(Method::GET, path).query(query)).await?;
+        let bytes = limited(answer).await.map_err(|error| self.unreachable(error))?;
+        String::from_utf8(bytes).map_err(|error| {
+            Failure::local(format!("{} did not answer with text", self.server.origin()), error)
+        })
+    }
+
     /// `PATCH` with a document.
     pub(crate) async fn patch(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
-        self.document(self.request(Method::PATCH, path).json(body)).await
+        self.patch_with(path, body, &[]).await
+    }
+
+    /// `PATCH` with a document and headers that say what it is to become.
+    pub(crate) async fn patch_with(
+        &self,
+        path: &[&str],
+        body: &Value,
+        headers: &[(&str, &str)],
+    ) -> Result<Value, Failure> {
+        let request = self.request(Method::PATCH, path).json(body);
+        self.document(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)))
+            .await
+    }
+
+    /// `PUT` with a document.
+    pub(crate) async fn put_document(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        self.document(self.request(Method::PUT, path).json(body)).await
     }
 
     /// `DELETE`.
@@ -91,8 +117,18 @@ impl Client {
 
     /// `PUT` of a file.
     pub(crate) async fn put(&self, path: &[&str], upload: Upload) -> Result<Value, Failure> {
+        self.upload(Method::PUT, path, upload).await
+    }
+
+    /// Sends a file.
+    pub(crate) async fn upload(
+        &self,
+        method: Method,
+        path: &[&str],
+        upload: Upload,
+    ) -> Result<Value, Failure> {
         let request = self
-            .request(Method::PUT, path)
+            .request(method, path)
             .timeout(UPLOAD_TIMEOUT)
             .header("content-type", "application/x-tar")
             .header("content-length", upload.bytes)

@@ -10,10 +10,15 @@ pub(crate) mod kms;
 pub(crate) mod login;
 pub(crate) mod nodes;
 pub(crate) mod operations;
+pub(crate) mod os_images;
 pub(crate) mod relay;
+pub(crate) mod revisions;
+pub(crate) mod rollouts;
 pub(crate) mod serve;
+pub(crate) mod ssh_keys;
 pub(crate) mod topics;
 pub(crate) mod up;
+pub(crate) mod update;
 pub(crate) mod verify;
 pub(crate) mod version;
 
@@ -37,9 +42,15 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Env(args) => block_on(env::run(args, session)),
         Command::Login(args) => block_on(login::run(args, session)),
         Command::Deploy(args) => block_on(deploy::run(args, session)),
+        Command::Update(args) => block_on(update::run(*args, session)),
+        Command::Diff(args) => block_on(update::diff(*args, session)),
         Command::Cvms(command) => block_on(cvms::run(command, session)),
         Command::Verify(args) => block_on(verify::run(*args, session)),
         Command::Operations(command) => block_on(operations::run(command, session)),
+        Command::Revisions(command) => block_on(revisions::run(command, session)),
+        Command::Rollouts(command) => block_on(rollouts::run(command, session)),
+        Command::OsImages(command) => block_on(os_images::run(command, session)),
+        Command::SshKeys(command) => block_on(ssh_keys::run(command, session)),
         Command::Nodes(command) => block_on(nodes::run(command, session)),
         Command::Image(command) => block_on(image::run(command, session)),
         Command::Kms(command) => block_on(kms::run(command, session)),

@@ -1,11 +1,11 @@
 //! `cloister nodes`: the machines that run CVMs.
 
-use cloister_management_api::{AdminNode, NodeInvitation, NodeStatus};
+use cloister_management_api::{AdminNode, NodeDrain, NodeInvitation, NodeStatus};
 use serde_json::{Value, json};
 
 use super::Outcome;
 use super::cvms::minute;
-use crate::api::read;
+use crate::api::{Client, read};
 use crate::args::path_segment;
 use crate::output::{Align, Table};
 use crate::session::Session;
@@ -21,8 +21,25 @@ pub(crate) enum Command {
     Invite(InviteArgs),
     /// Keep new CVMs and changes away from a node, or let them come again
     Maintenance(MaintenanceArgs),
+    /// Move CVMs away from a node as far as other replicas allow, and say which ones stay
+    Drain(DrainArgs),
     /// Forget a node that has no CVMs
     Remove(RemoveArgs),
+}
+
+/// Arguments of `nodes drain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Begins, or shows how far it is when it was begun; new CVMs go elsewhere until --end")]
+pub(crate) struct DrainArgs {
+    /// Name or number of the node
+    #[arg(value_parser = path_segment())]
+    node: String,
+    /// Only show how far it is
+    #[arg(long)]
+    status: bool,
+    /// Let CVMs come again
+    #[arg(long, conflicts_with = "status")]
+    end: bool,
 }
 
 /// Arguments of `nodes list`.
@@ -69,6 +86,7 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
         Command::Invite(_) => {
             return invite(&client.post(&[NODES[0], NODES[1], "invitations"], None).await?, session);
         }
+        Command::Drain(args) => return drain(&args, &client, session).await,
         Command::Maintenance(args) => {
             let body = json!({ "maintenance": args.state == Switch::On });
             let document = client.post(&[NODES[0], NODES[1], &args.node, "maintenance"], Some(&body)).await?;
@@ -119,6 +137,37 @@ fn list(document: &Value, session: &Session) -> Outcome {
         ]);
     }
     session.output.table(&table, "There are no nodes. Invite one: cloister nodes invite");
+    Ok(())
+}
+
+async fn drain(args: &DrainArgs, client: &Client, session: &Session) -> Outcome {
+    let path = [NODES[0], NODES[1], args.node.as_str(), "drain"];
+    let document = match (args.status, args.end) {
+        (true, _) => client.get(&path, &[]).await?,
+        (_, true) => client.delete(&path).await?,
+        _ => client.post(&path, None).await?,
+    };
+    if session.output.json {
+        session.output.document(&document);
+        return Ok(());
+    }
+    if document.is_null() {
+        session.output.say(&format!("{} takes CVMs again.", args.node));
+        return Ok(());
+    }
+    let drain: NodeDrain = read(&document)?;
+    let mut table = Table::new(&[
+        ("CVM", Align::Left),
+        ("STATE", Align::Left),
+        ("REPLACED BY", Align::Left),
+        ("REASON", Align::Left),
+    ]);
+    for cvm in drain.cvms {
+        let replacement = cvm.replacement.map(|uuid| uuid.to_string()).unwrap_or_default();
+        table.row([cvm.name, cvm.state, replacement, cvm.reason.unwrap_or_default()]);
+    }
+    session.output.table(&table, "The node has no CVMs.");
+    session.output.say(&format!("{} is {}.", drain.node, drain.state));
     Ok(())
 }
 

@@ -5,7 +5,11 @@ mod envs;
 mod get;
 mod list;
 mod logs;
+mod ports;
 mod power;
+mod rename;
+mod replicate;
+mod stats;
 
 pub(crate) use get::summary;
 pub(super) use list::{app_url, minute};
@@ -32,6 +36,14 @@ pub(crate) enum Command {
     Restart(power::RestartArgs),
     /// Replace the sealed environment of a CVM, which restarts it
     Envs(envs::Args),
+    /// Run the application of a CVM once more, on the same or another node
+    Replicate(replicate::Args),
+    /// Print what a CVM's machine is like and how busy it is
+    Stats(stats::Args),
+    /// List or replace the ports of the host that lead to a CVM
+    Ports(ports::Args),
+    /// Give a CVM another name
+    Rename(rename::Args),
     /// Delete a CVM and its data
     Delete(delete::Args),
 }
@@ -47,6 +59,10 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
         Command::Shutdown(args) => power::run(power::Change::Shutdown, args, session).await,
         Command::Restart(args) => power::restart(args, session).await,
         Command::Envs(args) => envs::run(args, session).await,
+        Command::Replicate(args) => replicate::run(args, session).await,
+        Command::Stats(args) => stats::run(args, session).await,
+        Command::Ports(args) => ports::run(args, session).await,
+        Command::Rename(args) => rename::run(args, session).await,
         Command::Delete(args) => delete::run(args, session).await,
     }
 }

@@ -7,7 +7,7 @@ mod size;
 pub(super) use app::{App, read_text};
 pub(crate) use environment::RootKey;
 pub(super) use environment::{EnvArgs, seal};
-pub(super) use size::Size;
+pub(super) use size::{Gibibytes, Mebibytes, Size};
 
 use std::path::{Path, PathBuf};
 
@@ -194,10 +194,8 @@ fn taken(failure: Failure, app: &App) -> Failure {
         return failure;
     }
     failure
-        .hint(format!(
-            "a CVM in place is not updated yet; give another name: cloister deploy -n {}-2",
-            app.name()
-        ))
+        .hint(format!("change the CVM that has the name: cloister update {} -c FILE", app.name()))
+        .hint(format!("or give another name: cloister deploy -n {}-2", app.name()))
         .hint(format!("or delete the old one and its data: cloister cvms delete {}", app.name()))
 }
 
