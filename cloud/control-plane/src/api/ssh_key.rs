@@ -126,7 +126,8 @@ mod tests {
             (&format!("command=\"rm\" {ED25519}"), InvalidSshKey::Form),
             (&format!("{ED25519} {}", "x".repeat(MAX_KEY_BYTES)), InvalidSshKey::Form),
             (&dsa, InvalidSshKey::Algorithm),
-            (&encoded("ssh-new", &[&[1]]), InvalidSshKey::Algorithm),
+            (&encoded("ssh-new", &[&[1]]), InvalidSshKey::Form),
+            (&encoded("new@example.org", &[&[1]]), InvalidSshKey::Algorithm),
             (&rsa(0x7f, 256), InvalidSshKey::TooShort),
             (&rsa(0xff, 128), InvalidSshKey::TooShort),
         ] {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Installation;
+use crate::api::signed_url::Signer;
 use crate::operations::CvmStatus;
 use crate::store::ObservedVm;
 
@@ -159,6 +160,14 @@ async fn the_history_by_page_kind_and_time() {
     let rest = get(&format!("limit=2&cursor={}", first["next_cursor"].as_str().unwrap())).await;
     assert_eq!(rest["items"][0]["operation_type"], "create");
     assert_eq!(rest["next_cursor"], Value::Null);
+    let other = installation.create("my-app-02").await;
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let altered = cursor.replace(&cursor[..1], if cursor.starts_with('A') { "B" } else { "A" });
+    for (cvm, cursor) in [(&other, cursor), (&vm, altered.as_str()), (&vm, &cursor[1..])] {
+        let path = format!("/cvms/{}/operations?cursor={cursor}", cvm["id"]);
+        let refused = installation.call("GET", &path, Value::Null).await;
+        assert_eq!(refused.summary(), "422 validation", "{cursor}");
+    }
     for (query, count) in [
         ("operation_types=create&operation_types=shutdown", 2),
         ("operation_types=unheard_of", 0),
@@ -222,12 +231,18 @@ async fn log_urls_work_only_with_their_signature() {
     let get = async |path: &str| installation.call_with(&[], "GET", path, Value::Null).await;
     // The node of this test does not listen: the request got that far.
     assert_eq!(get(&format!("{path}&ch=serial")).await.summary(), "502 plain");
-    assert_eq!(get(&format!("{path}&ch=stdout")).await.summary(), "404 plain");
+    assert_eq!(get(&format!("{path}&ch=stdout")).await.summary(), "502 plain");
+    assert_eq!(get(&format!("{path}&ch=other")).await.summary(), "404 plain");
     assert_eq!(get(path.split('?').next().unwrap()).await.summary(), "403 plain");
     assert_eq!(get(&path.replace("signature=", "signature=0")).await.summary(), "403 plain");
-    let container = path.replace('?', "/web?");
-    assert_eq!(get(&container).await.summary(), "502 plain");
-    assert_eq!(get(&path.replace('?', "/..%2fweb?")).await.summary(), "404 plain");
+    assert_eq!(get(&path.replace('?', "/web?")).await.summary(), "403 plain", "another log of the CVM");
+    let (app, vm) = (&installation.app, vm["vm_uuid"].as_str().unwrap().parse().unwrap());
+    let signer = Signer::new(&app.log_url_key, &app.public_url, app.clock.now_ms());
+    for (container, expected) in [("web", "502 plain"), ("../web", "404 plain")] {
+        let url = signer.container_log(vm, container).replace("https://cloud.example/api/v1", "");
+        assert_eq!(get(&url).await.summary(), expected, "{container}");
+        assert_eq!(get(&url.replacen("web", "db", 1)).await.summary(), "403 plain");
+    }
     installation.app.clock.advance_ms(60 * 60 * 1000);
     assert_eq!(get(&format!("{path}&ch=serial")).await.summary(), "403 plain");
 }

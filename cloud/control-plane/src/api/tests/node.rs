@@ -8,6 +8,8 @@ use axum::http::{Request, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{get, put};
 use axum::{Json, Router};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use cloister_fleet_tls::{Identity, TlsListener, server_config};
 use cloister_node_api::{ImportedImage, NodeError, NodeErrorCode, NodeReport};
 use futures_util::stream;
@@ -121,6 +123,34 @@ async fn the_serial_console() {
     assert_eq!(get("&bare").await, "tail=1000\nbooted\n");
     assert_eq!(get("&bare&tail=7").await, "tail=7\nbooted\n");
     assert!(get("&text").await.ends_with("{\"channel\":\"stdout\",\"message\":\"booted\\n\"}\n"));
+}
+
+#[tokio::test]
+async fn channels_of_all_containers_are_read_together() {
+    let installation = Installation::with_clock(crate::clock::Clock::system()).await;
+    let containers = json!({"containers": [{"id": "a"}, {"id": "../x"}, {"id": "b"}]});
+    let line = |channel: &str, message: &str| {
+        let message = BASE64_STANDARD.encode(message);
+        json!({"channel": channel, "message": message}).to_string() + "\n"
+    };
+    let router = Router::new().route("/v1/vms/{vm}/containers", get(async move || Json(containers))).route(
+        "/v1/vms/{vm}/logs/{container}",
+        get(async move |Path((_, name)): Path<(String, String)>, RawQuery(query): RawQuery| {
+            let asked = format!("{name} {}\n", query.unwrap_or_default());
+            line("stdout", &asked) + &line("stderr", "oops\n")
+        }),
+    );
+    serve(&installation, router, |_| {}).await;
+    let vm = installation.create("my-app-01").await;
+    let detail = installation.get_in("2026-01-21", &format!("/cvms/{}", vm["id"])).await.json();
+    let get = async |channel: &str, flags: &str| {
+        let url = detail["logs"][channel].as_str().unwrap().replace("https://cloud.example/api/v1", "");
+        installation.call_with(&[], "GET", &format!("{url}{flags}"), Value::Null).await.expect(200).text
+    };
+    assert_eq!(get("stdout", "&text&bare&tail=5").await, "a tail=5\nb tail=5\n");
+    let expected = "{\"channel\":\"stderr\",\"message\":\"oops\\n\"}\n".repeat(2);
+    assert_eq!(get("stderr", "&text").await, expected);
+    assert_eq!(get("stderr", "&follow&bare").await, "oops\noops\n");
 }
 
 #[tokio::test]
