@@ -67,7 +67,7 @@ async fn the_catalogue() {
         shown.insert(path.to_owned(), installation.call("GET", path, Value::Null).await.expect(200).json());
     }
     insta::assert_json_snapshot!(shown);
-    installation.call("GET", "/instance-types/gpu", Value::Null).await.expect(404);
+    installation.call("GET", "/instance-types/tpu", Value::Null).await.expect(404);
     installation.call("GET", "/workspaces/operator", Value::Null).await.expect(404);
 }
 
