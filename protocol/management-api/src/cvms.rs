@@ -125,6 +125,13 @@ pub struct CvmState {
     /// How far the shutdown came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_progress: Option<String>,
+    /// How its application does, as its guest tells: `starting`, `healthy` or `unhealthy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "healthy")]
+    pub health: Option<String>,
+    /// What is not healthy, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_detail: Option<String>,
     /// Operation that works on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<Uuid>,
@@ -148,6 +155,13 @@ pub struct CvmStatus {
     pub boot_error: Option<String>,
     /// How far the shutdown came.
     pub shutdown_progress: Option<String>,
+    /// How its application does, as its guest tells: `starting`, `healthy` or `unhealthy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "healthy")]
+    pub health: Option<String>,
+    /// What is not healthy, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_detail: Option<String>,
     /// What the guest told.
     pub events: Vec<GuestEvent>,
     /// Kind of the operation that works on it.

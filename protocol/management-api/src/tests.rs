@@ -35,6 +35,8 @@ fn a_vm_has_all_members_of_the_specification_and_both_forms_of_id() {
 #[test]
 fn the_state_leaves_unknown_members_out() {
     let state = CvmState {
+        health: None,
+        health_detail: None,
         id: uuid::Uuid::nil(),
         name: "my-app-01".into(),
         status: "starting".into(),
