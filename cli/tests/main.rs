@@ -12,4 +12,5 @@ mod kms;
 mod serve;
 mod support;
 mod up;
+mod update;
 mod verify;

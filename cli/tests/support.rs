@@ -29,6 +29,8 @@ pub(crate) struct Seen {
     pub(crate) line: String,
     /// Body, null if empty or no JSON.
     pub(crate) body: Value,
+    /// Hash that the document is expected to get.
+    pub(crate) compose_hash: Option<String>,
 }
 
 #[derive(Default)]
@@ -135,6 +137,7 @@ async fn answer(
     script.seen.push(Seen {
         line: format!("{line}{query}"),
         body: serde_json::from_slice(&body).unwrap_or_default(),
+        compose_hash: headers.get("x-compose-hash").map(|hash| hash.to_str().unwrap().to_owned()),
     });
     let presigned = query.contains("sig=");
     if headers.contains_key("x-api-key") == presigned {
