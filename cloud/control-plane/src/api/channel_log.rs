@@ -51,9 +51,10 @@ impl Channel {
         }
         let is_followed = query.follow;
         let messages = logs.into_iter().map(|log| lines(log).boxed());
-        let messages = match is_followed {
-            true => stream::select_all(messages).boxed(),
-            false => stream::iter(messages.collect::<Vec<_>>()).flatten().boxed(),
+        let messages = if is_followed {
+            stream::select_all(messages).boxed()
+        } else {
+            stream::iter(messages.collect::<Vec<_>>()).flatten().boxed()
         };
         let shown = move |line: Vec<u8>| {
             let message = self.message_of(&line)?;

@@ -97,9 +97,10 @@ impl LogQuery {
         if self.bare {
             return message.to_vec();
         }
-        let message = match self.text {
-            true => String::from_utf8_lossy(message).into_owned(),
-            false => BASE64_STANDARD.encode(message),
+        let message = if self.text {
+            String::from_utf8_lossy(message).into_owned()
+        } else {
+            BASE64_STANDARD.encode(message)
         };
         (json!({"channel": channel, "message": message}).to_string() + "\n").into_bytes()
     }

@@ -9,7 +9,7 @@ use super::cvms::cvm_columns;
 use super::{CvmRow, Result, Store};
 
 /// Most applications of a page.
-pub const MAX_PAGE: usize = 100;
+pub(super) const MAX_PAGE: usize = 100;
 /// Most CVMs that are shown of one application.
 const MAX_CVMS_OF_APP: i64 = 100;
 /// Most CVMs that are shown of a page of applications.
@@ -173,7 +173,7 @@ impl Store {
         Ok(count)
     }
 
-    /// The newest living CVMs of at most [`MAX_PAGE`] applications, newest first: at most 100 of each, and 1000
+    /// The newest living CVMs of at most 100 applications, newest first: at most 100 of each, and 1000
     /// in all.
     pub async fn cvms_of_apps(&self, workspace_id: i64, apps: &[AppId]) -> Result<Vec<CvmRow>> {
         let ids = apps.iter().map(ToString::to_string).chain(std::iter::repeat(String::new()));

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use cloister_management_api::{
-    GithubProfileImportRequest, GithubProfileImportResponse, GithubSyncResponse, PlainError, SshKey,
-    SshKeyCreateRequest, SshKeyId, UserId,
+    GithubProfileImportRequest, GithubProfileImportResponse, GithubSyncResponse, InvalidId, PlainError,
+    SshKey, SshKeyCreateRequest, SshKeyId, UserId,
 };
 
 use crate::api::Api;
@@ -15,7 +15,7 @@ use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::responses::Authenticated;
-use crate::api::ssh_key::SshPublicKey;
+use crate::api::ssh_key::{InvalidSshKey, SshPublicKey};
 use crate::api::view::time;
 use crate::store::{NewSshKey, SshKeyRow};
 
@@ -58,7 +58,8 @@ pub(crate) async fn create(
     Body(request): Body<SshKeyCreateRequest>,
 ) -> ApiResult<(StatusCode, Json<SshKey>)> {
     let name = checked_name(&request.name)?;
-    let key: SshPublicKey = request.public_key.parse().map_err(refused)?;
+    let key: SshPublicKey =
+        request.public_key.parse().map_err(|error: InvalidSshKey| refused(&error.to_string()))?;
     let new = NewSshKey {
         user_id: caller.user_id,
         name,
@@ -69,12 +70,15 @@ pub(crate) async fn create(
     let now_ms = api.clock.now_ms();
     let mut change = api.store.change().await?;
     if change.lock_ssh_keys(caller.user_id).await? >= MAX_KEYS {
-        return Err(refused(format!("You have {MAX_KEYS} keys; delete one first")));
+        return Err(refused(&format!("You have {MAX_KEYS} keys; delete one first")));
     }
     let inserted = change.insert_ssh_key(&new, now_ms).await;
-    let id = inserted.map_err(|error| match error.is_duplicate() {
-        true => refused(format!("You have the key {} already", key.fingerprint)),
-        false => error.into(),
+    let id = inserted.map_err(|error| {
+        if error.is_duplicate() {
+            refused(&format!("You have the key {} already", key.fingerprint))
+        } else {
+            error.into()
+        }
     })?;
     change.commit().await?;
     let row = SshKeyRow {
@@ -108,7 +112,7 @@ pub(crate) async fn delete(
     Auth(caller): Auth,
     Path(id): Path<String>,
 ) -> ApiResult<StatusCode> {
-    let id: SshKeyId = id.parse().map_err(refused)?;
+    let id: SshKeyId = id.parse().map_err(|error: InvalidId| refused(&error.to_string()))?;
     let mut change = api.store.change().await?;
     let deleted = change.delete_ssh_key(caller.user_id, id.0, api.clock.now_ms()).await?;
     change.commit().await?;
@@ -153,8 +157,8 @@ pub(crate) async fn github_sync(_: Auth) -> ApiResult<Json<GithubSyncResponse>> 
     Err(refused(NO_OUTSIDE_ACCESS))
 }
 
-fn refused(reason: impl ToString) -> ApiError {
-    ApiError::plain(StatusCode::BAD_REQUEST, reason.to_string())
+fn refused(reason: &str) -> ApiError {
+    ApiError::plain(StatusCode::BAD_REQUEST, reason)
 }
 
 fn checked_name(name: &str) -> ApiResult<&str> {

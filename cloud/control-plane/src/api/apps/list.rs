@@ -104,21 +104,18 @@ async fn filter(api: &Api, workspace_id: i64, query: AppsQuery) -> ApiResult<App
             .collect()
     });
     let (node, region) = (chosen(query.node), chosen(query.region));
-    let node_ids = match node.is_some() || region.is_some() {
-        false => None,
-        true => {
-            let nodes = api.fleet.standings().await?;
-            let is_meant = |standing: &&NodeStanding| {
-                node.as_deref().is_none_or(|name| standing.node.name == name)
-                    && region.as_deref().is_none_or(|region| {
-                        standing
-                            .report
-                            .as_ref()
-                            .is_some_and(|report| report.region.eq_ignore_ascii_case(region))
-                    })
+    let node_ids = if node.is_some() || region.is_some() {
+        let nodes = api.fleet.standings().await?;
+        let is_meant = |standing: &&NodeStanding| {
+            let of_region = |region: &str| {
+                standing.report.as_ref().is_some_and(|report| report.region.eq_ignore_ascii_case(region))
             };
-            Some(nodes.iter().filter(is_meant).map(|standing| standing.node.id).collect())
-        }
+            node.as_deref().is_none_or(|name| standing.node.name == name)
+                && region.as_deref().is_none_or(of_region)
+        };
+        Some(nodes.iter().filter(is_meant).map(|standing| standing.node.id).collect())
+    } else {
+        None
     };
     Ok(AppFilter {
         workspace_id,

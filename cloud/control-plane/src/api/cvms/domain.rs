@@ -154,12 +154,12 @@ async fn diagnosis(dns: &Dns, domain: Domain, expected: &Expected) -> DomainDiag
     let is_address =
         |text: &str| expected.addresses(port).any(|known| known.eq_ignore_ascii_case(text.trim()));
     let mut records = vec![
-        record("CNAME", alias, expected.ingress.clone(), cname, |target| expected.is_ingress(target)),
-        record("TXT", current, address.clone(), txt, is_address),
+        record("CNAME", alias, expected.ingress.clone(), &cname, |target| expected.is_ingress(target)),
+        record("TXT", current, address.clone(), &txt, is_address),
     ];
     // Only mentioned where it is used.
     if old.as_ref().is_ok_and(|values| !values.is_empty()) {
-        let mut record = record("TXT", legacy, address, old, is_address);
+        let mut record = record("TXT", legacy, address, &old, is_address);
         record.is_deprecated = true;
         record.warning_message =
             Some("This name is from an earlier time; publish the other TXT record".to_owned());
@@ -179,12 +179,12 @@ fn record(
     kind: &str,
     query_name: String,
     expected_value: String,
-    found: Result<Vec<String>, DnsError>,
+    found: &Result<Vec<String>, DnsError>,
     is_right: impl Fn(&str) -> bool,
 ) -> DnsRecordResult {
     let values = found.as_deref().unwrap_or_default();
     let is_valid = values.iter().any(|value| is_right(value));
-    let warning_message = match &found {
+    let warning_message = match found {
         Err(error) => Some(error.to_string()),
         Ok(_) if is_valid => None,
         Ok(_) => Some(format!("Publish {query_name} {kind} {expected_value}")),

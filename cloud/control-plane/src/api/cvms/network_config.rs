@@ -19,7 +19,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::responses::{OnCvm, OnPower};
 use crate::api::target::Target;
-use crate::operations::{OperationKind, kms_urls};
+use crate::operations::{NodeCallError, OperationKind, kms_urls};
 use crate::store::CvmRow;
 
 /// Most addresses of a kind.
@@ -40,14 +40,13 @@ const MAX_URL_BYTES: usize = 1024;
     ),
 )]
 pub(crate) async fn get(State(api): State<Arc<Api>>, Target(cvm): Target) -> ApiResult<Json<NetworkConfig>> {
-    let ports = match powered(&cvm) {
-        Err(_) => cvm.port_mappings(),
-        Ok(()) => {
-            let seen = api.fleet.network(cvm.node_id, cvm.vm_uuid).await;
-            let seen =
-                seen.map_err(|error| ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-            seen.ports
-        }
+    let ports = if powered(&cvm).is_ok() {
+        let seen = api.fleet.network(cvm.node_id, cvm.vm_uuid).await;
+        let failed =
+            |error: NodeCallError| ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+        seen.map_err(failed)?.ports
+    } else {
+        cvm.port_mappings()
     };
     show(&api, &cvm, ports).map(Json)
 }

@@ -161,13 +161,13 @@ async fn addresses_are_kept_for_the_next_start() {
     let up = json!({"internal_ip": "10.0.2.15", "last_heard_at": null, "ports": []});
     let (installation, vm) = installation(Value::Null, up).await;
     let path = format!("/cvms/{}/network-config", vm["id"]);
-    let patch = async |body: Value| installation.call("PATCH", &path, body).await;
+    let send = async |body: Value| installation.call("PATCH", &path, body).await;
     let kms = json!(["https://kms.example:9443"]);
-    let kept = patch(json!({"kms_urls": kms, "gateway_urls": null})).await.expect(200).json();
+    let kept = send(json!({"kms_urls": kms, "gateway_urls": null})).await.expect(200).json();
     assert_eq!(kept, json!({"kms_urls": kms, "gateway_urls": [], "ports": []}));
     assert_eq!(installation.row(&vm).await.status, CvmStatus::Running, "nothing was restarted");
 
-    let more = patch(json!({"gateway_urls": ["https://gw.example"]})).await.expect(200).json();
+    let more = send(json!({"gateway_urls": ["https://gw.example"]})).await.expect(200).json();
     assert_eq!((&more["kms_urls"], &more["gateway_urls"][0]), (&kms, &json!("https://gw.example")));
     assert_eq!(installation.part(&vm, "network-config").await, more);
     for bad in [
@@ -176,11 +176,11 @@ async fn addresses_are_kept_for_the_next_start() {
         json!(vec!["https://a"; 17]),
         json!("x"),
     ] {
-        assert_eq!(patch(json!({"kms_urls": bad.clone()})).await.summary(), "422 validation", "{bad}");
+        assert_eq!(send(json!({"kms_urls": bad.clone()})).await.summary(), "422 validation", "{bad}");
     }
-    let reset = patch(json!({"kms_urls": [], "restart": true})).await.expect(200).json();
+    let reset = send(json!({"kms_urls": [], "restart": true})).await.expect(200).json();
     assert_eq!(reset["kms_urls"], json!([]), "this installation has no service of its own");
     assert_eq!(installation.row(&vm).await.status, CvmStatus::Restarting);
-    assert_eq!(patch(json!({"kms_urls": kms})).await.summary(), "409 plain");
+    assert_eq!(send(json!({"kms_urls": kms})).await.summary(), "409 plain");
     assert_eq!(installation.row(&vm).await.kms_urls.as_deref(), Some("[]"));
 }
