@@ -172,14 +172,13 @@ const fn code_of(reason: &Refusal) -> ErrorCode {
 /// Why no node fits: in the words of the catalogue where all nodes agree about the weightiest reason, with
 /// what speaks against each node. Only nodes that anybody may use, or the caller named, are spoken of.
 pub(crate) fn no_node_error(none: &NoNodeFits) -> ApiError {
-    let firsts: Vec<_> =
-        none.rejected.iter().filter_map(|node| Some((node, node.reasons.first()?))).collect();
+    let firsts: Vec<_> = none.rejected.iter().filter_map(|one| Some((one, one.reasons.first()?))).collect();
     let mut error = match firsts.as_slice() {
-        [(node, reason)] => {
+        [(refusing, reason)] => {
             let message = match reason {
                 // The catalogue's own words; the image is named in the details.
                 Refusal::Image | Refusal::NoFittingImage => code_of(reason).title().to_owned(),
-                _ => format!("node {} {reason}", node.name),
+                _ => format!("node {} {reason}", refusing.name),
             };
             ApiError::explained(code_of(reason), message)
         }
@@ -191,9 +190,9 @@ pub(crate) fn no_node_error(none: &NoNodeFits) -> ApiError {
     if none.rejected.len() > 1 {
         error = error.suggest(format!("Of the nodes, {}", none.summary()));
     }
-    for node in none.rejected.iter().take(MAX_NAMED) {
-        let reasons: Vec<_> = node.reasons.iter().map(ToString::to_string).collect();
-        error = error.about_because("node", node.name.as_str(), reasons.join("; "));
+    for rejected in none.rejected.iter().take(MAX_NAMED) {
+        let reasons: Vec<_> = rejected.reasons.iter().map(ToString::to_string).collect();
+        error = error.about_because("node", rejected.name.as_str(), reasons.join("; "));
     }
     error
 }

@@ -9,9 +9,12 @@ use parking_lot::Mutex;
 use super::standing::{NodeStanding, parse_report};
 use crate::store::{NodeRow, Store, StoreError};
 
-/// The last report of each node, with its number.
+/// The number of a report, and the report where it can be read.
+type Numbered = (i64, Option<Arc<NodeReport>>);
+
+/// The last report of each node.
 #[derive(Default)]
-pub struct Reports(Mutex<HashMap<i64, (i64, Option<Arc<NodeReport>>)>>);
+pub struct Reports(Mutex<HashMap<i64, Numbered>>);
 
 impl Reports {
     /// How all nodes stand, with the GPUs that CVMs have.

@@ -86,9 +86,9 @@ pub(super) fn check(dir: &Path) -> Result<CheckedImage, ImageError> {
             return Err(refused(format!("{name} does not match its hash")));
         }
     }
-    let covered = |name: &str| match sums.contains_key(name) {
-        true => Ok(()),
-        false => Err(refused(format!("{name} is not covered by the image's hash"))),
+    let covered = |name: &str| {
+        let uncovered = || refused(format!("{name} is not covered by the image's hash"));
+        sums.contains_key(name).then_some(()).ok_or_else(uncovered)
     };
     covered(METADATA)?;
     covered(MEASUREMENT)?;

@@ -255,21 +255,18 @@ async fn model(
     named: &CvmRow,
 ) -> Result<CvmRow, ReplicaError> {
     let live = change.hashes_of_app(named.workspace_id, named.app_id).await?;
-    let id = match request.compose_hash {
-        Some(hash) => {
-            let runs = |(id, other): &&(i64, ComposeHash)| *other == hash && *id == named.id;
-            let fitting = live.iter().find(runs).or_else(|| live.iter().find(|(_, other)| *other == hash));
-            fitting.ok_or(ReplicaError::HashUnknown(hash))?.0
+    let id = if let Some(hash) = request.compose_hash {
+        let runs = |(id, other): &&(i64, ComposeHash)| *other == hash && *id == named.id;
+        let fitting = live.iter().find(runs).or_else(|| live.iter().find(|(_, other)| *other == hash));
+        fitting.ok_or(ReplicaError::HashUnknown(hash))?.0
+    } else {
+        let mut hashes: Vec<_> = live.iter().map(|(_, hash)| *hash).collect();
+        hashes.sort_by_key(ToString::to_string);
+        hashes.dedup();
+        if hashes.len() > 1 {
+            return Err(ReplicaError::HashNeeded(hashes));
         }
-        None => {
-            let mut hashes: Vec<_> = live.iter().map(|(_, hash)| *hash).collect();
-            hashes.sort_by_key(ToString::to_string);
-            hashes.dedup();
-            if hashes.len() > 1 {
-                return Err(ReplicaError::HashNeeded(hashes));
-            }
-            named.id
-        }
+        named.id
     };
     let model = change.lock_living_cvm(id).await?.ok_or(ReplicaError::SourceGone)?;
     match model.status {

@@ -17,6 +17,7 @@ use crate::api::error::ApiResult;
 use crate::api::placing::wire_version;
 use crate::api::responses::OnCvm;
 use crate::api::target::Target;
+use crate::fleet::NodeStanding;
 use crate::store::CvmRow;
 
 /// List the OS images that a CVM may change to
@@ -34,7 +35,7 @@ pub(crate) async fn available_os_images(
     headers: HeaderMap,
 ) -> ApiResult<Json<Vec<AvailableOsImages>>> {
     let node = api.fleet.standing(cvm.node_id).await?;
-    let images = node.as_ref().map(|node| node.images()).unwrap_or_default();
+    let images = node.as_ref().map(NodeStanding::images).unwrap_or_default();
     let allowed = allowed_by_kms(&api, &cvm).await;
     let own = images.iter().find(|image| image.os_image_hash == cvm.os_image_hash);
     let fits = |image: &&NodeImage| {
