@@ -39,6 +39,7 @@ docs: ## build the API documentation of all crates
 
 bench: test-dependencies image ## measure, and print the tables of docs/performance.md
 	cargo bench --locked -p cloister-control-plane --bench api_reads
+	cargo bench --locked -p cloister-control-plane --bench operations_list
 	cargo bench --locked -p cloister-verifier --bench verify
 	cargo bench --locked -p cloister-ra-tls --bench handshake
 	cargo bench --locked -p cloister-transparency-log --bench log

@@ -3,11 +3,7 @@
 //!
 //! `cargo bench -p cloister-control-plane --bench operations_list` prints the table; docs/performance.md
 //! quotes it. Server and load share the machine.
-#![expect(
-    clippy::print_stdout,
-    clippy::cast_precision_loss,
-    reason = "a bench prints; its sizes are small and known"
-)]
+#![expect(clippy::print_stdout, reason = "a bench prints")]
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,7 +18,7 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde::Deserialize;
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
@@ -164,6 +160,13 @@ fn new_cvm(node_id: i64) -> NewCvm {
     }
 }
 
+/// What is read of a page.
+#[derive(Deserialize)]
+struct Page {
+    items: Vec<serde::de::IgnoredAny>,
+    next_cursor: Option<String>,
+}
+
 /// One connection to the API.
 struct Client {
     sender: SendRequest<Empty<Bytes>>,
@@ -201,10 +204,12 @@ impl Client {
                 Some(cursor) => self.get(&format!("{path}&cursor={cursor}")).await?,
                 None => self.get(&path).await?,
             };
-            let page: Value = serde_json::from_slice(&page)?;
-            seen += i64::try_from(page["items"].as_array().map_or(0, Vec::len))?;
-            let Some(next) = page["next_cursor"].as_str() else { break };
-            cursor = Some(next.to_owned());
+            let page: Page = serde_json::from_slice(&page)?;
+            seen += i64::try_from(page.items.len())?;
+            if page.next_cursor.is_none() {
+                break;
+            }
+            cursor = page.next_cursor;
             if seen * 2 <= operations {
                 middle.clone_from(&cursor);
             }

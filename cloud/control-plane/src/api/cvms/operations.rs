@@ -87,9 +87,10 @@ pub(crate) async fn operations(
         .then(|| rows.get(limit - 1).map(|last| cursors.write(last.started_at_ms, last.correlation_id)))
         .flatten();
     rows.truncate(limit);
-    let total = match filter.is_open() {
-        true => cvm.operation_count,
-        false => api.store.count_operations(cvm.id, &filter).await?,
+    let total = if filter.is_open() {
+        cvm.operation_count
+    } else {
+        api.store.count_operations(cvm.id, &filter).await?
     };
     let ids: Vec<_> = rows.iter().map(|row| row.correlation_id).collect();
     let mut events: HashMap<Uuid, Vec<EventRow>> = HashMap::new();

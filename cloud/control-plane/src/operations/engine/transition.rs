@@ -59,9 +59,10 @@ impl Transition {
         let keeps = cvm.rollback_on_failure == 0
             && rules.recovered == Some(CvmStatus::Running)
             && rules.has_applied(operation.step);
-        let undoing = match keeps {
-            true => Self { step: rules.undo_nothing(), ..Self::at(operation) },
-            false => Self::undoing(operation, rules, step),
+        let undoing = if keeps {
+            Self { step: rules.undo_nothing(), ..Self::at(operation) }
+        } else {
+            Self::undoing(operation, rules, step)
         };
         Self { event: Some(format!("{step}.failed")), failure: Some(reason), ..undoing }
     }

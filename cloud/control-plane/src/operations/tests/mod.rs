@@ -84,7 +84,7 @@ impl Bench {
 
     async fn start_workers(&mut self, observer: Option<Observer>) {
         let patience = Patience { healthy: Duration::ZERO, unhealthy: Duration::ZERO };
-        let options = EngineOptions { observer, patience, ..EngineOptions::default() };
+        let options = EngineOptions { patience, observer, ..EngineOptions::default() };
         let engine = Engine::start(
             self.store.clone(),
             Arc::clone(&self.nodes),
