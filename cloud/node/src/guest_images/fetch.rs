@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::unpack::{Limits, unpack};
-use super::{CHECKSUMS, DIGEST, GuestImages, ImageError, parse_sums, verify};
+use super::{CHECKSUMS, DIGEST, GuestImages, ImageError, MAX_ENTRIES, parse_sums, verify};
 use crate::clock;
 use crate::control_plane::{CallError, ControlPlaneClient};
 use crate::files;
@@ -156,8 +156,11 @@ impl Fetcher {
     async fn fetch(&self, hash: OsImageHash) -> Result<(), FetchError> {
         let stream = self.client.download(&format!("{}/{hash}", paths::OS_IMAGES)).await?;
         let (pump, feed) = feed::pair();
-        let dir = self.dir.clone();
-        let work = blocking(move || place(feed, &dir, hash));
+        let (dir, wanted) = (self.dir.clone(), self.wanted.borrow().clone());
+        let work = blocking(move || {
+            make_room(&dir, &wanted).map_err(FetchError::Disk)?;
+            place(feed, &dir, hash)
+        });
         // A pump that is dropped ends the work as well.
         let (_, placed) = tokio::join!(tokio::time::timeout(WHOLE_LIMIT, pump.run(stream, PATIENCE)), work);
         placed?;
@@ -175,6 +178,27 @@ fn note(hash: OsImageHash, count: u32, error: &FetchError) {
         (0, false) => tracing::warn!(%hash, error, "cannot fetch a guest image; trying again until it works"),
         _ => tracing::debug!(%hash, count, error, "still cannot fetch a guest image"),
     }
+}
+
+/// Makes room for one more image where nobody looks at more than [`MAX_ENTRIES`]: what is not wanted any more
+/// goes, the oldest first. A VM that runs with one keeps its files open. Blocks.
+fn make_room(dir: &Path, wanted: &[OsImageHash]) -> io::Result<()> {
+    let mut kept = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let hash = entry.file_name().to_str().and_then(|name| name.parse::<OsImageHash>().ok());
+        if let Some(hash) = hash {
+            kept.push((entry.metadata()?.modified()?, hash));
+        }
+    }
+    kept.sort_by_key(|(modified, _)| *modified);
+    let excess = (kept.len() + 1).saturating_sub(MAX_ENTRIES);
+    let unwanted = kept.iter().map(|(_, hash)| hash).filter(|hash| !wanted.contains(hash));
+    for hash in unwanted.take(excess) {
+        tracing::info!(%hash, "removing a guest image that is not wanted any more, for another one");
+        fs::remove_dir_all(dir.join(hash.to_string()))?;
+    }
+    Ok(())
 }
 
 /// Makes an image of a stream, or leaves nothing behind. Blocks.
@@ -225,5 +249,37 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // What cannot be removed now is removed at the next start.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn when_there_is_no_room_the_oldest_that_nobody_wants_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let hash = |number: usize| OsImageHash::from_bytes([u8::try_from(number).unwrap(); 32]);
+        let path = |number: usize| dir.path().join(hash(number).to_string());
+        let keep = |number: usize| {
+            fs::create_dir(path(number)).unwrap();
+            let made_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - number as u64);
+            fs::File::open(path(number)).unwrap().set_modified(made_at).unwrap();
+        };
+        fs::create_dir(dir.path().join("of the operator")).unwrap();
+        (1..MAX_ENTRIES).for_each(keep);
+        let (oldest, second) = (MAX_ENTRIES, MAX_ENTRIES - 1);
+        make_room(dir.path(), &[]).unwrap();
+        assert!(path(second).exists(), "there is room for one more");
+        keep(oldest);
+        make_room(dir.path(), &[hash(oldest)]).unwrap();
+        let left: Vec<_> = (1..=oldest).filter(|number| path(*number).exists()).collect();
+        assert!(left.len() == MAX_ENTRIES - 1 && !left.contains(&second), "{left:?}");
+        let all: Vec<_> = (1..=oldest).map(hash).collect();
+        keep(second);
+        make_room(dir.path(), &all).unwrap();
+        assert!(path(second).exists(), "what is wanted stays");
     }
 }
