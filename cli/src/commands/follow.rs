@@ -138,7 +138,12 @@ async fn reached(
 fn phase(state: &CvmState) -> String {
     let detail = match state.status.as_str() {
         "shutting_down" | "stopping" => state.shutdown_progress.as_deref(),
-        _ => state.boot_progress.as_deref().filter(|progress| *progress != "done"),
+        _ => match (state.boot_progress.as_deref(), state.health.as_deref()) {
+            // Booted, and not at its goal: a change waits until the application does well for a while.
+            (Some("done"), Some(_)) => Some("watching the application's health"),
+            (Some("done"), None) => None,
+            (progress, _) => progress,
+        },
     };
     let status = state.status.replace('_', " ");
     detail.map_or_else(|| status.clone(), |detail| format!("{status}: {}", printable(detail)))

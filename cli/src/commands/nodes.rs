@@ -151,8 +151,10 @@ async fn drain(args: &DrainArgs, client: &Client, session: &Session) -> Outcome 
         session.output.document(&document);
         return Ok(());
     }
-    if document.is_null() {
-        session.output.say(&format!("{} takes CVMs again.", args.node));
+    if args.end {
+        session
+            .output
+            .say(&format!("{} takes CVMs again; a move that was begun is brought to its end.", args.node));
         return Ok(());
     }
     let drain: NodeDrain = read(&document)?;

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Outcome;
+use super::cvms::minute;
 use super::deploy::read_text;
 use crate::api::read;
 use crate::args::path_segment;
@@ -55,7 +57,7 @@ struct Key {
     #[serde(rename = "key_type")]
     kind: String,
     fingerprint: String,
-    created_at: String,
+    created_at: Timestamp,
 }
 
 /// Runs the subcommand.
@@ -91,7 +93,7 @@ fn table(keys: Vec<Key>) -> Table {
         ("ADDED", Align::Left),
     ]);
     for key in keys {
-        table.row([key.id, key.name, key.kind, key.fingerprint, key.created_at]);
+        table.row([key.id, key.name, key.kind, key.fingerprint, minute(key.created_at)]);
     }
     table
 }
