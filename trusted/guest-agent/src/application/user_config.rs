@@ -17,16 +17,27 @@ pub(super) fn leave(project: &Path, contents: Option<&[u8]>) -> io::Result<()> {
     let file = project.join(FILE);
     let alias = project.join(ALIAS_DIRECTORY).join(ALIAS);
     // Links and leftovers go first, so that nothing is written through them.
-    remove(&alias)?;
-    remove(&file)?;
-    let Some(contents) = contents else { return Ok(()) };
+    let removed = remove(&alias).and_then(|()| remove(&file));
+    let Some(contents) = contents else {
+        return match removed {
+            // The application's own files are no leftovers, and in nobody's way.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            other => other,
+        };
+    };
+    removed?;
     fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(&file)?.write_all(contents)?;
     fs::create_dir_all(project.join(ALIAS_DIRECTORY))?;
     symlink(Path::new("..").join(FILE), alias)
 }
 
 fn remove(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
+    let removed = match fs::remove_file(file) {
+        // The engine makes one of what a compose file binds while it is not there.
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir(file),
+        other => other,
+    };
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -52,6 +63,20 @@ mod tests {
         }
         leave(project.path(), None).unwrap();
         assert!(names.iter().all(|name| fs::symlink_metadata(name).is_err()));
+    }
+
+    #[test]
+    fn a_directory_that_the_engine_made_in_its_place_stops_no_boot() {
+        let project = tempfile::tempdir().unwrap();
+        let name = project.path().join(FILE);
+        fs::create_dir(&name).unwrap();
+        leave(project.path(), Some(b"{}")).unwrap();
+        assert_eq!(fs::read(&name).unwrap(), b"{}");
+        fs::remove_file(&name).unwrap();
+        fs::create_dir(&name).unwrap();
+        fs::write(name.join("own"), "kept").unwrap();
+        leave(project.path(), None).unwrap();
+        assert_eq!(fs::read(name.join("own")).unwrap(), b"kept");
     }
 
     #[test]

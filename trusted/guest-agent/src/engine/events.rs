@@ -80,7 +80,7 @@ impl Events {
         let listener = Arc::downgrade(&woken);
         thread::spawn(move || {
             let mut notes = [0; 4096];
-            while rustix::io::read(&watch, &mut notes).is_ok() {
+            while rustix::io::retry_on_intr(|| rustix::io::read(&watch, &mut notes)).is_ok() {
                 let Some(woken) = listener.upgrade() else { return };
                 woken.notify_one();
             }
