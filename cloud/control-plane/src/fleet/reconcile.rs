@@ -14,7 +14,9 @@ pub(super) enum Finding {
     Off,
     /// The process runs, but the application was not started.
     Booting,
-    /// The application was started, and does not fail.
+    /// The application was started, and is not healthy yet.
+    Starting,
+    /// The application was started and is healthy, or nothing is known of its health.
     Up,
     /// The application was started and fails.
     Unhealthy,
@@ -31,8 +33,11 @@ impl Finding {
             VmState::Stopped | VmState::Exited => Self::Off,
             VmState::Stopping => Self::Ending,
             VmState::Running if report.boot_progress.as_deref() != Some("done") => Self::Booting,
-            VmState::Running if report.health == Some(VmHealth::Unhealthy) => Self::Unhealthy,
-            VmState::Running => Self::Up,
+            VmState::Running => match report.health {
+                Some(VmHealth::Starting) => Self::Starting,
+                Some(VmHealth::Unhealthy) => Self::Unhealthy,
+                Some(VmHealth::Healthy) | None => Self::Up,
+            },
         }
     }
 }
@@ -52,14 +57,16 @@ pub(super) enum Remedy {
 /// alone.
 #[must_use]
 pub(super) fn remedy(status: CvmStatus, finding: Finding) -> Remedy {
-    use Finding::{Booting, Ending, Missing, Off, Unhealthy, Up};
+    use Finding::{Booting, Ending, Missing, Off, Starting, Unhealthy, Up};
     match (status, finding) {
         // The guest powered off by itself, or its process died.
         (CvmStatus::Running, Off) => Remedy::SetStatus(CvmStatus::Stopped),
         (CvmStatus::Running, Missing) => Remedy::SetStatus(CvmStatus::Error),
-        (CvmStatus::Stopped, Up | Unhealthy | Booting | Ending) | (CvmStatus::Error, Booting) => Remedy::Stop,
-        // It came up after its operation had given up: the better news is true. One that does badly keeps its
-        // error until it does well.
+        (CvmStatus::Stopped, Booting | Starting | Up | Unhealthy | Ending) | (CvmStatus::Error, Booting) => {
+            Remedy::Stop
+        }
+        // It came up after its operation had given up: the better news is true. One that does not do well keeps
+        // its error until it does: that may be what its operation waited for in vain.
         (CvmStatus::Error, Up) => Remedy::SetStatus(CvmStatus::Running),
         _ => Remedy::Nothing,
     }
@@ -69,13 +76,20 @@ pub(super) fn remedy(status: CvmStatus, finding: Finding) -> Remedy {
 pub(crate) mod tests {
     use super::*;
 
-    const FINDINGS: [Finding; 6] =
-        [Finding::Missing, Finding::Off, Finding::Booting, Finding::Up, Finding::Unhealthy, Finding::Ending];
+    const FINDINGS: [Finding; 7] = [
+        Finding::Missing,
+        Finding::Off,
+        Finding::Booting,
+        Finding::Starting,
+        Finding::Up,
+        Finding::Unhealthy,
+        Finding::Ending,
+    ];
 
     /// The policy as people read it, for docs/cvm-states.md.
     pub(crate) fn table() -> String {
         let mut table = String::from(
-            "| Status | missing | off | booting | up | unhealthy | shutting down |\n|---|---|---|---|---|---|---|\n",
+            "| Status | missing | off | booting | starting | up | unhealthy | shutting down |\n|---|---|---|---|---|---|---|---|\n",
         );
         for status in CvmStatus::ALL.iter().filter(|status| status.is_stable()) {
             let cells = FINDINGS.map(|finding| match remedy(*status, finding) {

@@ -17,7 +17,7 @@ use cloister_fleet_tls::{
 };
 use cloister_node_api::{
     EnrolRequest, EnrolResponse, NodeCapacity, NodeError, NodeErrorCode, NodeReport, Platform, ReportReceipt,
-    VmReport, VmState, paths,
+    VmHealth, VmReport, VmState, paths,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -315,9 +315,14 @@ async fn a_report_that_is_older_than_a_change_settles_nothing() {
     installation.report(&credentials, &report(&endpoint, vec![])).await;
     assert_eq!(store.cvm(row.id).await.unwrap().unwrap().status, CvmStatus::Error);
 
-    // It was there all the time, and the reason of the error goes with the error.
+    // It was there all the time. What is not healthy yet is no good news.
     installation.clock.advance_ms(5000);
     let up = vm(row.vm_uuid, VmState::Running, Some("done"));
+    let starting = VmReport { health: Some(VmHealth::Starting), ..up.clone() };
+    installation.report(&credentials, &report(&endpoint, vec![starting])).await;
+    assert_eq!(store.cvm(row.id).await.unwrap().unwrap().status, CvmStatus::Error);
+    // The reason of the error goes with the error.
+    installation.clock.advance_ms(5000);
     installation.report(&credentials, &report(&endpoint, vec![up])).await;
     let settled = store.cvm(row.id).await.unwrap().unwrap();
     assert_eq!((settled.status, settled.boot_error), (CvmStatus::Running, None));

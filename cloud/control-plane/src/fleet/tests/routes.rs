@@ -1,7 +1,7 @@
 //! Where an app runs, as nodes are told.
 
 use cloister_app_compose::AppId;
-use cloister_node_api::{Routes, VmHealth};
+use cloister_node_api::Routes;
 
 use super::*;
 use crate::store::NewCvm;
