@@ -38,6 +38,7 @@ pub const OFFLINE_AFTER: Duration = Duration::from_secs(20);
 /// | `PUT /v1/vms/{uuid}` | [`VmSpec`] → [`VmReport`]; prepares disks, boots nothing |
 /// | `POST /v1/vms/{uuid}/start` | – → `VmReport`; a running VM stays as it is |
 /// | `POST /v1/vms/{uuid}/drain` | [`DrainRequest`] → `VmReport`; the ingress begins nothing new with the VM, and the answer comes when nothing flows any more or the time is over. The next start ends it |
+/// | `DELETE /v1/vms/{uuid}/drain` | – → `VmReport`; the ingress may begin something with it again, if it runs |
 /// | `POST /v1/vms/{uuid}/shutdown` | [`ShutdownRequest`] → `VmReport`; returns at once |
 /// | `POST /v1/vms/{uuid}/stop` | – → `VmReport`; returns when the VM's process is gone |
 /// | `GET /v1/vms/{uuid}` | → `VmReport` |

@@ -111,6 +111,11 @@ impl Fleet {
         self.call(node, Method::GET, &format!("{}/{vm}/network", paths::VMS), |request| request).await
     }
 
+    /// Puts a VM that was drained into service again; one that is off stays off.
+    pub(crate) async fn end_drain(&self, node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
+        self.call(node, Method::DELETE, &format!("{}/{vm}/drain", paths::VMS), |request| request).await
+    }
+
     /// The containers of a running guest, the guest agent's JSON document.
     pub async fn containers(&self, node: i64, vm: Uuid) -> Result<serde_json::Value, NodeCallError> {
         self.call(node, Method::GET, &format!("{}/{vm}/containers", paths::VMS), |request| request).await

@@ -335,8 +335,10 @@ impl Shared {
             change.observe_cvm(cvm.id, seen, now_ms).await?;
         }
         change.commit().await?;
-        if (action, undisturbed) == (Remedy::Stop, true) {
-            self.stop_leftover(cvm);
+        match action {
+            Remedy::Stop if undisturbed => self.stop_leftover(cvm),
+            Remedy::EndDrain if undisturbed => self.end_drain(cvm),
+            _ => {}
         }
         self.changes.tell(cvm.vm_uuid);
         Ok(())
@@ -348,6 +350,16 @@ impl Shared {
             warn!(%vm, "a VM runs although its CVM is off; taking its power away");
             if let Err(error) = fleet.stop(node, vm).await {
                 warn!(%vm, %error, "it could not be stopped; the next report tries again");
+            }
+        });
+    }
+
+    fn end_drain(&self, cvm: &CvmRow) {
+        let (fleet, node, vm) = (Arc::clone(&self.fleet), cvm.node_id, cvm.vm_uuid);
+        tokio::spawn(async move {
+            info!(%vm, "a VM was drained by an operation that is over; putting it into service again");
+            if let Err(error) = fleet.end_drain(node, vm).await {
+                warn!(%vm, %error, "it could not be put into service; the next report tries again");
             }
         });
     }

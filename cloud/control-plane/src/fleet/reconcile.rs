@@ -20,6 +20,8 @@ pub(super) enum Finding {
     Up,
     /// The application was started and fails.
     Unhealthy,
+    /// The application was started, and its ingress begins nothing new with it.
+    Drained,
     /// The guest is being shut down.
     Ending,
 }
@@ -33,6 +35,7 @@ impl Finding {
             VmState::Stopped | VmState::Exited => Self::Off,
             VmState::Stopping => Self::Ending,
             VmState::Running if report.boot_progress.as_deref() != Some("done") => Self::Booting,
+            VmState::Running if report.draining => Self::Drained,
             VmState::Running => match report.health {
                 Some(VmHealth::Starting) => Self::Starting,
                 Some(VmHealth::Unhealthy) => Self::Unhealthy,
@@ -51,20 +54,23 @@ pub(super) enum Remedy {
     SetStatus(CvmStatus),
     /// The VM is a leftover: the node takes its power away.
     Stop,
+    /// Whoever took it out of service is gone: the node puts it back.
+    EndDrain,
 }
 
 /// The whole policy. A CVM in a transitional status without an operation does not occur; it is left
 /// alone.
 #[must_use]
 pub(super) fn remedy(status: CvmStatus, finding: Finding) -> Remedy {
-    use Finding::{Booting, Ending, Missing, Off, Starting, Unhealthy, Up};
+    use Finding::{Booting, Drained, Ending, Missing, Off, Starting, Unhealthy, Up};
     match (status, finding) {
         // The guest powered off by itself, or its process died.
         (CvmStatus::Running, Off) => Remedy::SetStatus(CvmStatus::Stopped),
         (CvmStatus::Running, Missing) => Remedy::SetStatus(CvmStatus::Error),
-        (CvmStatus::Stopped, Booting | Starting | Up | Unhealthy | Ending) | (CvmStatus::Error, Booting) => {
-            Remedy::Stop
-        }
+        (CvmStatus::Stopped, Booting | Starting | Up | Unhealthy | Drained | Ending)
+        | (CvmStatus::Error, Booting) => Remedy::Stop,
+        // The operation that drained it ended without powering it off.
+        (CvmStatus::Running | CvmStatus::Error, Drained) => Remedy::EndDrain,
         // It came up after its operation had given up: the better news is true. One that does not do well keeps
         // its error until it does: that may be what its operation waited for in vain.
         (CvmStatus::Error, Up) => Remedy::SetStatus(CvmStatus::Running),
@@ -76,26 +82,28 @@ pub(super) fn remedy(status: CvmStatus, finding: Finding) -> Remedy {
 pub(crate) mod tests {
     use super::*;
 
-    const FINDINGS: [Finding; 7] = [
+    const FINDINGS: [Finding; 8] = [
         Finding::Missing,
         Finding::Off,
         Finding::Booting,
         Finding::Starting,
         Finding::Up,
         Finding::Unhealthy,
+        Finding::Drained,
         Finding::Ending,
     ];
 
     /// The policy as people read it, for docs/cvm-states.md.
     pub(crate) fn table() -> String {
         let mut table = String::from(
-            "| Status | missing | off | booting | starting | up | unhealthy | shutting down |\n|---|---|---|---|---|---|---|---|\n",
+            "| Status | missing | off | booting | starting | up | unhealthy | drained | shutting down |\n|---|---|---|---|---|---|---|---|---|\n",
         );
         for status in CvmStatus::ALL.iter().filter(|status| status.is_stable()) {
             let cells = FINDINGS.map(|finding| match remedy(*status, finding) {
                 Remedy::Nothing => "–".to_owned(),
                 Remedy::SetStatus(to) => format!("becomes {to}"),
                 Remedy::Stop => "stop the VM".to_owned(),
+                Remedy::EndDrain => "end the drain".to_owned(),
             });
             table += &format!("| {status} | {} |\n", cells.join(" | "));
         }

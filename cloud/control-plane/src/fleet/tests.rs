@@ -222,22 +222,28 @@ async fn leftovers_are_removed_and_statuses_follow_the_truth() {
 
     let (fell_over, should_be_off) =
         (cvm(store, &ground, 1, "web-1").await, cvm(store, &ground, 2, "web-2").await);
+    let drained = cvm(store, &ground, 3, "web-3").await;
     let mut change = store.change().await.unwrap();
     change.set_cvm_status(fell_over.id, CvmStatus::Running, 0).await.unwrap();
     change.set_cvm_status(should_be_off.id, CvmStatus::Stopped, 0).await.unwrap();
+    change.set_cvm_status(drained.id, CvmStatus::Running, 0).await.unwrap();
     change.commit().await.unwrap();
     let stranger = Uuid::from_bytes([77; 16]);
     let vms = vec![
         vm(fell_over.vm_uuid, VmState::Exited, None),
         vm(should_be_off.vm_uuid, VmState::Running, Some("done")),
         vm(stranger, VmState::Running, Some("done")),
+        VmReport { draining: true, ..vm(drained.vm_uuid, VmState::Running, Some("done")) },
     ];
     let answer = installation.report(&credentials, &report(&endpoint, vms)).await;
     assert_eq!(answer.status(), StatusCode::OK);
 
     assert_eq!(store.cvm(fell_over.id).await.unwrap().unwrap().status, CvmStatus::Stopped);
-    let expected =
-        [format!("DELETE /v1/vms/{stranger}"), format!("POST /v1/vms/{}/stop", should_be_off.vm_uuid)];
+    let expected = [
+        format!("DELETE /v1/vms/{stranger}"),
+        format!("POST /v1/vms/{}/stop", should_be_off.vm_uuid),
+        format!("DELETE /v1/vms/{}/drain", drained.vm_uuid),
+    ];
     eventually(|| expected.iter().all(|call| calls.lock().contains(call))).await;
 }
 

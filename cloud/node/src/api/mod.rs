@@ -76,7 +76,7 @@ fn router(vms: Arc<Vms>, images: AppImages) -> Router {
     Router::new()
         .route("/v1/vms/{uuid}", put(vms::prepare).get(vms::get).delete(vms::delete))
         .route("/v1/vms/{uuid}/start", post(vms::start))
-        .route("/v1/vms/{uuid}/drain", post(vms::drain))
+        .route("/v1/vms/{uuid}/drain", post(vms::drain).delete(vms::end_drain))
         .route("/v1/vms/{uuid}/shutdown", post(vms::shutdown))
         .route("/v1/vms/{uuid}/stop", post(vms::stop))
         .route("/v1/vms/{uuid}/serial", get(vms::serial))

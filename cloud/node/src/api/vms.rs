@@ -82,6 +82,10 @@ pub(super) async fn drain(
     Ok(Json(api.vms.drain(vm, limit).await?))
 }
 
+pub(super) async fn end_drain(State(api): State<Api>, PathValue(vm): PathValue<Uuid>) -> Answer {
+    Ok(Json(api.vms.end_drain(vm).await?))
+}
+
 pub(super) async fn stop(State(api): State<Api>, PathValue(vm): PathValue<Uuid>) -> Answer {
     Ok(Json(api.vms.stop(vm).await?))
 }

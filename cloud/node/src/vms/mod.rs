@@ -158,6 +158,11 @@ impl Vms {
         vm.report().ok_or(VmError::Unknown)
     }
 
+    /// Puts a VM that was drained into service again.
+    pub(crate) async fn end_drain(&self, id: Uuid) -> Result<VmReport, VmError> {
+        self.change(id, |vm| async move { vm.end_drain().await }).await
+    }
+
     /// Takes a VM's power away.
     pub(crate) async fn stop(&self, id: Uuid) -> Result<VmReport, VmError> {
         self.change(id, |vm| async move { vm.stop().await }).await

@@ -33,6 +33,17 @@ impl Vm {
         self.record(&mut control, state).await
     }
 
+    /// It may get streams again: whoever drained it will not power it off. Starts nothing.
+    pub(super) async fn end_drain(self: &Arc<Self>) -> Result<(), VmError> {
+        let mut control = self.existing().await?;
+        if !control.power.draining {
+            return Ok(());
+        }
+        control.power.draining = false;
+        let state = control.power.state;
+        self.record(&mut control, state).await
+    }
+
     /// Returns when nothing flows through it any more, or its drain ended otherwise.
     pub(super) async fn drained(&self) {
         let mut view = self.watch();

@@ -42,6 +42,9 @@ async fn a_drain_ends_with_the_last_stream_and_lets_none_begin() {
 
     assert!(!world.power(vm, "start").await.unwrap().draining);
     assert_eq!(world.tunnel(vm, "80").await.status(), 101);
+    world.drain(vm, 0).await.unwrap();
+    assert!(!world.end_drain(vm).await.unwrap().draining);
+    assert_eq!(world.tunnel(vm, "80").await.status(), 101);
     let (status, error) = world.drain(vm, 301).await.unwrap_err();
     assert_eq!((status, error.code), (400, NodeErrorCode::Invalid));
     assert_eq!(world.drain(Uuid::nil(), 1).await.unwrap_err().0, 404);
@@ -58,6 +61,7 @@ async fn a_drain_outlives_the_node_and_not_the_vm() {
     assert!(world.get(vm).await.unwrap().draining);
     assert!(!world.power(vm, "stop").await.unwrap().draining);
     assert!(!world.drain(vm, 300).await.unwrap().draining, "nothing flows through what is off");
+    assert_eq!(world.end_drain(vm).await.unwrap().state, VmState::Stopped, "and nothing starts it");
     world.power(vm, "start").await.unwrap();
     assert!(!world.reported_state(vm, VmState::Running).await.draining);
     world.end().await;

@@ -165,6 +165,10 @@ impl World {
         self.call(Method::POST, &format!("{}/{vm}/drain", paths::VMS), Some(body)).await
     }
 
+    pub(crate) async fn end_drain(&self, vm: Uuid) -> Result<VmReport, (u16, NodeError)> {
+        self.call(Method::DELETE, &format!("{}/{vm}/drain", paths::VMS), None).await
+    }
+
     pub(crate) async fn get(&self, vm: Uuid) -> Result<VmReport, (u16, NodeError)> {
         self.call(Method::GET, &format!("{}/{vm}", paths::VMS), None).await
     }
