@@ -35,6 +35,9 @@ pub struct Backend {
     pub vm: Uuid,
     /// Whether requests may be sent to it.
     pub readiness: Readiness,
+    /// Only its guest says that the identifier is its own, and a guest can say anything: it gets nothing unless the
+    /// control plane names it for the identifier, too.
+    pub is_claim: bool,
 }
 
 /// Whether requests may be sent to a VM, and why not. The order is that of hope: of several VMs, the

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use crate::peers::Peers;
 
@@ -44,6 +45,11 @@ pub(super) struct Elsewhere {
 impl Elsewhere {
     fn unknown() -> Self {
         Self { routes: Arc::default(), is_certain: false }
+    }
+
+    /// Whether the control plane named a VM, of this node or another.
+    pub(super) fn names(&self, vm: Uuid) -> bool {
+        self.routes.iter().any(|route| route.vm_uuid == vm)
     }
 
     fn has_ready(&self) -> bool {
@@ -182,7 +188,6 @@ mod tests {
     use futures_util::future::{BoxFuture, join_all};
     use tokio::sync::mpsc;
     use tokio::time::advance;
-    use uuid::Uuid;
 
     use super::*;
     use crate::CallError;

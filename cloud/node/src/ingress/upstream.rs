@@ -17,7 +17,7 @@ use super::balance::{Rank, in_order};
 use super::connector::{Connector, GuestStream, Target, Ways};
 use super::host::{Mode, Route};
 use super::refusal::Refusal;
-use super::routes::RouteCache;
+use super::routes::{Elsewhere, RouteCache};
 use crate::backends::{Backend, Readiness};
 use crate::flows::Flow;
 
@@ -99,11 +99,7 @@ impl Upstreams {
 
     /// Finds a replica behind a route and takes one of its places.
     pub(super) async fn admit(&self, route: &Route, tried: &Tried) -> Result<Admission, Refusal> {
-        let here = self.ways.backends.resolve(&route.id);
-        let is_left = |backend: &Backend| {
-            backend.readiness == Readiness::Ready && tried.leaves(&Target::Here(backend.vm))
-        };
-        let elsewhere = self.routes.lookup(&route.id, !here.iter().any(is_left)).await;
+        let (here, elsewhere) = self.find(&route.id, tried).await;
         let candidates = self.candidates(&here, &elsewhere.routes, tried);
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         let mut refusal = Refusal::of_nobody(&here, &elsewhere);
@@ -114,6 +110,22 @@ impl Upstreams {
             }
         }
         Err(refusal)
+    }
+
+    /// The replicas of an identifier on this node, and what is known of those on others.
+    async fn find(&self, id: &str, tried: &Tried) -> (Vec<Backend>, Elsewhere) {
+        let mut here = self.ways.backends.resolve(id);
+        let is_left = |backend: &Backend| {
+            backend.readiness == Readiness::Ready && tried.leaves(&Target::Here(backend.vm))
+        };
+        let mut elsewhere = self.routes.lookup(id, !here.iter().any(is_left)).await;
+        let is_doubtful =
+            |backend: &Backend, elsewhere: &Elsewhere| backend.is_claim && !elsewhere.names(backend.vm);
+        if here.iter().any(|backend| is_doubtful(backend, &elsewhere)) {
+            elsewhere = self.routes.lookup(id, true).await;
+            here.retain(|backend| !is_doubtful(backend, &elsewhere));
+        }
+        (here, elsewhere)
     }
 
     /// Opens a connection of its own to a replica behind a route.

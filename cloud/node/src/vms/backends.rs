@@ -18,7 +18,8 @@ impl Backends for Vms {
         let instance = InstanceId::from_bytes(*app.as_bytes());
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         // The control plane said which app a VM is; the instance, only its guest did. So the name of an app
-        // never leads to a guest that claims it, not even while the app does not run.
+        // never leads to a guest that claims it, not even while the app does not run. Whether it is that of an
+        // app, or of an instance, on another node, the control plane knows.
         let is_app = known.values().any(|vm| vm.look().app_id == Some(app));
         let named = known.values().filter_map(|vm| {
             let view = vm.look();
@@ -30,7 +31,7 @@ impl Backends for Vms {
             // Most are ready, and that needs no report.
             let readiness =
                 if view.is_ready() { Readiness::Ready } else { Readiness::of(&view.report(vm.id)?)? };
-            Some(Backend { vm: vm.id, readiness })
+            Some(Backend { vm: vm.id, readiness, is_claim: !is_app })
         });
         named.collect()
     }

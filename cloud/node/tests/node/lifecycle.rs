@@ -117,9 +117,10 @@ async fn ports_and_questions_reach_the_guest() {
     let mut world = World::new().await;
     let vm = world.running(1, "").await;
     let backends = world.node.as_ref().unwrap().backends();
-    let ready = Backend { vm, readiness: Readiness::Ready };
+    let ready = Backend { vm, readiness: Readiness::Ready, is_claim: false };
     assert_eq!(backends.resolve(&"aa".repeat(20)), [ready]);
-    assert_eq!(backends.resolve(&"ab".repeat(20)), [ready], "by instance");
+    let claim = Backend { is_claim: true, ..ready };
+    assert_eq!(backends.resolve(&"ab".repeat(20)), [claim], "by instance");
     assert_eq!(backends.resolve(&"cc".repeat(20)), []);
     // More ports than are kept open: the oldest make room.
     for port in (1000..1080).chain([1000]) {

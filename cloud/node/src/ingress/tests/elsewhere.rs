@@ -228,6 +228,28 @@ async fn without_a_ready_replica_anywhere_the_answer_says_so() {
 }
 
 #[tokio::test]
+async fn what_only_a_guest_says_of_itself_counts_when_the_control_plane_says_it_too() {
+    let installation = Installation::new().await;
+    let there = Arc::new(Apps::default().with(VM_A, 80, echo_app("far").await));
+    let beta = installation.node("beta", &there).await;
+    let here = Arc::new(Apps::none().claim(APP_A, VM_B).with(VM_B, 80, echo_app("near").await));
+    for (named, expected) in [
+        (Some(vec![route(VM_A, "beta", beta)]), "app far\n"),
+        (Some(vec![route(VM_B, "alpha", beta)]), "app near\n"),
+        (Some(Vec::new()), "HTTP/1.1 404"),
+        (None, "HTTP/1.1 503"),
+    ] {
+        *installation.known.routes.lock().unwrap() = named;
+        // One that remembers nothing.
+        let (ingress, _) = installation.ingress(&here).await;
+        for _ in 0..2 {
+            let answer = exchange(ingress.http_address(), &get(&host())).await;
+            assert!(answer.contains(expected), "{expected}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_node_that_is_not_the_one_named_learns_nothing() {
     let installation = Installation::new().await;
     let there = Arc::new(Apps::default().with(VM_A, 80, echo_app("impostor").await));

@@ -85,8 +85,15 @@ impl Apps {
     }
 
     pub(super) fn replica(mut self, app: &'static str, vm: Uuid) -> Self {
-        let backend = Backend { vm, readiness: Readiness::Ready };
+        let backend = Backend { vm, readiness: Readiness::Ready, is_claim: false };
         self.vms.get_mut().unwrap().push((app, backend));
+        self
+    }
+
+    /// A VM whose guest says that an identifier is its own.
+    pub(super) fn claim(mut self, id: &'static str, vm: Uuid) -> Self {
+        let backend = Backend { vm, readiness: Readiness::Ready, is_claim: true };
+        self.vms.get_mut().unwrap().push((id, backend));
         self
     }
 
@@ -109,8 +116,8 @@ impl Backends for Apps {
 
     fn begin(&self, vm: Uuid) -> Option<Flow> {
         let flow = self.flows(vm).begin();
-        let ready = Backend { vm, readiness: Readiness::Ready };
-        self.vms.lock().unwrap().iter().any(|(_, backend)| *backend == ready).then_some(flow)
+        let is_ready = |backend: &Backend| backend.vm == vm && backend.readiness == Readiness::Ready;
+        self.vms.lock().unwrap().iter().any(|(_, backend)| is_ready(backend)).then_some(flow)
     }
 
     fn connect(&self, vm: Uuid, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {
