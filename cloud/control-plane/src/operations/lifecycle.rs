@@ -18,7 +18,7 @@ use crate::fleet::{GpuNeed, NodeStanding, PlacementError, Requirements};
 use crate::rollouts::RolloutKind;
 use crate::store::{
     Caller, CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
-    Store, StoreError,
+    RevisionRow, Store, StoreError,
 };
 
 pub use self::ports::{MAX_PORTS, MapPortsError, WantedPort};
@@ -348,16 +348,35 @@ impl Lifecycle {
         self.check_idle(change, &cvm, request.kind, rules).await?;
         self.check_room(change, &cvm, &request.configuration).await?;
         let mut operation = self.new_operation(cvm_id, user_id, request.kind, &arguments, None)?;
-        operation.from_revision = match change.last_good_revision(cvm_id).await? {
-            Some(good) if !arguments.offline => Some(good.id),
-            _ => cvm.revision_id,
-        };
+        let good = if arguments.offline { None } else { change.last_good_revision(cvm_id).await? };
+        let (from_revision, held) = self.way_back(change, &cvm, good, &request.configuration).await?;
+        operation.from_revision = from_revision;
         let revision_id = self.insert_revision(change, &cvm, &request.configuration, &operation).await?;
         operation.to_revision = Some(revision_id);
-        change.reserve(cvm_id, Some(&request.configuration)).await?;
+        change.reserve(cvm_id, Some(&held)).await?;
         let correlation_id = operation.correlation_id;
         self.begin(change, cvm_id, operation).await?;
         Ok(AcceptedUpdate { correlation_id, revision_id })
+    }
+
+    /// The revision that a change goes back to when it fails, and what the CVM has to hold until it has ended:
+    /// the last good one if the node can give it back, which others may have filled up since, else the present
+    /// one.
+    async fn way_back(
+        &self,
+        change: &mut Change,
+        cvm: &CvmRow,
+        good: Option<RevisionRow>,
+        wanted: &Configuration,
+    ) -> Result<(Option<i64>, Configuration), RequestError> {
+        let present = || (cvm.revision_id, wanted.clone());
+        let Some(good) = good.filter(|good| cvm.revision_id != Some(good.id)) else { return Ok(present()) };
+        let either = good.configuration.covering(wanted);
+        match self.check_room(change, cvm, &either).await {
+            Ok(()) => Ok((Some(good.id), either)),
+            Err(RequestError::Placement(_)) => Ok(present()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether the CVM's node can give it what a change wants.

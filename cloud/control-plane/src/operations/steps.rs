@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_app_compose::ComposeHash;
 use cloister_node_api::{
     DrainRequest, NodeError, PortMapping, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
 };
@@ -160,6 +161,8 @@ pub(super) struct Found {
     pub(super) report: Option<Box<VmReport>>,
     /// Key to seal the application's environment to, if the service was asked.
     pub(super) env_pubkey: Option<String>,
+    /// The document that it gives the application's keys to since.
+    pub(super) allowed: Option<ComposeHash>,
     /// The revision that becomes the CVM's configuration.
     pub(super) revision: Option<i64>,
     /// Port mappings that the CVM gets.
@@ -199,7 +202,7 @@ pub(super) async fn run<N: Nodes>(
             // After a change of the root a CVM starts once more before the old one ends: the key that is
             // shown is never one that nothing opens.
             let env_pubkey = kmses.allow_app(kms, cvm.app_id, hash).await?;
-            return Ok(Found { env_pubkey: Some(env_pubkey), ..Found::default() });
+            return Ok(Found { env_pubkey: Some(env_pubkey), allowed: Some(hash), ..Found::default() });
         }
         Step::ApplyRevision => {
             let revision = coming.ok_or(StepError::NoRevision)?.id;

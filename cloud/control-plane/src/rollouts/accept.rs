@@ -6,6 +6,7 @@ use cloister_app_compose::AppId;
 
 use super::driver::Arguments;
 use super::machine::{MemberState, OnFailure, RolloutEvent, RolloutKind, RolloutState};
+use super::plan;
 use crate::clock::Clock;
 use crate::store::{Configuration, NewMember, NewRollout, RolloutRow, Store, StoreError};
 
@@ -138,7 +139,7 @@ impl Rollouts {
         }
         let now_ms = self.clock.now_ms();
         if event == RolloutEvent::Resume {
-            change.retry_rollout_members(id, now_ms).await?;
+            change.retry_rollout_members(id, plan::retried(state), now_ms).await?;
         }
         change.set_rollout_state(id, state, reason, now_ms).await?;
         let moved = change.lock_rollout(id).await?.ok_or(RolloutRequestError::NotFound)?;

@@ -48,14 +48,6 @@ fn is_healthy(cvm: &PlacedRow) -> bool {
     cvm.health.as_deref().is_none_or(|health| health == "healthy")
 }
 
-/// What a round does after it was recorded; each can be done again.
-enum Action {
-    /// Make the replacement of a member.
-    Replicate(Box<MemberRow>),
-    /// Delete a CVM for a member: itself, or its replacement.
-    Delete(Box<MemberRow>, i64),
-}
-
 impl Driver {
     pub(super) async fn drain_round(
         &self,
@@ -64,14 +56,14 @@ impl Driver {
     ) -> Result<(), StoreError> {
         let now_ms = self.clock.now_ms();
         let mut rows = change.rollout_members(rollout.id).await?;
-        let mut action = None;
+        let mut lacking = None;
         for row in rows.iter_mut().filter(|row| row.state.is_under_way()) {
             let before = row.clone();
-            let wanted = self.follow(&mut change, row).await?;
+            let lacks = self.follow(&mut change, rollout, row).await?;
             if *row != before {
                 change.set_rollout_member(rollout.id, row, now_ms).await?;
             }
-            action = action.or(wanted);
+            lacking = lacking.or_else(|| lacks.then(|| row.clone()));
         }
         self.reached(rollout, RolloutStep::Settled);
         let is_idle = !rows.iter().any(|row| row.state.is_under_way());
@@ -85,36 +77,45 @@ impl Driver {
         }
         change.schedule_rollout(rollout.id, self.look_again_ms(), None).await?;
         self.commit(change, rollout).await?;
-        match action {
-            Some(Action::Replicate(row)) => self.make_replacement(rollout, *row).await,
-            Some(Action::Delete(row, cvm_id)) => self.delete(rollout, *row, cvm_id).await,
+        match lacking {
+            Some(row) => self.make_replacement(rollout, row).await,
             None => Ok(()),
         }
     }
 
-    /// Takes a move as far as it has come, and says what it needs next.
-    async fn follow(&self, change: &mut Change, row: &mut MemberRow) -> Result<Option<Action>, StoreError> {
+    /// Takes a move as far as it has come; whether it lacks its replacement. What is judged is acted on in the
+    /// same transaction: a CVM that could go before the control plane was down for an hour may be the last one
+    /// that is ready now.
+    async fn follow(
+        &self,
+        change: &mut Change,
+        rollout: &RolloutRow,
+        row: &mut MemberRow,
+    ) -> Result<bool, StoreError> {
         let replacement = match row.replacement_id {
             Some(id) => change.placed(id, self.fresh_ms()).await?,
             None => None,
         };
+        if let (MemberState::Replicating, Some(new)) = (row.state, &replacement) {
+            let ready = change.placed(row.cvm_id, self.fresh_ms()).await?;
+            judge(row, new, ready.map_or(0, |old| old.ready_elsewhere));
+            if row.state == MemberState::Retiring {
+                change.hand_over_schedule(row.cvm_id, new.id).await?;
+            }
+        }
         match (row.state, replacement) {
             (MemberState::Replicating, None) if row.deleted_at_ms.is_some() => row.state = MemberState::Gone,
-            (MemberState::Replicating, None) => return Ok(Some(Action::Replicate(Box::new(row.clone())))),
-            (MemberState::Replicating, Some(new)) => {
-                let ready = change.placed(row.cvm_id, self.fresh_ms()).await?;
-                judge(row, &new, ready.map_or(0, |old| old.ready_elsewhere));
-            }
+            (MemberState::Replicating, None) => return Ok(true),
             (MemberState::Retiring, _) if row.deleted_at_ms.is_some() => row.state = MemberState::Moved,
-            (MemberState::Retiring, _) => return Ok(deletion(row, row.cvm_id)),
+            (MemberState::Retiring, _) => self.delete(change, rollout, row, row.cvm_id).await?,
             (MemberState::Discarding, Some(new)) if new.deleted_at_ms.is_none() => {
-                return Ok(deletion(row, new.id));
+                self.delete(change, rollout, row, new.id).await?;
             }
             (MemberState::Discarding, _) if row.deleted_at_ms.is_some() => row.state = MemberState::Gone,
             (MemberState::Discarding, _) => row.state = MemberState::Failed,
             _ => {}
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Begins the next move, if a CVM can be moved.
@@ -170,36 +171,38 @@ impl Driver {
             }
             Err(error) => (row.state, row.error) = (MemberState::Failed, Some(error.to_string())),
         }
-        self.note(rollout, &row, MemberState::Replicating).await
-    }
-
-    /// Has a CVM deleted for a member, and notes the operation.
-    async fn delete(&self, rollout: &RolloutRow, mut row: MemberRow, cvm_id: i64) -> Result<(), StoreError> {
-        let request = LifecycleRequest { kind: OperationKind::Delete, force: false };
-        let state = row.state;
-        match self.lifecycle.request(cvm_id, request, rollout.triggered_by).await {
-            Ok(cvm) => row.correlation_id = cvm.operation_id,
-            Err(RequestError::Store(error)) => return Err(error),
-            Err(RequestError::NotFound | RequestError::Busy(_) | RequestError::Random(_)) => return Ok(()),
-            Err(error) => (row.state, row.error) = (MemberState::Failed, Some(error.to_string())),
-        }
-        self.note(rollout, &row, state).await
-    }
-
-    /// Records what an action led to, unless the member has gone on.
-    async fn note(
-        &self,
-        rollout: &RolloutRow,
-        row: &MemberRow,
-        expected: MemberState,
-    ) -> Result<(), StoreError> {
         let mut change = self.store.change().await?;
         change.lock_rollout(rollout.id).await?;
         let now = change.rollout_members(rollout.id).await?;
-        if now.iter().any(|member| member.position == row.position && member.state == expected) {
-            change.set_rollout_member(rollout.id, row, self.clock.now_ms()).await?;
+        let still = |now: &MemberRow| now.position == row.position && now.state == MemberState::Replicating;
+        // Unless the member has gone on.
+        if now.iter().any(still) {
+            change.set_rollout_member(rollout.id, &row, self.clock.now_ms()).await?;
         }
         change.commit().await
+    }
+
+    /// Has a CVM deleted for a member and notes the operation, or what became of it.
+    async fn delete(
+        &self,
+        change: &mut Change,
+        rollout: &RolloutRow,
+        row: &mut MemberRow,
+        cvm_id: i64,
+    ) -> Result<(), StoreError> {
+        if row.correlation_id.is_some() {
+            failed_deletion(row);
+            return Ok(());
+        }
+        let request = LifecycleRequest { kind: OperationKind::Delete, force: false };
+        match self.lifecycle.request_in(change, cvm_id, request, rollout.triggered_by).await {
+            Ok(cvm) => row.correlation_id = cvm.operation_id,
+            Err(RequestError::Store(error)) => return Err(error),
+            // Refusals come before anything is written.
+            Err(RequestError::NotFound | RequestError::Busy(_) | RequestError::Random(_)) => {}
+            Err(error) => (row.state, row.error) = (MemberState::Failed, Some(error.to_string())),
+        }
+        Ok(())
     }
 }
 
@@ -223,19 +226,14 @@ fn judge(row: &mut MemberRow, new: &PlacedRow, ready_elsewhere: i64) {
     }
 }
 
-/// Whether a deletion has to be asked for, or what became of the one that was.
-fn deletion(row: &mut MemberRow, cvm_id: i64) -> Option<Action> {
+/// What becomes of a move whose deletion failed.
+fn failed_deletion(row: &mut MemberRow) {
     let status = row.operation_status.as_deref().and_then(|status| status.parse().ok());
-    match (&row.correlation_id, status) {
-        (None, _) => return Some(Action::Delete(Box::new(row.clone()), cvm_id)),
-        (Some(_), Some(OperationStatus::Failed)) => {
-            let reason = row.failure.as_deref().unwrap_or("the deletion failed");
-            row.error = Some(format!("a CVM could not be deleted: {reason}"));
-            row.state = MemberState::Failed;
-        }
-        _ => {}
+    if status == Some(OperationStatus::Failed) {
+        let reason = row.failure.as_deref().unwrap_or("the deletion failed");
+        row.error = Some(format!("a CVM could not be deleted: {reason}"));
+        row.state = MemberState::Failed;
     }
-    None
 }
 
 /// A name for the replacement of a CVM that no other CVM has by chance.

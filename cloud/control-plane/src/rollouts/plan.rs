@@ -90,6 +90,15 @@ pub(super) fn settled(row: &MemberRow) -> Option<(MemberState, Option<String>)> 
     }
 }
 
+/// Which members wait for their turn again when somebody resumes a rollout into this state, and as what. One that
+/// failed on the way forward is none of those that a rollout tries again that goes back: it still has to.
+pub(super) const fn retried(state: RolloutState) -> (MemberState, MemberState) {
+    match state {
+        RolloutState::RollingBack => (MemberState::RestoreFailed, MemberState::Updated),
+        _ => (MemberState::Failed, MemberState::Pending),
+    }
+}
+
 /// Decides the next step of an update from members whose operations were settled.
 pub(super) fn next(
     state: RolloutState,
@@ -168,8 +177,9 @@ const fn is_touched(member: &Member) -> bool {
     matches!(member.state, MemberState::Updating | MemberState::Updated | MemberState::Failed)
 }
 
+/// One that waits for another try may have kept what the first one brought.
 fn needs_restoring(member: &Member) -> bool {
-    matches!(member.state, MemberState::Updated | MemberState::Failed)
+    matches!(member.state, MemberState::Updated | MemberState::Failed | MemberState::Pending)
         && !member.has_original
         && member.standing != Standing::Gone
 }

@@ -26,7 +26,8 @@ impl Change {
         Ok(sqlx::query_as(BY_ID).bind(id).fetch_optional(&mut *self.transaction).await?)
     }
 
-    /// The living CVMs of an application in a workspace with the hashes of their documents, oldest first.
+    /// The living CVMs of an application in a workspace with the hashes of their documents, oldest first, without
+    /// those that failed or are on their way out: nobody wants another one of them.
     pub async fn hashes_of_app(
         &mut self,
         workspace_id: i64,
@@ -34,7 +35,7 @@ impl Change {
     ) -> Result<Vec<(i64, ComposeHash)>> {
         let rows: Vec<(i64, String)> = sqlx::query_as(
             "SELECT id, compose_hash FROM cvms WHERE app_id = $2 AND workspace_id = $1 \
-             AND deleted_at_ms IS NULL ORDER BY id",
+             AND deleted_at_ms IS NULL AND status NOT IN ('error', 'removing') ORDER BY id",
         )
         .bind(workspace_id)
         .bind(app_id.to_string())
@@ -66,6 +67,21 @@ impl Change {
         )
         .bind(source)
         .bind(replica)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+
+    /// Has the CVM that takes another one's place deleted when that one was to be, unless its own time was set.
+    pub async fn hand_over_schedule(&mut self, source: i64, replacement: i64) -> Result<()> {
+        sqlx::query(
+            "UPDATE cvms SET \
+             scheduled_delete_at_ms = (SELECT scheduled_delete_at_ms FROM cvms s WHERE s.id = $1), \
+             scheduled_delete_by = (SELECT COALESCE(scheduled_delete_by, user_id) FROM cvms s WHERE s.id = $1) \
+             WHERE id = $2 AND scheduled_delete_at_ms IS NULL",
+        )
+        .bind(source)
+        .bind(replacement)
         .execute(&mut *self.transaction)
         .await?;
         Ok(())

@@ -73,6 +73,23 @@ impl fmt::Debug for Configuration {
     }
 }
 
+impl Configuration {
+    /// This configuration with as much of everything as this and another one have: what a CVM holds that may
+    /// get either.
+    #[must_use]
+    pub fn covering(&self, other: &Self) -> Self {
+        let mut gpus = self.gpus.clone();
+        gpus.0.extend(other.gpus.0.iter().filter(|slot| !self.gpus.0.contains(slot)).cloned());
+        Self {
+            vcpu: self.vcpu.max(other.vcpu),
+            memory_mb: self.memory_mb.max(other.memory_mb),
+            disk_gb: self.disk_gb.max(other.disk_gb),
+            gpus,
+            ..self.clone()
+        }
+    }
+}
+
 /// A configuration of a CVM in its history.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct RevisionRow {
@@ -215,6 +232,19 @@ impl Store {
 }
 
 impl Change {
+    /// Notes that an application's keys are given to a document, whatever was noted before.
+    pub async fn note_keys_allowed(&mut self, app_id: AppId, hash: ComposeHash) -> Result<()> {
+        sqlx::query(
+            "UPDATE revisions SET keys_retired_at_ms = NULL \
+             WHERE app_id = $1 AND compose_hash = $2 AND keys_retired_at_ms IS NOT NULL",
+        )
+        .bind(app_id.to_string())
+        .bind(hash.to_string())
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+
     /// The revision with this id.
     pub async fn revision(&mut self, id: i64) -> Result<Option<RevisionRow>> {
         Ok(sqlx::query_as(BY_ID).bind(id).fetch_optional(&mut *self.transaction).await?)
@@ -327,7 +357,7 @@ impl Change {
         Ok(())
     }
 
-    /// Makes what a CVM holds of its node what it has, or the larger of that and what it will have.
+    /// Makes what a CVM holds of its node what it has, or the larger of that and what it may get.
     pub async fn reserve(&mut self, cvm_id: i64, coming: Option<&Configuration>) -> Result<()> {
         const HOLD: &str = "UPDATE cvms SET \
              reserved_vcpu = CASE WHEN vcpu > $2 THEN vcpu ELSE $2 END, \

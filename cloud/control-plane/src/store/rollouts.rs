@@ -409,15 +409,20 @@ impl Change {
         Ok(())
     }
 
-    /// Members that failed wait for their turn again.
-    pub async fn retry_rollout_members(&mut self, rollout: i64, now_ms: i64) -> Result<()> {
+    /// Members that are in one state wait for their turn again in another, without their error.
+    pub async fn retry_rollout_members(
+        &mut self,
+        rollout: i64,
+        (from, to): (MemberState, MemberState),
+        now_ms: i64,
+    ) -> Result<()> {
         sqlx::query(
-            "UPDATE rollout_members SET updated_at_ms = $2, \
-             error = CASE WHEN state IN ('failed', 'restore_failed') THEN NULL ELSE error END, \
-             state = CASE state WHEN 'failed' THEN 'pending' WHEN 'restore_failed' THEN 'updated' \
-             ELSE state END WHERE rollout_id = $1 AND state IN ('failed', 'restore_failed')",
+            "UPDATE rollout_members SET state = $3, error = NULL, updated_at_ms = $4 \
+             WHERE rollout_id = $1 AND state = $2",
         )
         .bind(rollout)
+        .bind(from.as_str())
+        .bind(to.as_str())
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;

@@ -16,7 +16,7 @@ use tracing::{Instrument, error, info, info_span, warn};
 use uuid::Uuid;
 
 use self::attempt::Attempt;
-use self::transition::{Ending, Transition, rest, settle};
+use self::transition::{Ending, Transition, prove, rest, settle};
 use super::machine::{CvmStatus, OperationKind, OperationStatus, Step};
 use super::steps::{Context, Nodes, Patience};
 use crate::clock::{Clock, NoRandomness, Random};
@@ -283,6 +283,12 @@ impl<N: Nodes> Shared<N> {
         let operation = &leased.operation;
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
+        // What may delete the CVM locks its workspace first, as creations and rollouts do.
+        if operation.rules().target.is_none()
+            && let Some(cvm) = change.cvm(operation.cvm_id).await?
+        {
+            change.lock_workspace(cvm.workspace_id).await?;
+        }
         let Some(cvm) = change.lock_cvm(operation.cvm_id).await? else { return Ok(()) };
         let Ending { status, event, cvm_status } = Ending::of(operation);
         let id = operation.correlation_id;
@@ -298,6 +304,7 @@ impl<N: Nodes> Shared<N> {
         if let (OperationStatus::Failed, Some(revision)) = (status, operation.to_revision) {
             change.drop_pending_revision(revision).await?;
         }
+        prove(&mut change, operation, &cvm, cvm_status, now_ms).await?;
         match cvm_status {
             _ if !holds_cvm => {}
             Some(cvm_status) => rest(&mut change, operation, &cvm, cvm_status, now_ms).await?,

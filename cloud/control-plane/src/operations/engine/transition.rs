@@ -108,6 +108,9 @@ pub(super) async fn settle(
     if let Some(env_pubkey) = &found.env_pubkey {
         change.set_env_pubkey(cvm.id, env_pubkey).await?;
     }
+    if let Some(hash) = found.allowed {
+        change.note_keys_allowed(cvm.app_id, hash).await?;
+    }
     if let Some(ports) = &found.ports {
         change.set_ports(cvm.id, ports, now_ms).await?;
     }
@@ -152,6 +155,24 @@ impl Ending {
     }
 }
 
+/// Notes that a CVM's revision works: its operation ended with it up. Only a boot shows that; a VM that went on
+/// undisturbed may have an older one.
+pub(super) async fn prove(
+    change: &mut Change,
+    operation: &OperationRow,
+    cvm: &CvmRow,
+    status: Option<CvmStatus>,
+    now_ms: i64,
+) -> Result<(), StoreError> {
+    let Some(revision) = cvm.revision_id else { return Ok(()) };
+    let booted = operation.rules().steps.contains(&Step::AwaitBoot)
+        && (operation.failure.is_none() || operation.from_revision == Some(revision));
+    if status == Some(CvmStatus::Running) && booted {
+        change.set_revision_state(revision, RevisionState::Good, now_ms).await?;
+    }
+    Ok(())
+}
+
 /// Puts a CVM to rest: its operation has ended.
 pub(super) async fn rest(
     change: &mut Change,
@@ -161,14 +182,10 @@ pub(super) async fn rest(
     now_ms: i64,
 ) -> Result<(), StoreError> {
     change.set_cvm_status(cvm.id, status, now_ms).await?;
-    match (status, operation.failure.as_deref(), &cvm.boot_error, cvm.revision_id) {
+    match (status, operation.failure.as_deref(), &cvm.boot_error) {
         // Who cancels an attempt to repair a CVM still wants to know what is wrong with it.
-        (CvmStatus::Error, Some(CANCELLED), Some(_), _) => {}
-        (CvmStatus::Error, Some(reason), ..) => change.set_boot_error(cvm.id, reason).await?,
-        // Only a boot shows that a revision works.
-        (CvmStatus::Running, _, _, Some(revision)) if operation.rules().steps.contains(&Step::AwaitBoot) => {
-            change.set_revision_state(revision, RevisionState::Good, now_ms).await?;
-        }
+        (CvmStatus::Error, Some(CANCELLED), Some(_)) => {}
+        (CvmStatus::Error, Some(reason), _) => change.set_boot_error(cvm.id, reason).await?,
         _ => {}
     }
     change.reserve(cvm.id, None).await?;

@@ -49,9 +49,13 @@ impl Lifecycle {
     }
 }
 
-/// A CVM that no operation works on.
-async fn idle(change: &mut Change, cvm_id: i64) -> Result<CvmRow, RequestError> {
+/// A CVM that no operation and no rollout works on: what a rollout brings, or a replacement has, was decided
+/// before.
+pub(super) async fn idle(change: &mut Change, cvm_id: i64) -> Result<CvmRow, RequestError> {
     let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
+    if let Some((_, kind)) = change.rollout_at_work_on(cvm_id).await? {
+        return Err(RequestError::InRollout(kind));
+    }
     match running_operation(change, &cvm).await? {
         Some(current) => Err(RequestError::Busy(current.kind)),
         None => Ok(cvm),

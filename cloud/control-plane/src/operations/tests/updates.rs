@@ -1,6 +1,7 @@
 //! Changes of configuration: what becomes of the CVM, its revision and its VM, whatever fails.
 
 use super::*;
+use crate::store::NewCvm;
 use crate::store::tests::set_policy;
 
 /// What tells the new configuration from the old one here.
@@ -172,6 +173,55 @@ async fn a_cvm_whose_policy_is_to_keep_keeps_what_was_applied() {
         bench.update(&cvm, |wanted| wanted.memory_mb = 2048).await.unwrap();
         let row = bench.at_rest(&cvm).await;
         assert_eq!((row.status, row.revision_id), (CvmStatus::Running, cvm.revision_id));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn room_for_the_way_back_is_held_or_the_way_is_another() {
+    on_both(|store| async move {
+        let bench = Bench::new(store).await;
+        let cvm = bench.running_cvm().await;
+        let large = bench.update(&cvm, |wanted| wanted.vcpu = 8).await.unwrap();
+        bench.at_rest(&cvm).await;
+        set_policy(&bench.store, cvm.id, false).await;
+        bench.nodes.set_fault(Step::AwaitBoot, Fault::BootErrorOnce("bad image"));
+        let small = bench.update(&cvm, |wanted| wanted.vcpu = 2).await.unwrap();
+        bench.at_rest(&cvm).await;
+        set_policy(&bench.store, cvm.id, true).await;
+        assert_eq!(bench.used_vcpu().await, 2, "the small one is kept");
+
+        bench.nodes.set_fault(Step::AwaitBoot, Fault::BootErrorThenHang("bad image"));
+        let boots = bench.nodes.power_ons();
+        bench.update(&cvm, |wanted| wanted.memory_mb = 2048).await.unwrap();
+        assert_eq!(bench.used_vcpu().await, 8, "the good one may come back");
+        bench.until(async || bench.nodes.power_ons() == boots + 2).await;
+        bench.request(&cvm, OperationKind::PowerOff).await.unwrap();
+        assert_eq!(bench.at_rest(&cvm).await.revision_id, Some(large.revision_id));
+
+        // Kept again, and then others fill the node up.
+        bench.nodes.clear_faults();
+        bench.request(&cvm, OperationKind::PowerOn).await.unwrap();
+        bench.at_rest(&cvm).await;
+        set_policy(&bench.store, cvm.id, false).await;
+        bench.nodes.set_fault(Step::AwaitBoot, Fault::BootErrorOnce("bad image"));
+        let small_again = bench.update(&cvm, |wanted| wanted.vcpu = 2).await.unwrap();
+        bench.at_rest(&cvm).await;
+        assert_ne!(small.revision_id, small_again.revision_id);
+        set_policy(&bench.store, cvm.id, true).await;
+        let mut row = provision(&bench.ground, 6, "web-2");
+        (row.vcpu, row.expires_at_ms) = (12, bench.clock.now_ms() + 600_000);
+        let new = NewCvm::of_provision(&row, bench.ground.user, Random.uuid().unwrap(), None);
+        let mut change = bench.store.change().await.unwrap();
+        let other = bench.lifecycle.insert(&mut change, &new, OperationKind::Create).await.unwrap();
+        change.commit().await.unwrap();
+        bench.lifecycle.wake();
+        bench.at_rest(&other).await;
+        bench.nodes.set_fault(Step::AwaitBoot, Fault::BootErrorOnce("bad image"));
+        bench.update(&cvm, |wanted| wanted.memory_mb = 2048).await.unwrap();
+        let row = bench.at_rest(&cvm).await;
+        assert_eq!((row.revision_id, row.vcpu), (Some(small_again.revision_id), 2));
+        assert_eq!(bench.used_vcpu().await, 14);
     })
     .await;
 }

@@ -26,6 +26,10 @@ async fn replicas_are_moved_and_single_instances_stay_with_a_reason() {
         let (old, other) = (scene.cvm(5, "web-0", alpha).await, scene.cvm(5, "web-1", beta).await);
         let single = scene.cvm(6, "lonely", alpha).await;
         let stopped = scene.cvm(7, "asleep", alpha).await;
+        let ends_ms = scene.clock.now_ms() + 86_400_000;
+        let mut change = scene.store.change().await.unwrap();
+        change.schedule_deletion(old.id, Some(ends_ms), scene.ground.user, 0).await.unwrap();
+        change.commit().await.unwrap();
         scene.cvm(7, "awake", beta).await;
         scene.power(stopped.id, OperationKind::PowerOff).await;
 
@@ -43,6 +47,7 @@ async fn replicas_are_moved_and_single_instances_stay_with_a_reason() {
         let new = left.iter().find(|cvm| cvm.id != other.id).unwrap();
         assert_eq!(left.len(), 2);
         assert_eq!((new.node_id, new.compose_hash), (gamma, old.compose_hash), "away from its sibling");
+        assert_eq!(new.scheduled_delete_at_ms, Some(ends_ms), "the end that its owner set");
         let fresh = fresh_ms(scene.clock.now_ms());
         let reasons: Vec<_> = scene
             .store
@@ -124,6 +129,28 @@ async fn a_drain_that_is_ended_ends_the_move_it_began() {
         scene.until(drain, RolloutState::Aborted).await;
         assert_eq!(scene.states(drain).await, [MemberState::Moved]);
         assert!(scene.row(old[1].id).await.deleted_at_ms.is_none());
+        scene.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_judged_ready_to_go_is_being_deleted_already() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let beta = scene.add_node("beta").await;
+        let old = scene.cvm(5, "web-0", scene.ground.node).await;
+        scene.cvm(5, "web-1", beta).await;
+        scene.rollouts.drain(scene.ground.node, scene.ground.user).await.unwrap();
+        let drain = drain_of(&scene, scene.ground.node).await.id;
+        while scene.states(drain).await != [MemberState::Retiring] {
+            scene.settle().await;
+            scene.clock.advance_ms(TICK_MS);
+            scene.report().await;
+            assert!(scene.driver.round().await.unwrap());
+        }
+        assert!(scene.members(drain).await[0].correlation_id.is_some());
+        assert!(scene.at_rest(old.id).await.deleted_at_ms.is_some(), "nothing is left to decide");
         scene.end().await;
     })
     .await;

@@ -3,13 +3,15 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rollouts::plan::{Member, Next, Standing, next};
+use crate::rollouts::plan::{Member, Next, Standing, next, retried};
 
 /// What happens to a member in a turn.
 #[derive(Debug, Clone, Copy)]
 enum Luck {
     Good,
     Fails,
+    /// Its policy is to keep what failed.
+    FailsAndKeeps,
     Sick,
     Deleted,
     Away,
@@ -19,6 +21,7 @@ fn any_luck() -> impl Strategy<Value = Luck> {
     prop_oneof![
         6 => Just(Luck::Good),
         1 => Just(Luck::Fails),
+        1 => Just(Luck::FailsAndKeeps),
         1 => Just(Luck::Sick),
         1 => Just(Luck::Deleted),
         1 => Just(Luck::Away),
@@ -45,8 +48,9 @@ fn settle(members: &mut [Member], luck: Luck) {
     for member in members.iter_mut().filter(|member| member.state.is_under_way()) {
         let goes_back = member.state == MemberState::Restoring;
         let (state, has_original) = match luck {
-            Luck::Fails if goes_back => (MemberState::RestoreFailed, false),
+            Luck::Fails | Luck::FailsAndKeeps if goes_back => (MemberState::RestoreFailed, false),
             Luck::Fails => (MemberState::Failed, true),
+            Luck::FailsAndKeeps => (MemberState::Failed, false),
             Luck::Deleted => (MemberState::Gone, false),
             _ if goes_back => (MemberState::Restored, true),
             _ => (MemberState::Updated, false),
@@ -83,7 +87,8 @@ proptest! {
                 }
                 Next::Restore(position) => {
                     let member = members.iter_mut().find(|member| member.position == position).unwrap();
-                    prop_assert!(matches!(member.state, MemberState::Updated | MemberState::Failed));
+                    prop_assert!(matches!(member.state, MemberState::Updated | MemberState::Failed | MemberState::Pending));
+                    prop_assert!(!member.has_original);
                     member.state = MemberState::Restoring;
                 }
                 Next::Move(event, _) => {
@@ -109,13 +114,12 @@ proptest! {
                     if matches!(member.standing, Standing::Away(_)) {
                         member.standing = Standing::Ready;
                     }
-                    member.state = match member.state {
-                        MemberState::Failed => MemberState::Pending,
-                        MemberState::RestoreFailed => MemberState::Updated,
-                        other => other,
-                    };
                 }
                 state = state.after(RolloutEvent::Resume).unwrap();
+                let (from, to) = retried(state);
+                for member in members.iter_mut().filter(|member| member.state == from) {
+                    member.state = to;
+                }
             }
         }
         prop_assert!(state.is_final(), "it got to an end: {} {:?}", state, members);

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::operations::tests::fake_nodes::Fault;
-use crate::operations::{OperationStatus, RequestError, Step};
+use crate::operations::{MapPortsError, OperationStatus, RequestError, Step};
 use crate::store::ObservedVm;
-use crate::store::tests::on_both;
+use crate::store::tests::{on_both, set_policy};
 
 use MemberState::{Failed, Gone, Pending, Restored, Updated, Updating};
 
@@ -125,6 +125,32 @@ async fn a_failure_takes_the_others_back() {
             );
         }
         assert!(scene.updates_of(cvms[2].id).await.is_empty(), "the third one never noticed");
+        scene.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_kept_what_failed_goes_back_also_after_a_pause() {
+    on_both(|store| async move {
+        let scene = Scene::new(store).await;
+        let (cvms, id) = failing_at_the_second(&scene, OnFailure::RollBack).await;
+        set_policy(&scene.store, cvms[1].id, false).await;
+        while scene.rollout(id).await.state != RolloutState::RollingBack {
+            scene.clock.advance_ms(TICK_MS);
+            scene.report().await;
+            scene.driver.round().await.unwrap();
+            scene.settle().await;
+        }
+        assert!(has_new(&scene, &cvms[1]).await, "it keeps what failed");
+        assert_eq!(scene.steer(id, RolloutEvent::Pause).await, RolloutState::RollbackPaused);
+        assert_eq!(scene.steer(id, RolloutEvent::Resume).await, RolloutState::RollingBack);
+        scene.until(id, RolloutState::RolledBack).await;
+        assert_eq!(scene.states(id).await, [Restored, Restored, Pending]);
+        for cvm in &cvms {
+            let now = scene.row(cvm.id).await;
+            assert_eq!((now.status, now.compose_hash), (CvmStatus::Running, cvm.compose_hash));
+        }
         scene.end().await;
     })
     .await;
@@ -295,6 +321,16 @@ async fn others_keep_their_hands_off_while_it_runs() {
         assert!(matches!(again, Err(RolloutRequestError::UnderWay(_))));
         let single = scene.single_update(&cvms[1]).await;
         assert!(matches!(single, Err(RequestError::InRollout(RolloutKind::Update))), "{single:?}");
+        let user = scene.ground.user;
+        let configured = scene.lifecycle.configure(cvms[1].id, Some("{}".to_owned()), user).await;
+        assert!(matches!(configured, Err(RequestError::InRollout(RolloutKind::Update))), "{configured:?}");
+        let addressed = scene.lifecycle.set_addresses(cvms[1].id, Some("[]"), None).await;
+        assert!(matches!(addressed, Err(RequestError::InRollout(RolloutKind::Update))), "{addressed:?}");
+        let mapped = scene.lifecycle.map_ports(cvms[1].id, &[], user).await;
+        assert!(
+            matches!(mapped, Err(MapPortsError::Request(RequestError::InRollout(RolloutKind::Update)))),
+            "{mapped:?}"
+        );
         // Power is nobody's but the owner's.
         scene.power(cvms[1].id, OperationKind::Restart).await;
         scene.until(id, RolloutState::Completed).await;

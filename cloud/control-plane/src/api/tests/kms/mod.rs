@@ -228,6 +228,8 @@ async fn an_environment_with_other_names_brings_another_document() {
     assert_ne!(row.compose_hash, before.compose_hash);
     assert_eq!(row.encrypted_env, Some(blob(2)));
     assert_eq!(cloud.allowed(row.app_id).await, [row.compose_hash.to_string()], "the former one is retired");
+    // As if it had been retired before: the starts that follow allow it again, and that is noted.
+    cloud.installation.app.store.note_keys_retired(row.app_id, row.compose_hash, 0).await.unwrap();
     let mut document = cloud.get("/cvms/my-app-01/compose_file").await;
     assert_eq!(document["allowed_envs"], json!(["MORE", "API_KEY"]));
     document["allowed_envs"] = json!(["API_KEY"]);
@@ -245,6 +247,7 @@ async fn an_environment_with_other_names_brings_another_document() {
     back["compose_hash"] = json!(format!("0x{}", before.compose_hash));
     patch(back).await.expect(202);
     assert_eq!(cloud.at_rest(&vm, CvmStatus::Running).await.compose_hash, before.compose_hash);
+    assert_eq!(cloud.allowed(row.app_id).await, [before.compose_hash.to_string()]);
 
     // The same with the unified request and with a provisioned document.
     let unified = json!({"encrypted_env": blob(5), "allowed_envs": ["API_KEY", "MORE"], "vcpu": 3});
