@@ -7,7 +7,6 @@ use std::path::Path;
 
 use bytes::Bytes;
 use tar::{Archive, Builder, EntryType, Header};
-use tokio::sync::mpsc;
 
 use super::ImageError;
 use super::check::{CHECKSUMS, DIGEST, is_plain};
@@ -85,22 +84,21 @@ fn copy(from: &mut impl Read, to: &mut File) -> Result<u64, ImageError> {
     }
 }
 
-/// Sends the files of an image, the list of their hashes first; stops when nobody reads any more.
-pub(super) fn pack(dir: &Path, pieces: &mpsc::Sender<io::Result<Bytes>>) {
-    if let Err(error) = write(dir, pieces) {
-        // Breaks the connection off, so that a part is never taken for the whole.
-        let _ = pieces.blocking_send(Err(error));
-    }
+/// Sends the files of an image, the list of their hashes first, and an empty piece at the end; stops when a piece
+/// is not taken.
+pub(super) fn pack<E>(dir: &Path, mut send: impl FnMut(Bytes) -> Result<(), E>) -> io::Result<()> {
+    write(dir, &mut send)?;
+    send(Bytes::new()).map_err(|_| io::ErrorKind::BrokenPipe.into())
 }
 
-fn write(dir: &Path, pieces: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
+fn write<E>(dir: &Path, send: &mut impl FnMut(Bytes) -> Result<(), E>) -> io::Result<()> {
     let mut names: Vec<String> = fs::read_dir(dir)?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<io::Result<_>>()?;
     // What it says follows from the list.
     names.retain(|name| name != DIGEST);
     names.sort_by_key(|name| (name != CHECKSUMS, name.clone()));
-    let mut archive = Builder::new(io::BufWriter::with_capacity(CHUNK_BYTES, Sender(pieces)));
+    let mut archive = Builder::new(io::BufWriter::with_capacity(CHUNK_BYTES, Sender(send)));
     for name in names {
         let file = File::open(dir.join(&name))?;
         let mut header = Header::new_ustar();
@@ -112,11 +110,11 @@ fn write(dir: &Path, pieces: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<()>
     archive.into_inner()?.flush()
 }
 
-struct Sender<'a>(&'a mpsc::Sender<io::Result<Bytes>>);
+struct Sender<'a, S>(&'a mut S);
 
-impl Write for Sender<'_> {
+impl<E, S: FnMut(Bytes) -> Result<(), E>> Write for Sender<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
+        let sent = (self.0)(Bytes::copy_from_slice(bytes));
         sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 

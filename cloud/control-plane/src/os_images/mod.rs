@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_app_compose::OsImageHash;
-use futures_util::{Stream, StreamExt};
+use futures_util::Stream;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
 pub use check::CheckedImage;
@@ -71,14 +71,17 @@ pub enum ImageError {
 pub struct Library {
     dir: PathBuf,
     downloads: Arc<Semaphore>,
+    /// How long a node may fetch nothing.
+    patience: Duration,
     /// One image comes in at a time.
     intake: Semaphore,
 }
 
-/// An image on its way to a node.
+/// An image on its way to a node. Without an end that was announced it ends in an error, so that a part is never
+/// taken for the whole.
 pub(crate) struct Download {
-    pieces: ReceiverStream<io::Result<Bytes>>,
-    _turn: OwnedSemaphorePermit,
+    pieces: mpsc::Receiver<Bytes>,
+    is_over: bool,
 }
 
 impl Stream for Download {
@@ -88,7 +91,17 @@ impl Stream for Download {
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Self::Item>> {
-        self.pieces.poll_next_unpin(context)
+        if self.is_over {
+            return std::task::Poll::Ready(None);
+        }
+        self.pieces.poll_recv(context).map(|piece| {
+            self.is_over = piece.as_ref().is_none_or(Bytes::is_empty);
+            match piece {
+                // An empty piece is the end.
+                Some(piece) => (!piece.is_empty()).then_some(Ok(piece)),
+                None => Some(Err(io::ErrorKind::UnexpectedEof.into())),
+            }
+        })
     }
 }
 
@@ -96,7 +109,8 @@ impl Library {
     /// The library in a directory, which is made when absent.
     pub fn open(dir: PathBuf) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        Ok(Self { dir, downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)), intake: Semaphore::new(1) })
+        let downloads = Arc::new(Semaphore::new(MAX_DOWNLOADS));
+        Ok(Self { dir, downloads, patience: PATIENCE, intake: Semaphore::new(1) })
     }
 
     /// Takes up images whose directories an operator put here, forgets retired ones that nobody has, and removes
@@ -131,13 +145,13 @@ impl Library {
         })
         .await;
         match checked {
-            Ok(image) => {
-                let target = self.dir.join(image.hash.to_string());
-                if target != dir {
-                    replace(&dir, &target).map_err(ImageError::Disk)?;
+            Ok(image) => match self.offer(store, clock, &image, &dir).await {
+                Err(error @ ImageError::TooMany) => {
+                    warn!(directory = %dir.display(), %error, "left an image out of the catalogue");
+                    Ok(())
                 }
-                self.offer(store, clock, &image).await.map(|_| ())
-            }
+                outcome => outcome.map(|_| ()),
+            },
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 warn!(directory = %dir.display(), error, "left a directory that is no guest image out of the catalogue");
@@ -164,15 +178,16 @@ impl Library {
         // A pump that gives up ends the work as well.
         let ((), image) = tokio::join!(pump.run(archive, PATIENCE), work);
         let image = image?;
-        replace(&staging.0, &self.dir.join(image.hash.to_string())).map_err(ImageError::Disk)?;
-        self.offer(store, clock, &image).await
+        self.offer(store, clock, &image, &staging.0).await
     }
 
+    /// Puts a checked image into its place and into the catalogue, if there is room.
     async fn offer(
         &self,
         store: &Store,
         clock: &Clock,
         image: &CheckedImage,
+        dir: &Path,
     ) -> Result<OsImageRow, ImageError> {
         let row = OsImageRow {
             os_image_hash: image.hash,
@@ -190,6 +205,11 @@ impl Library {
             return Err(ImageError::TooMany);
         }
         change.put_os_image(&row).await?;
+        // While the row is held, so that nobody forgets the image between its files and its row.
+        let target = self.dir.join(image.hash.to_string());
+        if target != dir {
+            replace(dir, &target).map_err(ImageError::Disk)?;
+        }
         change.commit().await?;
         info!(name = row.name, hash = %row.os_image_hash, "a guest image is in the catalogue");
         Ok(store.os_image(image.hash).await?.unwrap_or(row))
@@ -199,10 +219,13 @@ impl Library {
     pub async fn forget(&self, store: &Store, hash: OsImageHash) -> Result<bool, ImageError> {
         let mut change = store.change().await?;
         let forgotten = change.forget_os_image(hash).await?;
-        change.commit().await?;
+        // Its files lose their name before the row goes: without a row they would be offered again at the next
+        // start.
+        let nameless = Staging(self.dir.join(format!("{STAGING_PREFIX}{hash}")));
         if forgotten {
-            remove(&self.dir.join(hash.to_string())).map_err(ImageError::Disk)?;
+            nameless.take(&self.dir.join(hash.to_string())).map_err(ImageError::Disk)?;
         }
+        change.commit().await?;
         Ok(forgotten)
     }
 
@@ -210,9 +233,17 @@ impl Library {
     pub(crate) fn download(&self, hash: OsImageHash) -> Option<Download> {
         let dir = self.dir.join(hash.to_string());
         let turn = Arc::clone(&self.downloads).try_acquire_owned().ok().filter(|_| dir.is_dir())?;
-        let (pieces, archive) = mpsc::channel(QUEUE);
-        tokio::task::spawn_blocking(move || archive::pack(&dir, &pieces));
-        Some(Download { pieces: ReceiverStream::new(archive), _turn: turn })
+        let (sender, pieces) = mpsc::channel(QUEUE);
+        let (runtime, patience) = (Handle::current(), self.patience);
+        tokio::task::spawn_blocking(move || {
+            // What was read but not fetched waits without a turn: nobody holds one by fetching nothing.
+            let _turn: OwnedSemaphorePermit = turn;
+            let send = |piece| runtime.block_on(sender.send_timeout(piece, patience));
+            if let Err(error) = archive::pack(&dir, send) {
+                warn!(directory = %dir.display(), %error, "an image was not sent to its end");
+            }
+        });
+        Some(Download { pieces, is_over: false })
     }
 }
 
@@ -223,6 +254,11 @@ impl Staging {
     fn create(&self) -> io::Result<()> {
         remove(&self.0)?;
         DirBuilder::new().mode(0o700).create(&self.0)
+    }
+
+    /// Takes a directory over, if there is one.
+    fn take(&self, dir: &Path) -> io::Result<()> {
+        if dir.is_dir() { replace(dir, &self.0) } else { Ok(()) }
     }
 }
 

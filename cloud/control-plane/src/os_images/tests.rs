@@ -29,12 +29,16 @@ pub(crate) fn image_files(version: &str, is_dev: bool) -> Vec<(String, Vec<u8>)>
     .into_iter()
     .map(|(name, text)| (name.to_owned(), text.into_bytes()))
     .collect();
-    let sums: String = files
-        .iter()
-        .map(|(name, bytes)| format!("{}  {name}\n", hex::encode(Sha256::digest(bytes))))
-        .collect();
-    files.push((check::CHECKSUMS.to_owned(), sums.into_bytes()));
+    seal(&mut files);
     files
+}
+
+/// Adds the list of the files' hashes.
+fn seal(files: &mut Vec<(String, Vec<u8>)>) {
+    let line =
+        |(name, bytes): &(String, Vec<u8>)| format!("{}  {name}\n", hex::encode(Sha256::digest(bytes)));
+    let sums = files.iter().map(line).collect::<Vec<_>>().concat();
+    files.push((check::CHECKSUMS.to_owned(), sums.into_bytes()));
 }
 
 fn measurement() -> serde_json::Value {
@@ -69,7 +73,9 @@ pub(crate) fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn pieces(bytes: Vec<u8>) -> impl Stream<Item = Result<Bytes, io::Error>> + Unpin + Send {
-    stream::iter(bytes.chunks(700).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect::<Vec<_>>())
+    let bytes = Bytes::from(bytes);
+    let starts = (0..bytes.len()).step_by(700);
+    stream::iter(starts.map(move |start| Ok(bytes.slice(start..bytes.len().min(start + 700)))))
 }
 
 struct Place {
@@ -112,7 +118,8 @@ async fn an_image_goes_in_and_comes_out_again() {
         let files = image_files("0.1.0", false);
         let row = place.add(archive(&files)).await.unwrap();
         assert_eq!((row.os_image_hash, row.name.as_str()), (hash_of(&files), "cloister-0.1.0"));
-        assert_eq!(row.size_bytes, files.iter().map(|(_, bytes)| bytes.len() as i64).sum::<i64>());
+        let size: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert_eq!(row.size_bytes, i64::try_from(size).unwrap());
         assert_eq!(place.kept(), [row.os_image_hash.to_string()]);
         // Another control plane takes what this one gives, so a node does.
         let other = Place::new(place.store.clone());
@@ -242,6 +249,53 @@ async fn directories_of_an_operator_are_taken_up_at_the_start() {
     assert_eq!(place.kept(), [".incoming-fresh".to_owned(), hash.to_string(), "broken".to_owned()]);
     let row = place.store.os_image(hash).await.unwrap().unwrap();
     assert!(row.is_dev == 1 && row.is_offered());
+}
+
+#[tokio::test]
+async fn a_full_catalogue_takes_nothing_and_starts_again() {
+    let place = alone().await;
+    let first = place.add(archive(&image_files("0.1.0", false))).await.unwrap();
+    let mut change = place.store.change().await.unwrap();
+    for seed in 1..MAX_IMAGES {
+        let os_image_hash = OsImageHash::from_bytes([u8::try_from(seed).unwrap(); 32]);
+        change.put_os_image(&OsImageRow { os_image_hash, ..first.clone() }).await.unwrap();
+    }
+    change.commit().await.unwrap();
+    let files = image_files("0.2.0", false);
+    let refused = place.add(archive(&files)).await;
+    assert!(matches!(refused, Err(ImageError::TooMany)), "{refused:?}");
+    assert_eq!(place.kept(), [first.os_image_hash.to_string()]);
+    // One that is there already needs no room.
+    place.add(archive(&image_files("0.1.0", false))).await.unwrap();
+
+    let mine = place.dir.path().join("os-images/mine");
+    fs::create_dir(&mine).unwrap();
+    for (name, bytes) in &files {
+        fs::write(mine.join(name), bytes).unwrap();
+    }
+    place.library.tidy(&place.store, &place.clock).await.unwrap();
+    assert!(place.kept().contains(&"mine".to_owned()), "it is its owner's");
+    assert!(place.store.os_image(hash_of(&files)).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_node_that_fetches_nothing_keeps_nobody_from_an_image() {
+    let mut place = alone().await;
+    let mut files = image_files("0.1.0", false);
+    files.retain(|(name, _)| name != check::CHECKSUMS);
+    let (_, root) = files.iter_mut().find(|(name, _)| name == "rootfs.erofs").unwrap();
+    *root = vec![7; 4 << 20];
+    seal(&mut files);
+    let hash = place.add(archive(&files)).await.unwrap().os_image_hash;
+    place.library.patience = Duration::ZERO;
+    let mut idle: Vec<_> = (0..MAX_DOWNLOADS).filter_map(|_| place.library.download(hash)).collect();
+    // Each gives its turn back, though nobody fetched a byte or went away.
+    let all = u32::try_from(MAX_DOWNLOADS).unwrap();
+    drop(place.library.downloads.acquire_many(all).await.unwrap());
+    place.library.patience = PATIENCE;
+    assert!(place.downloaded(hash).await.len() > 4 << 20);
+    let part: Vec<_> = idle.remove(0).collect().await;
+    assert!(matches!(part.as_slice(), [Ok(_), .., Err(_)]), "a part is not taken for the whole");
 }
 
 proptest! {
