@@ -87,6 +87,12 @@ pub(crate) async fn set(
 /// The lines of the keys that a request names, each once.
 fn chosen(request: &UpdateCvmSshKeysRequest, members: &[SshKeyRow]) -> ApiResult<Vec<String>> {
     let missing = |what: String| ApiError::plain(StatusCode::NOT_FOUND, what);
+    for (member, named) in [("ssh_key_ids", &request.ssh_key_ids), ("usernames", &request.usernames)] {
+        // Each is looked for among the keys of all members.
+        if named.len() > MAX_KEYS {
+            return Err(too_many(member));
+        }
+    }
     let mut rows = Vec::new();
     for text in &request.ssh_key_ids {
         let id = text.parse::<SshKeyId>().ok();
@@ -103,10 +109,13 @@ fn chosen(request: &UpdateCvmSshKeysRequest, members: &[SshKeyRow]) -> ApiResult
     let mut seen = HashSet::new();
     rows.retain(|row| seen.insert(row.fingerprint.as_str()));
     if rows.len() > MAX_KEYS {
-        let message = format!("List should have at most {MAX_KEYS} items");
-        return Err(ApiError::fault(&["body", "ssh_key_ids"], "too_long", message));
+        return Err(too_many("ssh_key_ids"));
     }
     Ok(rows.into_iter().map(|row| row.public_key.clone()).collect())
+}
+
+fn too_many(member: &str) -> ApiError {
+    ApiError::fault(&["body", member], "too_long", format!("List should have at most {MAX_KEYS} items"))
 }
 
 /// The keys in a CVM's configuration.
@@ -153,8 +162,7 @@ pub(super) fn provisioned(user_config: Option<String>, keys: &[String]) -> ApiRe
         return Ok(user_config);
     }
     if keys.len() > MAX_KEYS {
-        let message = format!("List should have at most {MAX_KEYS} items");
-        return Err(ApiError::fault(&["body", "ssh_authorized_keys"], "too_long", message));
+        return Err(too_many("ssh_authorized_keys"));
     }
     let read = |(index, text): (usize, &String)| {
         text.parse::<SshPublicKey>().map(|key| key.line).map_err(|error| {

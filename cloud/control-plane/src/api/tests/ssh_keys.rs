@@ -95,6 +95,9 @@ async fn keys_of_a_cvm() {
     for bad in [json!({"ssh_key_ids": ["sshkey_x"]}), json!({"usernames": ["operator"]})] {
         assert_eq!(put(bad.clone()).await.summary(), "404 plain", "{bad}");
     }
+    for many in [json!({"ssh_key_ids": vec![&first; 101]}), json!({"usernames": vec!["tenant"; 101]})] {
+        assert_eq!(put(many).await.summary(), "422 validation", "lists are short");
+    }
 }
 
 /// The VM was started at a time.

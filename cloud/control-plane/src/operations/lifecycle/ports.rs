@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use cloister_node_api::{PortMapping, PortProtocol};
 
-use super::{Arguments, CvmStatus, Lifecycle, OperationKind, RequestError, running_operation};
+use super::unmeasured::idle;
+use super::{Arguments, CvmStatus, Lifecycle, OperationKind, RequestError};
 use crate::fleet::NodeStanding;
 use crate::store::StoreError;
 
@@ -46,11 +47,8 @@ impl Lifecycle {
         user_id: i64,
     ) -> Result<Vec<PortMapping>, MapPortsError> {
         let mut change = self.store.change().await?;
-        let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
+        let cvm = idle(&mut change, cvm_id).await?;
         let former = cvm.port_mappings();
-        if let Some(current) = running_operation(&mut change, &cvm).await? {
-            return Err(RequestError::Busy(current.kind).into());
-        }
         change.lock_node_usage(cvm.node_id).await?;
         let row = change.node(cvm.node_id).await?.ok_or(crate::fleet::PlacementError::NodeGone);
         let node = NodeStanding::of(&row.map_err(RequestError::from)?, self.clock.now_ms());
