@@ -155,7 +155,9 @@ members! {
         pub disk_size: Option<u32>,
         /// Name or slug of the OS image. Left out: the newest that fits.
         pub image: Option<String>,
-        /// Whether a development image is wanted. Left out: by the name of the image.
+        /// Whether a development image is wanted; whoever runs the node has a root shell in those. Left out: by
+        /// the name of the image, and without one a development image where the node has one. What is secret
+        /// says `false`.
         pub prefer_dev: Option<bool>,
         /// Number of the node, also read as `node_id`. Left out: chosen by the service.
         pub teepod_id["node_id"]: Option<i64>,

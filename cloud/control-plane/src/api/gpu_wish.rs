@@ -63,10 +63,11 @@ pub(crate) fn need(config: &GpuConfig) -> ApiResult<GpuNeed> {
 /// The GPUs of a request together with those of its instance type.
 pub(crate) fn with_size(asked: &GpuNeed, instance_type: Option<&str>) -> ApiResult<GpuNeed> {
     let Some((count, product)) = sizes::gpus_of(instance_type) else { return Ok(asked.clone()) };
+    let of_size = || GpuNeed::Count { count, product: product.map(str::to_owned) };
     let fits = match asked {
-        GpuNeed::None => {
-            return Ok(GpuNeed::Count { count, product: product.map(str::to_owned) });
-        }
+        GpuNeed::None => return Ok(of_size()),
+        // A number without a product says nothing against the size's.
+        GpuNeed::Count { count: asked, product: None } if *asked == count => return Ok(of_size()),
         GpuNeed::Slots(slots) => u32::try_from(slots.len()) == Ok(count),
         GpuNeed::Count { count: asked, .. } => *asked == count,
         GpuNeed::All => true,
@@ -76,4 +77,25 @@ pub(crate) fn with_size(asked: &GpuNeed, instance_type: Option<&str>) -> ApiResu
     }
     let message = format!("the instance type has {count} GPUs; ask for as many, or leave gpus out");
     Err(ApiError::explained(ErrorCode::IncompatibleParameters, message).about("gpus", count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_gpus_of_its_product() {
+        let count =
+            |count, product: Option<&str>| GpuNeed::Count { count, product: product.map(str::to_owned) };
+        let h200 = count(1, Some("10de:2335"));
+        for (asked, size, expected) in [
+            (GpuNeed::None, Some("h200.small"), Some(h200.clone())),
+            (count(1, None), Some("h200.small"), Some(h200)),
+            (count(2, None), Some("h200.small"), None),
+            (count(2, None), Some("tdx.small"), Some(count(2, None))),
+            (GpuNeed::None, None, Some(GpuNeed::None)),
+        ] {
+            assert_eq!(with_size(&asked, size).ok(), expected, "{asked:?} {size:?}");
+        }
+    }
 }

@@ -193,7 +193,12 @@ pub(crate) async fn vm_log(
     let first = serial(&api, &cvm, lines, most).await.map_err(|error| node_error(&error))?;
     let headers = log_headers(PLAIN_TEXT.to_owned());
     if !query.follow {
-        return Ok((headers, Body::from(written(&first, &query))).into_response());
+        // The slot is held until the text is on its way: whoever reads nothing may not make the server keep it.
+        let whole = stream::iter([written(&first, &query)]).map(move |piece| {
+            let _held = &slot;
+            Ok::<_, std::io::Error>(piece)
+        });
+        return Ok((headers, Body::from_stream(whole)).into_response());
     }
     let follow = Follow { api, cvm, seen: Bytes::new(), next: Some(first), _slot: slot };
     let pieces = stream::unfold((follow, query), |(mut follow, query)| async move {
