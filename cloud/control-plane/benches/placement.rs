@@ -2,11 +2,7 @@
 //! one transaction each, in an embedded database on disk.
 //!
 //! `cargo bench -p cloister-control-plane --bench placement` prints both; docs/performance.md quotes them.
-#![expect(
-    clippy::print_stdout,
-    clippy::cast_precision_loss,
-    reason = "a bench prints; its sizes are small and known"
-)]
+#![expect(clippy::print_stdout, reason = "a bench prints")]
 
 use std::time::{Duration, Instant};
 

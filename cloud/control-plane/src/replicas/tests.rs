@@ -32,15 +32,16 @@ fn gpus(count: usize) -> Value {
 }
 
 fn report(slots: u32, gpus: Value) -> NodeReport {
-    serde_json::from_value(json!({
+    let mut report = json!({
         "version": "0.1.0", "region": "local", "endpoint": "localhost:1", "ingress_url_template": "",
         "ingress_domain": "", "platform": "emulation", "maintenance": false,
         "capacity": {"cvm_slots": slots, "vcpu": 64, "memory_mb": 65536, "disk_gb": 1000},
         "images": [{"name": "cloister-0.1.0", "version": "0.1.0", "is_dev": false,
                     "os_image_hash": "01".repeat(32), "supports_gpu": true}],
-        "vms": [], "gpus": gpus,
-    }))
-    .unwrap()
+        "vms": [],
+    });
+    report["gpus"] = gpus;
+    serde_json::from_value(report).unwrap()
 }
 
 impl Fleet {
@@ -213,7 +214,7 @@ async fn nodes_that_take_none() {
         for (node, expected) in [(resting, Refusal::Maintenance), (full, Refusal::Slots)] {
             match refused(node).await {
                 ReplicaError::Placement(PlacementError::Refused { reason, .. }) => {
-                    assert_eq!(reason, expected)
+                    assert_eq!(reason, expected);
                 }
                 other => panic!("{other}"),
             }

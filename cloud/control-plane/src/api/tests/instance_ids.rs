@@ -18,8 +18,8 @@ use crate::operations::CvmStatus;
 /// What the guests on the node say, by VM.
 type Guests = Arc<Mutex<HashMap<String, Value>>>;
 
-async fn vm(guests: Guests, vm: String) -> Response {
-    let Some(instance_id) = guests.lock().get(&vm).cloned() else {
+fn vm(guests: &Guests, vm: &str) -> Response {
+    let Some(instance_id) = guests.lock().get(vm).cloned() else {
         return (StatusCode::NOT_FOUND, Json(json!({"code": "unknown_vm", "message": "no such VM"})))
             .into_response();
     };
@@ -32,8 +32,8 @@ async fn installation() -> (Installation, Guests) {
     let installation = Installation::with_clock(crate::clock::Clock::system()).await;
     let guests = Guests::default();
     let of_node = Arc::clone(&guests);
-    let router = Router::new()
-        .route("/v1/vms/{vm}", get(async move |Path(id): Path<String>| vm(Arc::clone(&of_node), id).await));
+    let router =
+        Router::new().route("/v1/vms/{vm}", get(async move |Path(id): Path<String>| vm(&of_node, &id)));
     let names = ["127.0.0.1".to_owned()];
     let identity = Identity::Node("local".to_owned());
     let credentials =
