@@ -156,10 +156,13 @@ impl Change {
         Ok(())
     }
 
-    /// Records what a node saw. An instance id once known is never forgotten, nor is the reason of an error.
+    /// Records what a node saw. An instance id once known is never forgotten, nor is the reason of an error. One
+    /// that another living CVM has stays that one's: a guest can say anything.
     pub async fn observe_cvm(&mut self, id: i64, seen: &ObservedVm, now_ms: i64) -> Result<()> {
         sqlx::query(
-            "UPDATE cvms SET instance_id = COALESCE($2, instance_id), boot_progress = $3, \
+            "UPDATE cvms SET instance_id = CASE WHEN EXISTS (SELECT 1 FROM cvms other WHERE other.instance_id = $2 \
+             AND other.id <> $1 AND other.deleted_at_ms IS NULL) THEN instance_id \
+             ELSE COALESCE($2, instance_id) END, boot_progress = $3, \
              boot_error = CASE WHEN status = 'error' THEN COALESCE(boot_error, $4) ELSE $4 END, \
              shutdown_progress = $5, started_at_ms = $6, exited_at_ms = $7, health = $8, health_detail = $9, \
              updated_at_ms = $10 WHERE id = $1",

@@ -145,7 +145,7 @@ async fn a_report_that_another_process_took_counts_as_far_as_the_store_keeps_it(
 }
 
 #[tokio::test]
-async fn an_instance_is_found_unless_two_claim_it_or_an_app_has_the_name() {
+async fn an_instance_is_who_claimed_it_first_and_never_has_the_name_of_an_app() {
     let nodes = two_nodes().await;
     let (first, second) = (nodes.replica(nodes.alpha.0, 1).await, nodes.replica(nodes.beta.0, 2).await);
     let instance = "ab".repeat(20);
@@ -153,7 +153,7 @@ async fn an_instance_is_found_unless_two_claim_it_or_an_app_has_the_name() {
     nodes.installation.report(&nodes.alpha.1, &report("a:1", vec![claims(first)])).await;
     assert_eq!(nodes.routes(&instance).await, [at("alpha", "a:1", true)]);
     nodes.installation.report(&nodes.beta.1, &report("b:1", vec![claims(second)])).await;
-    assert_eq!(nodes.routes(&instance).await, []);
+    assert_eq!(nodes.routes(&instance).await, [at("alpha", "a:1", true)]);
 
     let named_like_the_app = VmReport { instance_id: Some(app().parse().unwrap()), ..ready(first) };
     nodes.installation.report(&nodes.alpha.1, &report("a:1", vec![named_like_the_app])).await;

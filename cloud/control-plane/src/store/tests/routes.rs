@@ -34,11 +34,20 @@ async fn routes_are_those_of_living_cvms_with_their_nodes() {
         let other = store.routes_of_app(second.app_id).await.unwrap();
         assert_eq!((other.len(), other[0].vm_uuid, other[0].reported_at_ms), (1, second.vm_uuid, Some(NOW)));
 
+        // Who claims it later gets it when nobody has it any more.
+        let mut change = store.change().await.unwrap();
+        change.observe_cvm(second.id, &seen, NOW).await.unwrap();
+        change.commit().await.unwrap();
+        assert_eq!(store.routes_of_instance(instance).await.unwrap(), [expected]);
         let mut change = store.change().await.unwrap();
         change.delete_cvm(&first, NOW).await.unwrap();
         change.commit().await.unwrap();
         assert_eq!(store.routes_of_app(first.app_id).await.unwrap(), []);
         assert_eq!(store.routes_of_instance(instance).await.unwrap(), []);
+        let mut change = store.change().await.unwrap();
+        change.observe_cvm(second.id, &seen, NOW).await.unwrap();
+        change.commit().await.unwrap();
+        assert_eq!(store.routes_of_instance(instance).await.unwrap()[0].vm_uuid, second.vm_uuid);
     })
     .await;
 }
