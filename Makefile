@@ -45,7 +45,9 @@ bench: test-dependencies image ## measure, and print the tables of docs/performa
 	cargo bench --locked -p cloister-transparency-log --bench log
 	cargo bench --locked -p cloister-kms --bench release
 	cargo bench --locked -p cloister-node --bench rolling
+	cargo bench --locked -p cloister-control-plane --bench placement
 	cargo bench --locked -p cloister-tests --bench boot
+	cargo bench --locked -p cloister-tests --bench rollout
 	scripts/idle-memory.sh
 
 clean: ## remove everything that was built (not the data of `make up`)

@@ -28,6 +28,7 @@ run|/etc/ssl/certs/ca-certificates.crt|ca-certificates|checks web servers
 test|g++|g++|the fuzzing engine
 test|/usr/sbin/cryptsetup|cryptsetup-bin|makes the headers that the check of encrypted disks is tested with
 test|python3|python3|a stand-in for the hypervisor in tests of the node
+test|hey|hey|constant load in the bench of a rollout
 test|wrk|wrk|constant load for the bench of the ingress
 test|pip3|python3-pip|fetches the published guest SDK
 test|/usr/lib/postgresql/*/bin/initdb|postgresql|tests of the PostgreSQL store (throw-away servers, no service)

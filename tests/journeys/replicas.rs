@@ -1,7 +1,6 @@
 //! Several CVMs of one application behind one name: they share the work, and a change of all of them loses
 //! nothing that anybody asked for.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use cloister_tests::command::Up;
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
-use cloister_tests::{eventually, paths};
+use cloister_tests::{eventually, hello, paths};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -20,21 +19,6 @@ async fn done(up: &Up, arguments: &[&str]) -> Value {
     let ran = up.run(arguments).await;
     assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
     serde_json::from_str(&ran.stdout).unwrap_or(Value::Null)
-}
-
-/// The example with a greeting, and with its small service reachable from outside: a page that costs a guest
-/// without hardware virtualisation next to nothing.
-fn compose(dir: &Path, greeting: &str) -> PathBuf {
-    let text = std::fs::read_to_string(paths::hello().join("compose.yaml")).unwrap();
-    let text = text.replacen("${DSTACK_APP_NAME:-hello}", greeting, 1).replacen(
-        "command: [\"api\"]",
-        "command: [\"api\"]\n    ports: [\"8080:8080\"]",
-        1,
-    );
-    assert!(text.contains(greeting) && text.contains("8080:8080"));
-    let file = dir.join(format!("{greeting}.yaml"));
-    std::fs::write(&file, text).unwrap();
-    file
 }
 
 /// Requests at a constant pace, each on a connection of its own, until it is told to end.
@@ -68,7 +52,7 @@ async fn replicas_change_one_after_the_other_and_lose_no_request() {
     let up = Up::start(dir.path(), None).await;
     let archive = paths::hello().join("hello.tar");
     done(&up, &["image", "push", archive.to_str().unwrap()]).await;
-    let first = compose(dir.path(), "first");
+    let first = hello::with_greeting(dir.path(), "first");
     let small = ["--vcpu", "1", "--memory", "512", "-n", "shop-web"];
     done(&up, &[&["deploy", "-c", first.to_str().unwrap()][..], &small].concat()).await;
     done(&up, &["cvms", "replicate", "shop-web"]).await;
@@ -78,15 +62,12 @@ async fn replicas_change_one_after_the_other_and_lose_no_request() {
     assert_eq!(cvms.len(), 2);
     assert_eq!(cvms[0]["app_id"], cvms[1]["app_id"]);
     assert_ne!(cvms[0]["instance_id"], cvms[1]["instance_id"], "each has an identity and a disk of its own");
-    let app_id = cvms[0]["app_id"].as_str().unwrap();
-    let page_url = cvms[0]["endpoints"][0]["app"].as_str().unwrap().to_owned();
-    let url =
-        format!("{}/line.txt", page_url.replacen(app_id, &format!("{app_id}-8080"), 1).trim_end_matches('/'));
+    let (page_url, url) = hello::urls(&cvms[0]);
     eventually("the application answers", PATIENCE, async || get_text(&url).await).await;
 
     let load = Arc::new(Load::default());
     let requests = tokio::spawn(Arc::clone(&load).run(url.clone()));
-    let second = compose(dir.path(), "second");
+    let second = hello::with_greeting(dir.path(), "second");
     done(&up, &["rollouts", "start", "shop-web", "-c", second.to_str().unwrap(), "--timeout", "900"]).await;
     load.is_over.store(true, Ordering::Relaxed);
     requests.await.unwrap();

@@ -6,6 +6,7 @@ pub mod cloud;
 pub mod command;
 pub mod data_dir;
 pub mod guest_images;
+pub mod hello;
 pub mod http;
 pub mod kms;
 pub mod paths;

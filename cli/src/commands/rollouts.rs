@@ -11,7 +11,7 @@ use super::Outcome;
 use super::cvms::minute;
 use super::follow::{self, Goal};
 use super::revisions::AppName;
-use super::update::{self, Wanted};
+use super::update::{self, Shutdown, Wanted};
 use crate::api::{Client, read};
 use crate::args::{Waiting, path_segment};
 use crate::failure::{Exit, Failure};
@@ -52,6 +52,8 @@ pub(crate) struct StartArgs {
     /// What happens when a CVM cannot be changed: take back those that were, or wait
     #[arg(long, default_value = "roll-back")]
     on_failure: OnFailure,
+    #[command(flatten)]
+    shutdown: Shutdown,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -125,6 +127,7 @@ async fn start(args: StartArgs, client: &Client, session: &Session) -> Outcome {
         session.output.say(update::describe(&plan).trim_end());
     }
     let mut members = plan.request(&args.wanted, client, session).await?;
+    members.extend(args.shutdown.members());
     members.insert("max_unavailable".to_owned(), json!(args.max_unavailable));
     let on_failure = if args.on_failure == OnFailure::Pause { "pause" } else { "roll_back" };
     members.insert("on_failure".to_owned(), json!(on_failure));

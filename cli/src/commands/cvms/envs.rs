@@ -42,7 +42,8 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let allowed: BTreeSet<&str> = allowed.into_iter().flatten().filter_map(|name| name.as_str()).collect();
     if let Some((name, _)) = environment.iter().find(|(name, _)| !allowed.contains(name)) {
         return Err(Failure::usage(format!("the application of {cvm} takes no variable {name}"))
-            .hint("its document, and so what it is, names the variables; deploy a new CVM for others"));
+            .hint("its document, and so what it is, names the variables")
+            .hint(format!("change the names with the values: cloister update {cvm} --env-file FILE")));
     }
     let mut progress = output.progress();
     progress.phase("sealing the environment");

@@ -25,12 +25,8 @@ pub(crate) struct Args {
     name: CvmName,
     #[command(flatten)]
     wanted: Wanted,
-    /// Seconds that the application gets to end, 10 to 1200
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=1200))]
-    shutdown_timeout: Option<u32>,
-    /// Fail when the application does not end in time, instead of taking the power away
-    #[arg(long)]
-    never_force_stop: bool,
+    #[command(flatten)]
+    shutdown: Shutdown,
     /// Whether the CVM gets its last good configuration back when the new one is not healthy in time; stays
     /// so for later changes
     #[arg(long, value_name = "BOOL")]
@@ -40,6 +36,26 @@ pub(crate) struct Args {
     health_timeout: Option<u32>,
     #[command(flatten)]
     waiting: Waiting,
+}
+
+/// How the application is brought to its end before it starts anew.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Shutdown {
+    /// Seconds that the application gets to end, 10 to 1200
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=1200))]
+    shutdown_timeout: Option<u32>,
+    /// Fail when the application does not end in time, instead of taking the power away
+    #[arg(long)]
+    never_force_stop: bool,
+}
+
+impl Shutdown {
+    /// The members of a request for a change.
+    pub(super) fn members(self) -> Vec<(String, Value)> {
+        let mut members = vec![("allow_force_stop".to_owned(), json!(!self.never_force_stop))];
+        members.extend(self.shutdown_timeout.map(|seconds| ("shutdown_timeout".to_owned(), json!(seconds))));
+        members
+    }
 }
 
 /// Arguments of `diff`.
@@ -122,10 +138,7 @@ impl Args {
     ) -> Result<Value, Failure> {
         let mut members = plan.request(&self.wanted, client, session).await?;
         members.extend(policy.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        members.insert("allow_force_stop".to_owned(), json!(!self.never_force_stop));
-        if let Some(seconds) = self.shutdown_timeout {
-            members.insert("shutdown_timeout".to_owned(), json!(seconds));
-        }
+        members.extend(self.shutdown.members());
         Ok(Value::Object(members))
     }
 }
