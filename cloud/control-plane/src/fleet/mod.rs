@@ -1,6 +1,7 @@
 //! The nodes: their enrolment and reports, placement of CVMs on them, calls to them.
 
 mod client;
+mod gpus;
 mod listener;
 mod os_images;
 mod placement;
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub use client::{Fleet, NodeStream};
+pub use gpus::GpuNeed;
 pub use listener::JoinTokenError;
 pub(crate) use listener::{NodeListener, Shared as ForNodes, make_join_token};
 #[cfg(test)]
@@ -27,7 +29,7 @@ pub(crate) use reconcile::tests::table as table_of_remedies;
 pub use placement::{Choice, Demand, ImageWish, NoNodeFits, Rejected, version};
 pub use reports::Reports;
 pub(crate) use routes::ReadyVms;
-pub use standing::{GpuNeed, NodeStanding, NodeStatus, PlacementError, Refusal, Requirements};
+pub use standing::{NodeStanding, NodeStatus, PlacementError, Refusal, Requirements};
 
 use crate::store::ObservedVm;
 

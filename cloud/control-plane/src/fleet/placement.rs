@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use cloister_app_compose::OsImageHash;
 use cloister_node_api::NodeImage;
 
-use super::standing::{GpuNeed, NodeStanding, Refusal, Requirements};
+use super::gpus::GpuNeed;
+use super::standing::{NodeStanding, Refusal, Requirements};
 
 /// Which guest image a CVM boots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
