@@ -78,7 +78,8 @@ pub(crate) async fn set(
         };
         api.lifecycle.update(cvm.id, &update, caller.user_id).await.map_err(request_error)?;
     } else if is_other {
-        api.lifecycle.configure(cvm.id, Some(config), caller.user_id).await.map_err(request_error)?;
+        let stored = api.lifecycle.configure(cvm.id, cvm.revision_id, Some(config), caller.user_id).await;
+        stored.map_err(request_error)?;
     }
     let restart_required = is_awaited && !at_once;
     Ok(Json(CvmSshKeys { keys: shown(&keys, &members), restart_required }))

@@ -5,15 +5,20 @@ use crate::store::{Change, Configuration, CvmRow};
 
 impl Lifecycle {
     /// Replaces the unmeasured configuration of a CVM for its next start; nothing happens to a VM that is up.
+    /// It is refused when the CVM has another revision by now than the one that the change was made from.
     pub async fn configure(
         &self,
         cvm_id: i64,
+        base_revision: Option<i64>,
         user_config: Option<String>,
         user_id: i64,
     ) -> Result<(), RequestError> {
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
         let cvm = idle(&mut change, cvm_id).await?;
+        if cvm.revision_id != base_revision {
+            return Err(RequestError::ChangedMeanwhile);
+        }
         let configuration = Configuration { user_config, ..cvm.configuration() };
         let revision = NewRevision {
             cvm_id,

@@ -322,11 +322,12 @@ async fn others_keep_their_hands_off_while_it_runs() {
         let single = scene.single_update(&cvms[1]).await;
         assert!(matches!(single, Err(RequestError::InRollout(RolloutKind::Update))), "{single:?}");
         let user = scene.ground.user;
-        let configured = scene.lifecycle.configure(cvms[1].id, Some("{}".to_owned()), user).await;
+        let (cvm, base) = (cvms[1].id, cvms[1].revision_id);
+        let configured = scene.lifecycle.configure(cvm, base, Some("{}".to_owned()), user).await;
         assert!(matches!(configured, Err(RequestError::InRollout(RolloutKind::Update))), "{configured:?}");
-        let addressed = scene.lifecycle.set_addresses(cvms[1].id, Some("[]"), None).await;
+        let addressed = scene.lifecycle.set_addresses(cvm, Some("[]"), None).await;
         assert!(matches!(addressed, Err(RequestError::InRollout(RolloutKind::Update))), "{addressed:?}");
-        let mapped = scene.lifecycle.map_ports(cvms[1].id, &[], user).await;
+        let mapped = scene.lifecycle.map_ports(cvm, &[], user).await;
         assert!(
             matches!(mapped, Err(MapPortsError::Request(RequestError::InRollout(RolloutKind::Update)))),
             "{mapped:?}"
