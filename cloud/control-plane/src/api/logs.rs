@@ -219,7 +219,11 @@ async fn serial(api: &Api, cvm: &CvmRow, lines: u32, most: usize) -> Result<Byte
             all.drain(..all.len() - most);
         }
     }
-    let surplus = all.len().saturating_sub(most);
+    // In short lines a text takes many times its length on its way; a node may send more of them than it was
+    // asked for.
+    let count = usize::try_from(lines).unwrap_or(usize::MAX);
+    let first = memchr::memrchr_iter(b'\n', &all).nth(count).map_or(0, |end| end + 1);
+    let surplus = all.len().saturating_sub(most).max(first);
     Ok(Bytes::from(all).slice(surplus..))
 }
 

@@ -160,6 +160,18 @@ async fn which_configuration_must_be_clear() {
         request.compose_hash = Some(ComposeHash::from_bytes([9; 32]));
         let refused = fleet.replicate(&request).await.unwrap_err();
         assert!(matches!(refused, ReplicaError::HashUnknown(_)), "{refused}");
+
+        // What failed is nobody's example.
+        let mut change = fleet.store.change().await.unwrap();
+        for id in [second.id, replica.id] {
+            change.set_cvm_status(id, CvmStatus::Error, 0).await.unwrap();
+        }
+        change.commit().await.unwrap();
+        let replica = fleet.replicate(&of(&first, Place::BesideSource)).await.unwrap();
+        assert_eq!(replica.compose_hash, first.compose_hash);
+        request.compose_hash = Some(second.compose_hash);
+        let refused = fleet.replicate(&request).await.unwrap_err();
+        assert!(matches!(refused, ReplicaError::HashUnknown(_)), "{refused}");
     })
     .await;
 }

@@ -122,6 +122,11 @@ async fn the_serial_console() {
     };
     assert_eq!(get("&bare").await, "tail=1000\nbooted\n");
     assert_eq!(get("&bare&tail=7").await, "tail=7\nbooted\n");
+    assert_eq!(
+        get("&bare&tail=1").await,
+        "booted\n",
+        "no more lines than asked for, whatever the node sends"
+    );
     assert!(get("&text").await.ends_with("{\"channel\":\"stdout\",\"message\":\"booted\\n\"}\n"));
 }
 
