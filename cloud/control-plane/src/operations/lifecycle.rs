@@ -348,7 +348,12 @@ impl Lifecycle {
         self.check_idle(change, &cvm, request.kind, rules).await?;
         self.check_room(change, &cvm, &request.configuration).await?;
         let mut operation = self.new_operation(cvm_id, user_id, request.kind, &arguments, None)?;
-        let good = if arguments.offline { None } else { change.last_good_revision(cvm_id).await? };
+        // One that is up goes back to what it has, with what was set for its next start: a key that was taken from
+        // it must not come back.
+        let good = match cvm.status {
+            CvmStatus::Error => change.last_good_revision(cvm_id).await?,
+            _ => None,
+        };
         let (from_revision, held) = self.way_back(change, &cvm, good, &request.configuration).await?;
         operation.from_revision = from_revision;
         let revision_id = self.insert_revision(change, &cvm, &request.configuration, &operation).await?;

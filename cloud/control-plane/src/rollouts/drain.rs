@@ -2,7 +2,7 @@
 //! move makes a replica on another node, waits until that is ready and only then deletes the old CVM, so an
 //! application never has fewer ready replicas than before.
 
-use super::driver::{Driver, RolloutStep};
+use super::driver::{Driver, READY_WITHIN, RolloutStep};
 use super::machine::{MemberState, RolloutEvent, RolloutState};
 use crate::operations::{CvmStatus, LifecycleRequest, OperationKind, OperationStatus, RequestError};
 use crate::replicas::{self, Place, ReplicaError, ReplicaRequest};
@@ -48,6 +48,15 @@ fn is_healthy(cvm: &PlacedRow) -> bool {
     cvm.health.as_deref().is_none_or(|health| health == "healthy")
 }
 
+/// What a move waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// Its replacement is not made.
+    Replacement,
+    /// Its replacement is up, and the application is not ready to lose the old one.
+    Readiness,
+}
+
 impl Driver {
     pub(super) async fn drain_round(
         &self,
@@ -56,14 +65,18 @@ impl Driver {
     ) -> Result<(), StoreError> {
         let now_ms = self.clock.now_ms();
         let mut rows = change.rollout_members(rollout.id).await?;
-        let mut lacking = None;
+        let (mut lacking, mut waiting_since_ms) = (None, None);
         for row in rows.iter_mut().filter(|row| row.state.is_under_way()) {
             let before = row.clone();
-            let lacks = self.follow(&mut change, rollout, row).await?;
+            let need = self.follow(&mut change, rollout, row).await?;
             if *row != before {
                 change.set_rollout_member(rollout.id, row, now_ms).await?;
             }
-            lacking = lacking.or_else(|| lacks.then(|| row.clone()));
+            match need {
+                Some(Need::Replacement) => lacking = Some(row.clone()),
+                Some(Need::Readiness) => waiting_since_ms = rollout.waiting_since_ms.or(Some(now_ms)),
+                None => {}
+            }
         }
         self.reached(rollout, RolloutStep::Settled);
         let is_idle = !rows.iter().any(|row| row.state.is_under_way());
@@ -75,7 +88,7 @@ impl Driver {
             }
             _ => {}
         }
-        change.schedule_rollout(rollout.id, self.look_again_ms(), None).await?;
+        change.schedule_rollout(rollout.id, self.look_again_ms(), waiting_since_ms).await?;
         self.commit(change, rollout).await?;
         match lacking {
             Some(row) => self.make_replacement(rollout, row).await,
@@ -83,29 +96,34 @@ impl Driver {
         }
     }
 
-    /// Takes a move as far as it has come; whether it lacks its replacement. What is judged is acted on in the
-    /// same transaction: a CVM that could go before the control plane was down for an hour may be the last one
-    /// that is ready now.
+    /// Takes a move as far as it has come; what it waits for then. What is judged is acted on in the same
+    /// transaction: a CVM that could go before the control plane was down for an hour may be the last one that is
+    /// ready now.
     async fn follow(
         &self,
         change: &mut Change,
         rollout: &RolloutRow,
         row: &mut MemberRow,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Need>, StoreError> {
         let replacement = match row.replacement_id {
             Some(id) => change.placed(id, self.fresh_ms()).await?,
             None => None,
         };
         if let (MemberState::Replicating, Some(new)) = (row.state, &replacement) {
             let ready = change.placed(row.cvm_id, self.fresh_ms()).await?;
-            judge(row, new, ready.map_or(0, |old| old.ready_elsewhere));
+            let is_late =
+                rollout.waiting_since_ms.is_some_and(|since_ms| self.is_over(READY_WITHIN, since_ms));
+            judge(row, new, ready.map_or(0, |old| old.ready_elsewhere), is_late);
             if row.state == MemberState::Retiring {
                 change.hand_over_schedule(row.cvm_id, new.id).await?;
             }
         }
         match (row.state, replacement) {
             (MemberState::Replicating, None) if row.deleted_at_ms.is_some() => row.state = MemberState::Gone,
-            (MemberState::Replicating, None) => return Ok(true),
+            (MemberState::Replicating, None) => return Ok(Some(Need::Replacement)),
+            (MemberState::Replicating, Some(new)) if new.operation_id.is_none() => {
+                return Ok(Some(Need::Readiness));
+            }
             (MemberState::Retiring, _) if row.deleted_at_ms.is_some() => row.state = MemberState::Moved,
             (MemberState::Retiring, _) => self.delete(change, rollout, row, row.cvm_id).await?,
             (MemberState::Discarding, Some(new)) if new.deleted_at_ms.is_none() => {
@@ -115,7 +133,7 @@ impl Driver {
             (MemberState::Discarding, _) => row.state = MemberState::Failed,
             _ => {}
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Begins the next move, if a CVM can be moved.
@@ -208,7 +226,8 @@ impl Driver {
 
 /// What becomes of a move whose replacement was made. The old CVM goes only when the application has two
 /// ready ones elsewhere: the new one, and the one without which nothing is moved.
-fn judge(row: &mut MemberRow, new: &PlacedRow, ready_elsewhere: i64) {
+/// One that waited too long for that ends, so that it holds up neither the others nor its owner.
+fn judge(row: &mut MemberRow, new: &PlacedRow, ready_elsewhere: i64, is_late: bool) {
     let discard = |row: &mut MemberRow, reason: Option<String>| {
         (row.state, row.correlation_id, row.error) = (MemberState::Discarding, None, reason);
     };
@@ -223,6 +242,9 @@ fn judge(row: &mut MemberRow, new: &PlacedRow, ready_elsewhere: i64) {
         discard(row, Some(format!("its replacement did not become ready: {reason}")));
     } else if new.status == CvmStatus::Running && is_healthy(new) && ready_elsewhere >= 2 {
         (row.state, row.correlation_id) = (MemberState::Retiring, None);
+    } else if is_late {
+        let reason = "its replacement, or the application's other CVMs, were not ready in time";
+        discard(row, Some(reason.to_owned()));
     }
 }
 

@@ -21,8 +21,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_PAUSED: Duration = Duration::from_mins(1);
 /// The same of one whose last round failed, so that it does not keep the others waiting.
 const LOOK_AGAIN_BROKEN: Duration = Duration::from_secs(30);
-/// How long changed members may take to do well before the rollout waits for somebody.
-const READY_WITHIN: Duration = Duration::from_mins(5);
+/// How long changed members may take to do well before the rollout waits for somebody, and replacements before
+/// they are given up.
+pub(super) const READY_WITHIN: Duration = Duration::from_mins(5);
 
 /// How the members of a rollout are changed; JSON in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,7 +155,7 @@ impl Driver {
             }
             Next::WaitForReady(reason) => {
                 let since_ms = rollout.waiting_since_ms.unwrap_or(now_ms);
-                if now_ms - since_ms >= in_ms(READY_WITHIN) {
+                if self.is_over(READY_WITHIN, since_ms) {
                     self.steer(&mut change, rollout, RolloutEvent::Obstacle, Some(&reason)).await?;
                 } else {
                     change.schedule_rollout(rollout.id, self.in_ms(LOOK_AGAIN), Some(since_ms)).await?;
@@ -279,6 +280,11 @@ impl Driver {
     /// Nodes that have not reported since then are away.
     pub(super) fn fresh_ms(&self) -> i64 {
         fresh_ms(self.clock.now_ms())
+    }
+
+    /// Whether a time has passed since a moment.
+    pub(super) fn is_over(&self, time: Duration, since_ms: i64) -> bool {
+        self.clock.now_ms().saturating_sub(since_ms) >= in_ms(time)
     }
 
     pub(super) fn look_again_ms(&self) -> i64 {

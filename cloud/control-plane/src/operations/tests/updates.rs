@@ -178,6 +178,24 @@ async fn a_cvm_whose_policy_is_to_keep_keeps_what_was_applied() {
 }
 
 #[tokio::test]
+async fn what_was_set_for_the_next_start_survives_a_change_that_fails() {
+    on_both(|store| async move {
+        let bench = Bench::new(store).await;
+        let cvm = bench.running_cvm().await;
+        let (config, user) = (Some("{}".to_owned()), bench.ground.user);
+        bench.lifecycle.configure(cvm.id, cvm.revision_id, config, user).await.unwrap();
+        for step in [Step::RequestShutdown, Step::PrepareDisk] {
+            bench.nodes.set_fault(step, Fault::RefuseOnce("no"));
+            let accepted = bench.update(&cvm, to_new).await.unwrap();
+            assert_eq!(bench.outcome(&cvm, accepted.revision_id).await, taken_back("no"), "{step}");
+            let runs = bench.nodes.runs(cvm.vm_uuid).unwrap();
+            assert_eq!(runs.user_config.as_deref(), Some("{}"), "{step}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn room_for_the_way_back_is_held_or_the_way_is_another() {
     on_both(|store| async move {
         let bench = Bench::new(store).await;

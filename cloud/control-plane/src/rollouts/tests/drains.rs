@@ -5,6 +5,7 @@ use crate::operations::RequestError;
 use crate::operations::Step;
 use crate::operations::tests::fake_nodes::Fault;
 use crate::rollouts::drain::Obstacle;
+use crate::store::ObservedVm;
 use crate::store::tests::on_both;
 
 async fn ready(scene: &Scene, app: u8) -> usize {
@@ -129,6 +130,44 @@ async fn a_drain_that_is_ended_ends_the_move_it_began() {
         scene.until(drain, RolloutState::Aborted).await;
         assert_eq!(scene.states(drain).await, [MemberState::Moved]);
         assert!(scene.row(old[1].id).await.deleted_at_ms.is_none());
+        scene.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replacement_that_does_badly_for_long_is_given_up() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let beta = scene.add_node("beta").await;
+        let old = scene.cvm(5, "web-0", alpha).await;
+        scene.cvm(5, "web-1", beta).await;
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        let drain = drain_of(&scene, alpha).await.id;
+        while scene.members(drain).await.first().is_none_or(|member| member.replacement_id.is_none()) {
+            scene.clock.advance_ms(TICK_MS);
+            scene.report().await;
+            assert!(scene.driver.round().await.unwrap());
+        }
+        let new = scene.members(drain).await[0].replacement_id.unwrap();
+        scene.at_rest(new).await;
+        let sick = ObservedVm { health: Some("unhealthy".into()), ..ObservedVm::default() };
+        let mut change = scene.store.change().await.unwrap();
+        change.observe_cvm(new, &sick, scene.clock.now_ms()).await.unwrap();
+        change.commit().await.unwrap();
+        for _ in 0..5 {
+            scene.tick().await;
+        }
+        assert_eq!(scene.states(drain).await, [MemberState::Replicating], "it waits");
+        scene.clock.advance_ms(301_000);
+        for _ in 0..5 {
+            scene.tick().await;
+        }
+        assert_eq!(scene.states(drain).await, [MemberState::Failed]);
+        assert!(scene.row(new).await.deleted_at_ms.is_some());
+        scene.single_update(&old).await.unwrap();
+        scene.settle().await;
         scene.end().await;
     })
     .await;

@@ -189,7 +189,10 @@ async fn carry(client: TcpStream, server: TcpStream, is_cut: Arc<AtomicBool>, is
 }
 
 /// Gives an installation these services. Returns what wakes its workers.
-pub(in crate::api::tests) async fn know(installation: &mut Installation, configured: Vec<KmsConfig>) -> Arc<Notify> {
+pub(in crate::api::tests) async fn know(
+    installation: &mut Installation,
+    configured: Vec<KmsConfig>,
+) -> Arc<Notify> {
     let (old, wake) = (&installation.app, Arc::new(Notify::new()));
     let kmses = Kmses::open(configured, &old.store, &old.clock).await.unwrap();
     let app = Arc::new(App {
