@@ -34,7 +34,7 @@ const MAX_MODEL_ID: usize = 200;
 /// Create a CVM that serves a model
 ///
 /// In one step: a GPU node is chosen, and the CVM runs a model server with this model on its GPUs, with the
-/// interface of OpenAI on port 8000.
+/// interface of OpenAI on port 8000. It boots a production image, never a development image.
 #[utoipa::path(
     post, path = "/cvms/workload", tag = "CVMs", operation_id = "create_workload_cvm",
     request_body(content = WorkloadRequest, example = json!({
@@ -42,7 +42,7 @@ const MAX_MODEL_ID: usize = 200;
     })),
     responses(
         (status = 200, description = "Accepted", body = Vm),
-        (status = 400, description = "No such GPU size, or no node has the GPUs free (ERR-02-…)", body = ErrorBody),
+        (status = 400, description = "No such GPU size, or no node has the GPUs free, or a production image for them (ERR-02-…)", body = ErrorBody),
         (status = 409, description = "A CVM of the workspace has this name (ERR-01-004)", body = ErrorBody),
         Authenticated,
     ),
@@ -64,7 +64,8 @@ pub(crate) async fn workload(
         kms: provisioning::kms_of(&api, &compose, Selection::default())?,
         compose,
         encrypted_env: None,
-        wish: Wish { instance_type: Some(request.instance_type), ..Wish::default() },
+        // Nothing in the request could refuse the console of a development image.
+        wish: Wish { instance_type: Some(request.instance_type), prefer_dev: Some(false), ..Wish::default() },
         app_id: None,
         name: request.name.to_string(),
         listed: true,

@@ -1,6 +1,7 @@
 //! GPUs and model servers through the interface. The GPUs are those of a report; no hardware is there.
 
-use cloister_node_api::{GpuConfidentialMode, NodeGpu, NodeReport};
+use cloister_app_compose::OsImageHash;
+use cloister_node_api::{GpuConfidentialMode, NodeGpu, NodeImage, NodeReport};
 use serde_json::{Value, json};
 
 use super::{Installation, provision_body, report};
@@ -106,6 +107,11 @@ async fn a_model_server_in_one_step() {
     let call = async |body: Value| installation.call("POST", "/cvms/workload", body).await;
     let body = json!({"name": "my-model", "instance_type": "h200.medium", "model_id": "Qwen/Qwen3-8B",
                       "scheduled_delete_at": "2026-01-22T10:00:00Z"});
+    assert_eq!(call(body.clone()).await.summary(), "400 ERR-02-013", "there is only a development image");
+    let mut both = with_gpus(4);
+    let dev = both.images[0].clone();
+    both.images.push(NodeImage { is_dev: false, os_image_hash: OsImageHash::from_bytes([8; 32]), ..dev });
+    installation.report(&both).await;
     let vm = call(body.clone()).await.expect(200).json();
     assert_eq!(
         (&vm["vcpu"], &vm["memory"], &vm["status"]),
@@ -113,6 +119,7 @@ async fn a_model_server_in_one_step() {
     );
     assert!(vm["docker_compose_file"].as_str().unwrap().contains("Qwen/Qwen3-8B"));
     let row = installation.row(&vm).await;
+    assert_eq!(row.os_image_hash, OsImageHash::from_bytes([8; 32]), "nobody looks inside");
     assert_eq!((row.gpus.0.len(), row.instance_type.as_deref()), (2, Some("h200.medium")));
     let day_ms = 24 * 60 * 60 * 1000;
     assert_eq!(row.scheduled_delete_at_ms, Some(installation.app.clock.now_ms() + day_ms));
