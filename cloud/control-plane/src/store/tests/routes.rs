@@ -10,7 +10,8 @@ async fn routes_are_those_of_living_cvms_with_their_nodes() {
             (cvm(&store, &ground, 1, "web-1").await, cvm(&store, &ground, 2, "web-2").await);
         let mut change = store.change().await.unwrap();
         change.put_node_report(ground.node, "{}", NOW).await.unwrap();
-        let instance_id = Some("ab".repeat(20).parse().unwrap());
+        let instance = "ab".repeat(20).parse().unwrap();
+        let instance_id = Some(instance);
         let health = Some("healthy".to_owned());
         let seen = ObservedVm { instance_id, health, started_at_ms: Some(NOW), ..ObservedVm::default() };
         change.observe_cvm(first.id, &seen, NOW).await.unwrap();
@@ -29,7 +30,6 @@ async fn routes_are_those_of_living_cvms_with_their_nodes() {
             reported_at_ms: Some(NOW),
         };
         assert_eq!(store.routes_of_app(first.app_id).await.unwrap(), std::slice::from_ref(&expected));
-        let instance = instance_id.unwrap();
         assert_eq!(store.routes_of_instance(instance).await.unwrap(), std::slice::from_ref(&expected));
         let other = store.routes_of_app(second.app_id).await.unwrap();
         assert_eq!((other.len(), other[0].vm_uuid, other[0].reported_at_ms), (1, second.vm_uuid, Some(NOW)));
