@@ -1,8 +1,10 @@
 //! Accepting work: each call checks the rules and writes the CVM and its operation in one transaction.
 //! When it returns, the work is durable and a worker knows of it.
 
+mod cancel;
 mod ports;
 mod unmeasured;
+mod updates;
 
 use std::sync::Arc;
 
@@ -14,14 +16,16 @@ use uuid::Uuid;
 use super::arguments::Arguments;
 use super::machine::{CvmStatus, OperationKind, Rules};
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::fleet::{GpuNeed, NodeStanding, PlacementError, Requirements};
+use crate::fleet::{NodeStanding, PlacementError};
 use crate::rollouts::RolloutKind;
 use crate::store::{
     Caller, CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
-    RevisionRow, Store, StoreError,
+    Store, StoreError,
 };
 
+pub use self::cancel::{CancelError, Cancellation};
 pub use self::ports::{MAX_PORTS, MapPortsError, WantedPort};
+pub use self::updates::{AcceptedUpdate, UpdateRequest};
 
 /// A CVM to be created from a cached provision (spec 2.2).
 #[derive(Debug, Clone)]
@@ -34,31 +38,6 @@ pub struct CreateRequest {
     pub encrypted_env: Option<SealedEnv>,
     /// When it is deleted by itself.
     pub scheduled_delete_at_ms: Option<i64>,
-}
-
-/// Another configuration for a CVM.
-#[derive(Debug, Clone)]
-pub struct UpdateRequest {
-    /// What kind of change the history shows; one of those that bring a revision.
-    pub kind: OperationKind,
-    /// What the CVM gets. Its disk is not smaller than the present one.
-    pub configuration: Configuration,
-    /// The revision that the change was made from: it is refused when the CVM has another one by now.
-    pub base_revision: Option<i64>,
-    /// Seconds that the guest gets to shut down, 10 to 1200; the usual time if absent.
-    pub shutdown_timeout_s: Option<u32>,
-    /// Whether the power of a guest that does not shut down in time is taken away; otherwise the change
-    /// fails then.
-    pub allow_force_stop: bool,
-}
-
-/// A change that was accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AcceptedUpdate {
-    /// Its operation.
-    pub correlation_id: Uuid,
-    /// What it brings.
-    pub revision_id: i64,
 }
 
 /// Why a CVM was not created.
@@ -159,33 +138,6 @@ pub(crate) enum InsertError {
     /// What was just written is not there.
     #[error("the new CVM is not in the database")]
     Lost,
-}
-
-/// Outcome of a cancel call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cancellation {
-    /// The operation that is being cancelled; `None` when the CVM was idle.
-    pub correlation_id: Option<Uuid>,
-}
-
-/// Why an operation was not cancelled.
-#[derive(Debug, thiserror::Error)]
-pub enum CancelError {
-    /// The CVM is gone.
-    #[error("the CVM does not exist any more")]
-    NotFound,
-    /// Operations of this kind run to their end.
-    #[error("a running {0} cannot be cancelled")]
-    NotCancellable(OperationKind),
-    /// It did what it was asked for and only tidies up.
-    #[error("{0} is done but for tidying up; it is too late to cancel it")]
-    TooLate(OperationKind),
-    /// It failed by itself, and what it did is being undone.
-    #[error("{0} failed and is being undone already; wait for it to end")]
-    RollingBack(OperationKind),
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// Entry to everything that changes CVMs; cheap to clone.
@@ -301,110 +253,6 @@ impl Lifecycle {
         self.begin(change, cvm.id, operation).await
     }
 
-    /// Gives a CVM another configuration: one that is up is restarted with it and gets its last good one back
-    /// when that fails, by its policy; one that is off gets it with its next start.
-    pub async fn update(
-        &self,
-        cvm_id: i64,
-        request: &UpdateRequest,
-        user_id: i64,
-    ) -> Result<AcceptedUpdate, RequestError> {
-        let mut change = self.store.change().await?;
-        let accepted = self.update_in(&mut change, cvm_id, request, user_id, None).await?;
-        change.commit().await?;
-        self.wake();
-        Ok(accepted)
-    }
-
-    /// The same as a part of a larger change, by the rollout that the CVM belongs to, if any. After an error
-    /// the change may not be committed; after its commit somebody has to [`Lifecycle::wake`] the workers.
-    pub(crate) async fn update_in(
-        &self,
-        change: &mut Change,
-        cvm_id: i64,
-        request: &UpdateRequest,
-        user_id: i64,
-        rollout: Option<i64>,
-    ) -> Result<AcceptedUpdate, RequestError> {
-        let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(RequestError::NotFound)?;
-        match change.rollout_at_work_on(cvm_id).await? {
-            Some((id, kind)) if rollout != Some(id) => return Err(RequestError::InRollout(kind)),
-            _ => {}
-        }
-        if let Some(current) = running_operation(change, &cvm).await? {
-            return Err(RequestError::Busy(current.kind));
-        }
-        if request.base_revision.is_some_and(|base| cvm.revision_id != Some(base)) {
-            return Err(RequestError::ChangedMeanwhile);
-        }
-        let arguments = Arguments {
-            offline: cvm.status == CvmStatus::Stopped,
-            shutdown_timeout_s: request.shutdown_timeout_s,
-            never_force: !request.allow_force_stop,
-            was: Some(cvm.status.as_str().to_owned()),
-            ..Arguments::default()
-        };
-        let rules = request.kind.rules_for(arguments.power());
-        self.check_idle(change, &cvm, request.kind, rules).await?;
-        self.check_room(change, &cvm, &request.configuration).await?;
-        let mut operation = self.new_operation(cvm_id, user_id, request.kind, &arguments, None)?;
-        // One that is up goes back to what it has, with what was set for its next start: a key that was taken from
-        // it must not come back.
-        let good = match cvm.status {
-            CvmStatus::Error => change.last_good_revision(cvm_id).await?,
-            _ => None,
-        };
-        let (from_revision, held) = self.way_back(change, &cvm, good, &request.configuration).await?;
-        operation.from_revision = from_revision;
-        let revision_id = self.insert_revision(change, &cvm, &request.configuration, &operation).await?;
-        operation.to_revision = Some(revision_id);
-        change.reserve(cvm_id, Some(&held)).await?;
-        let correlation_id = operation.correlation_id;
-        self.begin(change, cvm_id, operation).await?;
-        Ok(AcceptedUpdate { correlation_id, revision_id })
-    }
-
-    /// The revision that a change goes back to when it fails, and what the CVM has to hold until it has ended:
-    /// the last good one if the node can give it back, which others may have filled up since, else the present
-    /// one.
-    async fn way_back(
-        &self,
-        change: &mut Change,
-        cvm: &CvmRow,
-        good: Option<RevisionRow>,
-        wanted: &Configuration,
-    ) -> Result<(Option<i64>, Configuration), RequestError> {
-        let present = || (cvm.revision_id, wanted.clone());
-        let Some(good) = good.filter(|good| cvm.revision_id != Some(good.id)) else { return Ok(present()) };
-        let either = good.configuration.covering(wanted);
-        match self.check_room(change, cvm, &either).await {
-            Ok(()) => Ok((Some(good.id), either)),
-            Err(RequestError::Placement(_)) => Ok(present()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether the CVM's node can give it what a change wants.
-    async fn check_room(
-        &self,
-        change: &mut Change,
-        cvm: &CvmRow,
-        wanted: &Configuration,
-    ) -> Result<(), RequestError> {
-        if wanted.disk_gb < cvm.disk_gb {
-            return Err(RequestError::DiskShrinks { from: cvm.disk_gb, to: wanted.disk_gb });
-        }
-        let node = NodeStanding::locked(change, cvm.node_id, self.clock.now_ms()).await?;
-        let growth = Requirements {
-            vcpu: (wanted.vcpu - cvm.vcpu).max(0),
-            memory_mb: (wanted.memory_mb - cvm.memory_mb).max(0),
-            disk_gb: wanted.disk_gb - cvm.disk_gb,
-            os_image_hash: Some(wanted.os_image_hash).filter(|image| *image != cvm.os_image_hash),
-            gpus: GpuNeed::exactly(&cvm.new_gpus(wanted)),
-        };
-        Ok(node.ok_or(PlacementError::NodeGone)?.accept_growth(&growth)?)
-    }
-
     async fn insert_revision(
         &self,
         change: &mut Change,
@@ -493,27 +341,6 @@ impl Lifecycle {
             Some(node) if NodeStanding::in_maintenance(&node) => Err(RequestError::Maintenance),
             _ => Ok(()),
         }
-    }
-
-    /// Asks the running operation of a CVM to end. Repeating the call changes nothing.
-    pub async fn cancel(&self, cvm_id: i64) -> Result<Cancellation, CancelError> {
-        let mut change = self.store.change().await?;
-        let cvm = change.lock_living_cvm(cvm_id).await?.ok_or(CancelError::NotFound)?;
-        let Some(operation) = running_operation(&mut change, &cvm).await? else {
-            return Ok(Cancellation { correlation_id: None });
-        };
-        let rules = operation.rules();
-        let was_told = CancelRequest::from_column(operation.cancel_requested) != CancelRequest::No;
-        match operation.failure {
-            _ if !rules.cancellable => return Err(CancelError::NotCancellable(operation.kind)),
-            Some(_) if !was_told => return Err(CancelError::RollingBack(operation.kind)),
-            None if rules.is_decided(operation.step) => return Err(CancelError::TooLate(operation.kind)),
-            _ => {}
-        }
-        change.request_cancel(operation.correlation_id, CancelRequest::Cancel).await?;
-        change.commit().await?;
-        self.wake_workers.notify_one();
-        Ok(Cancellation { correlation_id: Some(operation.correlation_id) })
     }
 
     fn new_operation(
