@@ -226,7 +226,9 @@ impl Backends for Replicas {
     fn resolve(&self, id: &str) -> Vec<Backend> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_app = known.iter().filter(|_| id == APP);
-        of_app.map(|(vm, replica)| Backend { vm: *vm, readiness: replica.readiness, is_claim: false }).collect()
+        of_app
+            .map(|(vm, replica)| Backend { vm: *vm, readiness: replica.readiness, is_claim: false })
+            .collect()
     }
 
     fn begin(&self, vm: Uuid) -> Option<Flow> {

@@ -43,8 +43,9 @@ pub use attestations::{
     VerifyQuoteRequest,
 };
 pub use catalogue::{
-    AdminNode, AvailableNodes, GpuAvailability, InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, NodeImage,
-    NodeInvitation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity, Token, Workspace,
+    AdminNode, AvailableNodes, GpuAvailability, InstanceType, InstanceTypeFamily, InstanceTypeGroup,
+    InstanceTypes, NodeImage, NodeInvitation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity,
+    Token, Workspace,
 };
 pub use changes::{BeforeAfter, Compared, ConfigurationChange, ConfigurationDiff};
 pub use compose_schema::AppComposeV2;
@@ -61,8 +62,8 @@ pub use ids::{
     TokenId, UserId, VmId, WorkspaceId,
 };
 pub use instance_ids::{
-    CvmNumber, InstanceIdRefresh, InstanceIdRefreshes, InstanceIdSource, InstanceIdStatus, RefreshInstanceIdRequest,
-    RefreshInstanceIdsRequest,
+    CvmNumber, InstanceIdRefresh, InstanceIdRefreshes, InstanceIdSource, InstanceIdStatus,
+    RefreshInstanceIdRequest, RefreshInstanceIdsRequest,
 };
 pub use kms::{
     KmsBootstrapInfo, KmsContract, KmsInspection, KmsMachine, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo,

@@ -8,8 +8,8 @@ mod admin;
 mod apps;
 mod attestations;
 mod auth;
-mod changes;
 mod catalogue;
+mod changes;
 mod channel_log;
 mod cvms;
 mod development_pccs;
@@ -197,7 +197,10 @@ fn protected() -> OpenApiRouter<Arc<Api>> {
 
 /// These last longer than any time limit.
 fn protected_streams() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(cvms::state::state)).routes(routes!(images::push)).routes(routes!(admin::os_images::list, admin::os_images::add))
+    OpenApiRouter::new()
+        .routes(routes!(cvms::state::state))
+        .routes(routes!(images::push))
+        .routes(routes!(admin::os_images::list, admin::os_images::add))
 }
 
 fn public() -> OpenApiRouter<Arc<Api>> {

@@ -2,13 +2,17 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use cloister_evidence::AttestationDocument;
 use cloister_fleet_tls::{Credentials, FleetTlsError, Identity, client_config_for};
-use cloister_node_api::{DrainRequest, GuestStats, ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmNetwork, VmReport, VmSpec, paths};
+use cloister_node_api::{
+    DrainRequest, GuestStats, ImportedImage, NodeError, NodeErrorCode, ShutdownRequest, VmNetwork, VmReport,
+    VmSpec, paths,
+};
 use futures_util::{Stream, StreamExt};
 use parking_lot::Mutex;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -92,6 +96,7 @@ impl Fleet {
         let Some(row) = self.store.node(node).await? else { return Ok(None) };
         let mut standing = NodeStanding::of(&row, now_ms);
         standing.device = self.store.device_of_node(node).await?;
+        standing.retired = Arc::new(self.store.retired_os_images().await?);
         Ok(Some(standing))
     }
 

@@ -24,9 +24,9 @@ pub use client::{Fleet, NodeStream};
 pub use gpus::GpuNeed;
 pub use listener::JoinTokenError;
 pub(crate) use listener::{NodeListener, Shared as ForNodes, make_join_token};
+pub use placement::{Choice, Demand, ImageWish, NoNodeFits, Rejected, version};
 #[cfg(test)]
 pub(crate) use reconcile::tests::table as table_of_remedies;
-pub use placement::{Choice, Demand, ImageWish, NoNodeFits, Rejected, version};
 pub use reports::Reports;
 pub(crate) use routes::ReadyVms;
 pub use standing::{NodeStanding, NodeStatus, PlacementError, Refusal, Requirements};

@@ -170,10 +170,10 @@ impl Demand {
                 image.os_image_hash.to_string(),
             )
         };
-        let found = node.images().iter().filter(named).filter(of_kind).max_by_key(key);
+        let found = node.offered_images().filter(named).filter(of_kind).max_by_key(key);
         found.ok_or_else(|| {
             let is_named = wish.hash.is_some() || wish.name.is_some();
-            let is_missing = is_named && !node.images().iter().any(|image| named(&image));
+            let is_missing = is_named && !node.offered_images().any(|image| named(&image));
             if is_missing { Refusal::Image } else { Refusal::NoFittingImage }
         })
     }

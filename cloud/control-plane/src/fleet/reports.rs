@@ -21,6 +21,7 @@ impl Reports {
     pub async fn standings(&self, store: &Store, now_ms: i64) -> Result<Vec<NodeStanding>, StoreError> {
         let nodes = store.nodes_without_reports().await?;
         let mut gpus = store.gpus_in_use().await?;
+        let retired = Arc::new(store.retired_os_images().await?);
         if self.0.lock().len() > nodes.len() {
             let living: Vec<i64> = nodes.iter().map(|node| node.id).collect();
             self.0.lock().retain(|id, _| living.contains(id));
@@ -30,7 +31,7 @@ impl Reports {
             let Some(report) = self.report(store, &node).await? else { continue };
             let gpus_used = gpus.remove(&node.id).unwrap_or_default();
             let standing = NodeStanding::with_report(node, report, now_ms);
-            standings.push(NodeStanding { gpus_used, ..standing });
+            standings.push(NodeStanding { gpus_used, retired: Arc::clone(&retired), ..standing });
         }
         Ok(standings)
     }

@@ -138,6 +138,8 @@ pub struct NodeStanding {
     pub device: Option<DeviceRow>,
     /// PCI addresses of its GPUs that CVMs have; only where they were asked for.
     pub gpus_used: BTreeSet<String>,
+    /// Images that no new CVM is to get; only where they were asked for.
+    pub retired: Arc<BTreeSet<OsImageHash>>,
 }
 
 impl NodeStanding {
@@ -158,7 +160,7 @@ impl NodeStanding {
             Some(_) if is_fresh => NodeStatus::Online,
             _ => NodeStatus::Offline,
         };
-        Self { node, report, status, device: None, gpus_used: BTreeSet::new() }
+        Self { node, report, status, device: None, gpus_used: BTreeSet::new(), retired: Arc::default() }
     }
 
     /// The standing of a node that no other change takes anything of before this one ends.
@@ -202,6 +204,11 @@ impl NodeStanding {
     #[must_use]
     pub fn images(&self) -> &[NodeImage] {
         self.report.as_ref().map_or(&[], |report| &report.images)
+    }
+
+    /// The images that the node can boot and that a CVM which has another one, or none, may get.
+    pub fn offered_images(&self) -> impl Iterator<Item = &NodeImage> {
+        self.images().iter().filter(|image| !self.retired.contains(&image.os_image_hash))
     }
 
     /// The node's image with a hash.

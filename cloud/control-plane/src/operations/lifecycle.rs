@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::arguments::Arguments;
 use super::machine::{CvmStatus, OperationKind, Rules};
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::fleet::{NodeStanding, PlacementError};
+use crate::fleet::{NodeStanding, PlacementError, Refusal};
 use crate::rollouts::RolloutKind;
 use crate::store::{
     Caller, CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
@@ -179,7 +179,11 @@ impl Lifecycle {
             return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
         }
         let node = NodeStanding::locked(&mut change, provision.node_id, now_ms).await?;
-        node.ok_or(PlacementError::NodeGone)?.accept(&(&provision).into())?;
+        let node = node.ok_or(PlacementError::NodeGone)?;
+        node.accept(&(&provision).into())?;
+        if change.is_os_image_retired(provision.os_image_hash).await? {
+            return Err(node.refused(Refusal::Image).into());
+        }
 
         let env = request.encrypted_env.map(|env| env.as_hex().to_owned());
         let new = NewCvm::of_provision(&provision, caller.user_id, self.random.uuid()?, env);

@@ -45,7 +45,9 @@ pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
 pub use history::RevisionSummary;
 pub use instance_ids::InstanceIdFilter;
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
-pub use operations::{CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow};
+pub use operations::{
+    CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow,
+};
 pub use os_images::OsImageRow;
 pub use platforms::DeviceRow;
 pub use provisions::ProvisionRow;

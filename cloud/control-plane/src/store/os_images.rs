@@ -1,5 +1,7 @@
 //! Guest images of the catalogue.
 
+use std::collections::BTreeSet;
+
 use cloister_app_compose::OsImageHash;
 use sqlx::FromRow;
 
@@ -48,8 +50,10 @@ macro_rules! select_image {
     };
 }
 
-const ALL: &str = select_image!("ORDER BY added_at_ms, os_image_hash");
-const BY_HASH: &str = select_image!("WHERE os_image_hash = $1");
+const ALL: &str = select_image!("WHERE state <> 'forgotten' ORDER BY added_at_ms, os_image_hash");
+const BY_HASH: &str = select_image!("WHERE os_image_hash = $1 AND state <> 'forgotten'");
+// What was forgotten stays retired: nodes may still have its files.
+const RETIRED: &str = "SELECT os_image_hash FROM os_images WHERE state <> 'offered'";
 
 impl Store {
     /// Every image, the retired ones too, oldest first.
@@ -60,6 +64,12 @@ impl Store {
     /// The image with a hash.
     pub async fn os_image(&self, hash: OsImageHash) -> Result<Option<OsImageRow>> {
         Ok(sqlx::query_as(BY_HASH).bind(hash.to_string()).fetch_optional(&self.pool).await?)
+    }
+
+    /// Images that no new CVM is to get, whichever nodes still have them.
+    pub async fn retired_os_images(&self) -> Result<BTreeSet<OsImageHash>> {
+        let rows: Vec<(String,)> = sqlx::query_as(RETIRED).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().filter_map(|(hash,)| hash.parse().ok()).collect())
     }
 
     /// Images of the catalogue that a node should have: those that are offered, and of the retired ones those
@@ -111,7 +121,7 @@ impl Change {
     pub async fn retire_os_image(&mut self, hash: OsImageHash, now_ms: i64) -> Result<bool> {
         let done = sqlx::query(
             "UPDATE os_images SET state = 'retired', retired_at_ms = COALESCE(retired_at_ms, $2) \
-             WHERE os_image_hash = $1",
+             WHERE os_image_hash = $1 AND state <> 'forgotten'",
         )
         .bind(hash.to_string())
         .bind(now_ms)
@@ -120,10 +130,20 @@ impl Change {
         Ok(done.rows_affected() > 0)
     }
 
+    /// Whether no new CVM is to get an image.
+    pub async fn is_os_image_retired(&mut self, hash: OsImageHash) -> Result<bool> {
+        let row: Option<(i64,)> =
+            sqlx::query_as("SELECT 1 FROM os_images WHERE os_image_hash = $1 AND state <> 'offered'")
+                .bind(hash.to_string())
+                .fetch_optional(&mut *self.transaction)
+                .await?;
+        Ok(row.is_some())
+    }
+
     /// Forgets a retired image that no living CVM has; whether it was forgotten.
     pub async fn forget_os_image(&mut self, hash: OsImageHash) -> Result<bool> {
         let done = sqlx::query(
-            "DELETE FROM os_images WHERE os_image_hash = $1 AND state = 'retired' AND NOT EXISTS \
+            "UPDATE os_images SET state = 'forgotten' WHERE os_image_hash = $1 AND state = 'retired' AND NOT EXISTS \
              (SELECT 1 FROM cvms c WHERE c.os_image_hash = $1 AND c.deleted_at_ms IS NULL)",
         )
         .bind(hash.to_string())

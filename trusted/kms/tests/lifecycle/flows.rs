@@ -163,14 +163,21 @@ async fn a_flood_in_onboarding_takes_no_more_than_its_places() {
     config.agent_socket = lab.dir.path().join("silent");
     let agent = UnixListener::bind(&config.agent_socket).unwrap();
     let kms = Kms::start(config).await.unwrap();
-    for _ in 0..3 * PLACES {
+    let ask = async || {
         let mut caller = TcpStream::connect(kms.address()).await.unwrap();
-        let asked = format!("POST {} HTTP/1.1\r\nhost: kms\r\n\r\n", method::ATTESTATION_INFO);
-        caller.write_all(asked.as_bytes()).await.unwrap();
-    }
-    let mut asked = Vec::new();
+        let question = format!("POST {} HTTP/1.1\r\nhost: kms\r\n\r\n", method::ATTESTATION_INFO);
+        caller.write_all(question.as_bytes()).await.unwrap();
+        caller
+    };
+    let (mut callers, mut asked) = (Vec::new(), Vec::new());
     for _ in 0..PLACES {
+        // Each stays until its work has begun: who goes before that leaves none.
+        callers.push(ask().await);
         asked.push(timeout(Duration::from_secs(20), agent.accept()).await.unwrap().unwrap());
+    }
+    drop(callers);
+    for _ in 0..2 * PLACES {
+        ask().await;
     }
     assert!(timeout(Duration::from_secs(2), agent.accept()).await.is_err(), "one more than there are places");
     drop(agent);

@@ -53,7 +53,7 @@ pub(crate) async fn os_images(
     let page = within("page", query.page, 1, 1..=u32::MAX)?;
     let size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
     let nodes = api.fleet.standings().await?;
-    let reported = nodes.iter().flat_map(NodeStanding::images).map(|image| OsImage {
+    let reported = nodes.iter().flat_map(NodeStanding::offered_images).map(|image| OsImage {
         name: image.name.clone(),
         slug: image.name.clone(),
         version: image.version.clone(),

@@ -55,7 +55,7 @@ fn offer(node: &NodeStanding, kmses: &Kmses) -> NodeOffer {
         remaining_memory: left.memory_mb,
         remaining_cvm_slots: left.cvms,
         remaining_disk: left.disk_gb,
-        images: node.images().iter().map(image).collect(),
+        images: node.offered_images().map(image).collect(),
         support_onchain_kms: false,
         device_id: node.device.as_ref().map(|device| device.device_id.clone()),
         region_identifier: node.report.as_ref().map(|report| report.region.clone()),

@@ -56,7 +56,11 @@ impl Edit<'_> {
     pub(crate) async fn image(&mut self, api: &Api, name: &str) -> ApiResult<()> {
         let node = self.node(api).await?;
         let own = node.image(self.cvm.os_image_hash);
-        let image = image_rules::choose(node.images(), own, !self.wanted.gpus.0.is_empty(), name)?;
+        // Its own stays a choice: naming it changes nothing.
+        let offered = node.images().iter().filter(|image| {
+            !node.retired.contains(&image.os_image_hash) || image.os_image_hash == self.cvm.os_image_hash
+        });
+        let image = image_rules::choose(offered, own, !self.wanted.gpus.0.is_empty(), name)?;
         self.wanted.os_image_hash = image.os_image_hash;
         self.wanted.os_image_name.clone_from(&image.name);
         Ok(())

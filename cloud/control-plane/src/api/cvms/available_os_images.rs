@@ -38,8 +38,13 @@ pub(crate) async fn available_os_images(
     let images = node.as_ref().map(NodeStanding::images).unwrap_or_default();
     let allowed = allowed_by_kms(&api, &cvm).await;
     let own = images.iter().find(|image| image.os_image_hash == cvm.os_image_hash);
+    let is_offered = |image: &NodeImage| {
+        image.os_image_hash == cvm.os_image_hash
+            || node.as_ref().is_none_or(|node| !node.retired.contains(&image.os_image_hash))
+    };
     let fits = |image: &&NodeImage| {
-        may_change(own, !cvm.gpus.0.is_empty(), image)
+        is_offered(image)
+            && may_change(own, !cvm.gpus.0.is_empty(), image)
             && allowed.as_ref().is_none_or(|allowed| allowed.contains(&image.os_image_hash))
     };
     let as_list = headers.contains_key(VERSION_HEADER);

@@ -93,12 +93,8 @@ async fn accept(
             );
         }
     }
-    let request = CreateRequest {
-        compose_hash,
-        app_id: request.app_id.0,
-        encrypted_env,
-        scheduled_delete_at_ms: None,
-    };
+    let request =
+        CreateRequest { compose_hash, app_id: request.app_id.0, encrypted_env, scheduled_delete_at_ms: None };
     let cvm = api.lifecycle.create(caller, request).await.map_err(create_error)?;
     let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
     Ok(Json(View::new(api, &scene, &cvm).vm(version)))

@@ -17,7 +17,7 @@ pub(crate) fn may_change(own: Option<&NodeImage>, has_gpus: bool, image: &NodeIm
 
 /// The newest image of a name, slug or hash among those of the CVM's node that it may change to.
 pub(crate) fn choose<'n>(
-    images: &'n [NodeImage],
+    images: impl Iterator<Item = &'n NodeImage>,
     own: Option<&NodeImage>,
     has_gpus: bool,
     name: &str,
@@ -25,7 +25,7 @@ pub(crate) fn choose<'n>(
     let hash = name.strip_prefix("0x").unwrap_or(name);
     let is_named =
         |image: &&NodeImage| image.name == name || image.os_image_hash.to_string().eq_ignore_ascii_case(hash);
-    let named: Vec<_> = images.iter().filter(is_named).collect();
+    let named: Vec<_> = images.filter(is_named).collect();
     if named.is_empty() {
         return Err(ApiError::coded(ErrorCode::ImageUnknown).about("image", name));
     }
@@ -59,7 +59,9 @@ mod tests {
         ];
         let code = |own: Option<usize>, has_gpus, name: &str| {
             let own = own.and_then(|own| images.get(own));
-            choose(&images, own, has_gpus, name).map(|image| image.name.clone()).map_err(|error| error.code())
+            choose(images.iter(), own, has_gpus, name)
+                .map(|image| image.name.clone())
+                .map_err(|error| error.code())
         };
         let (unknown, unfit) = (Err(Some(ErrorCode::ImageUnknown)), Err(Some(ErrorCode::NoCompatibleImage)));
         assert_eq!(code(Some(0), false, "prod-gpu"), Ok("prod-gpu".to_owned()));
@@ -80,9 +82,9 @@ mod tests {
             image("prod", 3, "0.10.0", false, false),
         ];
         for own in [&images[1], &images[2]] {
-            assert_eq!(choose(&images, Some(own), false, "prod").unwrap(), own);
+            assert_eq!(choose(images.iter(), Some(own), false, "prod").unwrap(), own);
         }
-        let newest = choose(&images, Some(&images[0]), false, "prod").unwrap();
+        let newest = choose(images.iter(), Some(&images[0]), false, "prod").unwrap();
         assert_eq!(newest.version, "0.10.0");
     }
 }

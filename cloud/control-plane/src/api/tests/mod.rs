@@ -215,8 +215,19 @@ impl Installation {
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());
         let router = surface(Arc::clone(&api));
-        let installation =
-            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, name_server, tee, _data: data };
+        let installation = Self {
+            router,
+            api,
+            app,
+            tenant,
+            admin,
+            tenant_workspace,
+            node,
+            stop,
+            name_server,
+            tee,
+            _data: data,
+        };
         installation.report(&report(65536, false)).await;
         installation
     }

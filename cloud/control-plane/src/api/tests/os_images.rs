@@ -72,3 +72,47 @@ async fn a_cvm_may_change_to_images_of_its_kind() {
     let keyed = installation.call("GET", &path, Value::Null).await.expect(200).json();
     assert_eq!(keyed[1]["version"], json!({"[0]": 0, "[1]": 9, "[2]": 0, "[3]": 1}));
 }
+
+#[tokio::test]
+async fn what_is_retired_is_for_no_new_cvm() {
+    let installation = Installation::new().await;
+    let vm = installation.create("my-app").await;
+    let files = image_files("0.2.0", true);
+    let hash = hash_of(&files);
+    add(&installation, &installation.admin, archive(&files)).await.expect(201);
+    let mut here = report(65536, false);
+    here.images.push(NodeImage { os_image_hash: hash, ..image("cloister-0.2.0", 0, "0.2.0", true) });
+    installation.report(&here).await;
+    let provision = |name: &str| {
+        json!({ "name": name, "image": "cloister-0.2.0", "compose_file": {
+            "name": name, "docker_compose_file": "services:\n  web:\n    image: nginx\n" } })
+    };
+    let earlier =
+        installation.call("POST", "/cvms/provision", provision("early-app")).await.expect(200).json();
+    let names = async || {
+        let list = installation.call("GET", "/os-images", Value::Null).await.expect(200).json();
+        let path = format!("/cvms/{}/available-os-images", vm["id"]);
+        let fitting = installation.call("GET", &path, Value::Null).await.expect(200).json();
+        (list["items"].as_array().unwrap().len(), fitting.as_array().unwrap().len())
+    };
+    assert_eq!(names().await, (2, 2));
+
+    let admin = [("x-api-key", installation.admin.as_str())];
+    installation
+        .call_with(&admin, "DELETE", &format!("/admin/os-images/{hash}"), Value::Null)
+        .await
+        .expect(204);
+    // The node has its files still.
+    installation.report(&here).await;
+    assert_eq!(names().await, (1, 1));
+    let refused = installation.call("POST", "/cvms/provision", provision("late-app")).await;
+    assert_eq!(refused.summary(), "400 ERR-02-010");
+    let body = json!({ "app_id": earlier["app_id"], "compose_hash": earlier["compose_hash"] });
+    assert_eq!(installation.call("POST", "/cvms", body).await.summary(), "400 ERR-02-010");
+    let path = format!("/cvms/{}/os-image", vm["id"]);
+    let refused = installation.call("PATCH", &path, json!({ "os_image_name": "cloister-0.2.0" })).await;
+    assert_eq!(refused.summary(), "400 ERR-02-010");
+    // Added again it is offered again.
+    add(&installation, &installation.admin, archive(&files)).await.expect(201);
+    assert_eq!(names().await, (2, 2));
+}

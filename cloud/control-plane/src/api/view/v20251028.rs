@@ -17,7 +17,12 @@ impl View<'_> {
 
     fn machine(&self) -> MachineInfo {
         let cvm = self.cvm;
-        MachineInfo { vcpu: cvm.vcpu, memory: cvm.memory_mb, disk_size: cvm.disk_gb, gpu_count: i64::try_from(cvm.gpus.0.len()).unwrap_or(i64::MAX) }
+        MachineInfo {
+            vcpu: cvm.vcpu,
+            memory: cvm.memory_mb,
+            disk_size: cvm.disk_gb,
+            gpu_count: i64::try_from(cvm.gpus.0.len()).unwrap_or(i64::MAX),
+        }
     }
 
     /// A CVM of an application in version 2025-10-28.
