@@ -225,17 +225,17 @@ mod tests {
         ConfigurationDiff::between(&side(before), &side(after))
     }
 
-    fn members(value: Value) -> Map<String, Value> {
+    fn members(value: &Value) -> Map<String, Value> {
         value.as_object().cloned().unwrap()
     }
 
     #[test]
     fn people_read_what_changes() {
-        let before = members(json!({
+        let before = members(&json!({
             "docker_compose_file": "services:\n  web:\n    image: app:1\n", "allowed_envs": ["A", "B"],
             "public_logs": false, "salt": "x", "pre_launch_script": "true\n",
         }));
-        let after = members(json!({
+        let after = members(&json!({
             "docker_compose_file": "services:\n  web:\n    image: app:2\n", "allowed_envs": ["C", "B"],
             "public_logs": true, "secure_time": true,
         }));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn very_long_programs_are_not_compared_line_by_line() {
-        let script = |line: &str| members(json!({"bash_script": line.repeat(MAX_COMPARED_LINES)}));
+        let script = |line: &str| members(&json!({"bash_script": line.repeat(MAX_COMPARED_LINES)}));
         let diff = diff(&script("a\n"), &script("b\n"));
         assert!(matches!(diff.changes.as_slice(), [ConfigurationChange::Value { .. }]));
     }
@@ -269,8 +269,8 @@ mod tests {
     #[test]
     fn another_order_of_names_is_a_change_of_the_document_that_is_told() {
         let diff = diff(
-            &members(json!({"allowed_envs": ["A", "B"]})),
-            &members(json!({"allowed_envs": ["B", "A"]})),
+            &members(&json!({"allowed_envs": ["A", "B"]})),
+            &members(&json!({"allowed_envs": ["B", "A"]})),
         );
         assert!(matches!(diff.changes.as_slice(), [ConfigurationChange::Value { .. }]), "{diff:?}");
     }
