@@ -3,10 +3,10 @@
 //! They need QEMU and a guest image (`make image`); `make test` provides both. Without them they fail and
 //! say what is missing: a journey that is skipped shows nothing.
 
+mod changes;
 mod crashes;
 mod evidence;
 mod faults;
 mod hello;
 mod keys;
 mod replicas;
-mod updates;
