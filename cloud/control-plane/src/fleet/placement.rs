@@ -90,28 +90,29 @@ impl Demand {
     /// whose GPUs are not wasted, then the one with the most room, then the one with the lowest number.
     pub fn place<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeStanding>) -> Result<Choice, NoNodeFits> {
         let mut best: Option<(Rank, &NodeStanding, &NodeImage)> = None;
-        let mut rejected = Vec::new();
-        for node in nodes.into_iter().filter(|node| self.considers(node)) {
-            match self.fit(node) {
-                Ok(image) => {
-                    let rank = self.rank(node);
-                    if best.as_ref().is_none_or(|(other, ..)| rank.cmp(other) == Ordering::Greater) {
-                        best = Some((rank, node, image));
-                    }
-                }
-                Err(reasons) => {
-                    rejected.push(Rejected { node_id: node.node.id, name: node.node.name.clone(), reasons });
-                }
+        let nodes: Vec<_> = nodes.into_iter().filter(|node| self.considers(node)).collect();
+        for node in &nodes {
+            let Ok(image) = self.fit(node) else { continue };
+            let rank = self.rank(node);
+            if best.as_ref().is_none_or(|(other, ..)| rank.cmp(other) == Ordering::Greater) {
+                best = Some((rank, node, image));
             }
         }
         let chosen = best.and_then(|(_, node, image)| {
             let gpus = node.choose_gpus(&self.needs.gpus, image.is_dev).ok()?;
             Some(Choice { node_id: node.node.id, image: image.clone(), gpus })
         });
+        // Why none fits is put into words only when somebody wants to know.
         chosen.ok_or_else(|| {
+            let mut rejected: Vec<_> = nodes.iter().filter_map(|node| self.rejection(node)).collect();
             rejected.sort_by_key(|node| node.node_id);
             NoNodeFits { rejected }
         })
+    }
+
+    fn rejection(&self, node: &NodeStanding) -> Option<Rejected> {
+        let reasons = self.fit(node).err()?;
+        Some(Rejected { node_id: node.node.id, name: node.node.name.clone(), reasons })
     }
 
     /// Whether a node comes into question at all; what does not is not spoken of either.
@@ -163,12 +164,7 @@ impl Demand {
             wish.dev.is_none_or(|dev| dev == image.is_dev) && (image.supports_gpu || !with_gpu)
         };
         let key = |image: &&NodeImage| {
-            (
-                image.supports_gpu == with_gpu,
-                image.is_dev,
-                version(&image.version),
-                image.os_image_hash.to_string(),
-            )
+            (image.supports_gpu == with_gpu, image.is_dev, version(&image.version), image.os_image_hash)
         };
         let found = node.offered_images().filter(named).filter(of_kind).max_by_key(key);
         found.ok_or_else(|| {
