@@ -46,6 +46,7 @@ bench: test-dependencies image ## measure, and print the tables of docs/performa
 	cargo bench --locked -p cloister-kms --bench release
 	cargo bench --locked -p cloister-node --bench rolling
 	cargo bench --locked -p cloister-control-plane --bench placement
+	cargo build --locked --release -p cloister
 	cargo bench --locked -p cloister-tests --bench boot
 	cargo bench --locked -p cloister-tests --bench rollout
 	scripts/idle-memory.sh

@@ -2,7 +2,8 @@
 //! constant rate through the ingress: what it loses, and how long it takes.
 //!
 //! `cargo bench -p cloister-tests --bench rollout` prints the table that docs/performance.md quotes, and fails
-//! when a request was lost. The load comes from `hey` (package `hey`).
+//! when a request was lost. The load comes from `hey` (package `hey`). The program `cloister` must be built beside it:
+//! `make bench` does both.
 #![expect(
     clippy::print_stdout,
     clippy::indexing_slicing,
