@@ -62,6 +62,7 @@ impl KmsPlace {
             directory_url: url(format!("https://{}", self.directory)),
             ca_file: self.root_file(),
             admin_token_file: self.token_file(),
+            contract: None,
         }
     }
 

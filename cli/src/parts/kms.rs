@@ -111,6 +111,7 @@ impl Setup {
             directory_url: url(self.directory_url())?,
             ca_file: self.dir.join(ROOT_FILE),
             admin_token_file: self.dir.join(ADMIN_TOKEN_FILE),
+            contract: None,
         })
     }
 

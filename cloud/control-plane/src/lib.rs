@@ -9,6 +9,7 @@ mod dns;
 mod evidence;
 mod first_account;
 pub mod fleet;
+pub mod governance;
 mod housekeeping;
 pub mod kms;
 pub mod operations;

@@ -25,12 +25,13 @@ use crate::dns::Dns;
 use crate::evidence;
 use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
 use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, ReadyVms, VmChanges, make_join_token};
+use crate::governance::{Contracts, NoContracts};
 use crate::housekeeping;
 use crate::kms::{KmsConfig, Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::os_images::{ImageError, Library};
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
-use crate::rollouts::Driver;
+use crate::rollouts::{self, Driver};
 use crate::scheduled_deletes;
 use crate::store::{Store, StoreError};
 use crate::trust::{Trust, TrustError};
@@ -57,6 +58,8 @@ pub struct Config {
     pub clock: Clock,
     /// How operations are worked on.
     pub engine: EngineOptions,
+    /// Watches rounds of rollouts and drains.
+    pub rollout_observer: Option<rollouts::Observer>,
     /// The list of registered platforms, if the installation has one.
     pub proof_of_cloud: Option<ProofOfCloudConfig>,
     /// Only hardware is trusted: no development root is minted, no development platform is certified, and
@@ -83,6 +86,7 @@ impl Config {
             public_url: None,
             clock: Clock::system(),
             engine: EngineOptions::default(),
+            rollout_observer: None,
             proof_of_cloud: None,
             production: false,
             pccs_url: None,
@@ -151,6 +155,8 @@ pub struct App {
     pub fleet: Arc<Fleet>,
     /// The key management services.
     pub kmses: Arc<Kmses>,
+    /// The chains whose contracts decide what applications may run.
+    pub contracts: Arc<dyn Contracts>,
     /// The guest images of the catalogue.
     pub os_images: Arc<Library>,
     /// The installation's certificate authority.
@@ -273,6 +279,7 @@ impl ControlPlane {
             store,
             fleet,
             kmses,
+            contracts: Arc::new(NoContracts),
             os_images,
             authority,
             clock,
@@ -285,7 +292,8 @@ impl ControlPlane {
         tokio::spawn(Arc::clone(&app.proof_of_cloud).run(stop.clone()));
         tokio::spawn(Arc::clone(&app.kmses).watch(stop.clone()));
         tokio::spawn(scheduled_deletes::run(Arc::clone(&app), stop.clone()));
-        let driver = Driver::new(app.store.clone(), app.lifecycle.clone(), app.clock.clone());
+        let (store, lifecycle, clock) = (app.store.clone(), app.lifecycle.clone(), app.clock.clone());
+        let driver = Driver::new(store, lifecycle, clock, config.rollout_observer);
         tokio::spawn(driver.run(stop.clone()));
         tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));

@@ -45,6 +45,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<KmsConfig>, Failure> {
         directory_url: entry.directory_url,
         ca_file: dir.join(entry.ca_file),
         admin_token_file: dir.join(entry.admin_token_file),
+        contract: None,
     };
     Ok(entries.into_iter().map(config).collect())
 }

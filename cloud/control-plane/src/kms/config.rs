@@ -19,6 +19,17 @@ pub struct KmsConfig {
     pub ca_file: PathBuf,
     /// File with the administrator's token, one line; read when it is needed.
     pub admin_token_file: PathBuf,
+    /// The contract that decides which applications get keys from it, if one does; the service asks the same.
+    pub contract: Option<KmsContract>,
+}
+
+/// A contract that decides for a key management service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KmsContract {
+    /// The chain that it is on (EIP-155).
+    pub chain_id: u64,
+    /// Its address.
+    pub address: [u8; 20],
 }
 
 /// Why a key management service cannot be one of the installation's.

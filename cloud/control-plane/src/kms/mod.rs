@@ -9,7 +9,7 @@ mod machine;
 mod registry;
 mod transport;
 
-pub use config::{InvalidKmsConfig, KmsConfig};
+pub use config::{InvalidKmsConfig, KmsConfig, KmsContract};
 pub use error::KmsCallError;
 pub use machine::{KmsMachine, KmsMachineError};
 pub use registry::{Kms, Kmses, KmsesError};

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use super::client::Directory;
-use super::config::{InvalidKmsConfig, KmsConfig};
+use super::config::{InvalidKmsConfig, KmsConfig, KmsContract};
 use super::error::KmsCallError;
 use crate::clock::Clock;
 use crate::store::{Store, StoreError};
@@ -68,6 +68,12 @@ impl Kms {
         &self.directory.config().guest_url
     }
 
+    /// The contract that decides which applications get keys from it.
+    #[must_use]
+    pub fn contract(&self) -> Option<KmsContract> {
+        self.directory.config().contract
+    }
+
     /// What it said it is, last time it was asked.
     #[must_use]
     pub fn known(&self) -> Option<Arc<Meta>> {
@@ -110,8 +116,10 @@ impl Kms {
             slug: Some(self.slug().to_owned()),
             url: address(self.guest_url()),
             version: known(|meta| Some(meta.version.clone())).unwrap_or_else(|| UNKNOWN_VERSION.to_owned()),
-            chain_id: None,
-            kms_contract_address: None,
+            chain_id: self.contract().and_then(|contract| contract.chain_id.try_into().ok()),
+            kms_contract_address: self
+                .contract()
+                .map(|contract| format!("0x{}", hex::encode(contract.address))),
             gateway_app_id: known(|meta| meta.gateway_app_id.clone()),
         }
     }

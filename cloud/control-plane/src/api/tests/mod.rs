@@ -49,6 +49,7 @@ use crate::App;
 use crate::clock::{Clock, Random};
 use crate::dns::Dns;
 use crate::fleet::{Fleet, VmChanges};
+use crate::governance::NoContracts;
 use crate::operations::{CvmStatus, Lifecycle};
 use crate::os_images::Library;
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
@@ -204,6 +205,7 @@ impl Installation {
             store,
             fleet: Arc::new(fleet),
             kmses: Arc::default(),
+            contracts: Arc::new(NoContracts),
             os_images: Arc::new(Library::open(data.path().join("os-images")).unwrap()),
             authority,
             clock,

@@ -14,6 +14,7 @@ async fn a_key_service_that_is_away_fails_the_operation_with_its_name_and_leaves
             directory_url: "https://127.0.0.1:9".parse().unwrap(),
             ca_file: "/nonexistent/root-ca.pem".into(),
             admin_token_file: "/nonexistent/token".into(),
+            contract: None,
         };
         bench.kmses = Arc::new(Kmses::open(vec![absent], &bench.store, &bench.clock).await.unwrap());
         let mut row = provision(&bench.ground, 5, "web-1");

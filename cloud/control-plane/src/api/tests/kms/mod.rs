@@ -41,6 +41,7 @@ fn absent(slug: &str) -> KmsConfig {
         directory_url: "https://127.0.0.1:9".parse().unwrap(),
         ca_file: "/nonexistent/root-ca.pem".into(),
         admin_token_file: "/nonexistent/token".into(),
+        contract: None,
     }
 }
 

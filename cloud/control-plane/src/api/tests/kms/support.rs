@@ -61,6 +61,7 @@ impl Cloud {
             directory_url: format!("https://{}", kms.directory_address()).parse().unwrap(),
             ca_file: dir.path().join("kms/root-ca.pem"),
             admin_token_file: dir.path().join("token"),
+            contract: None,
         };
         let wake = know(&mut installation, vec![config.clone()]).await;
         let app = &installation.app;
@@ -197,6 +198,7 @@ pub(in crate::api::tests) async fn know(
     let kmses = Kmses::open(configured, &old.store, &old.clock).await.unwrap();
     let app = Arc::new(App {
         kmses: Arc::new(kmses),
+        contracts: Arc::clone(&old.contracts),
         lifecycle: Lifecycle::new(old.store.clone(), old.clock.clone(), Random, Arc::clone(&wake)),
         verifier: old.verifier.clone(),
         development_vendor: old.development_vendor.clone(),
