@@ -14,6 +14,7 @@
 //! verified: one without good evidence gets [`KmsErrorCode::Unauthorized`] from the door, whatever it asks.
 
 pub mod admin;
+pub mod approvals;
 mod bytes;
 mod error;
 pub mod log;
