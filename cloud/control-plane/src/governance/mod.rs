@@ -5,10 +5,12 @@
 //! have. What cannot be told counts as not allowed.
 
 mod contracts;
+mod standing;
 
 use cloister_app_compose::{AppId, ComposeHash};
 
 pub use contracts::{BlockRef, CannotTell, ContractReceipt, Contracts, NoContracts, ReceiptLog};
+pub(crate) use standing::{device_of_node, of_app, of_cvm, standing, standings};
 
 use crate::kms::{Kms, KmsContract};
 
