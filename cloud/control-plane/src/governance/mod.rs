@@ -6,10 +6,15 @@
 
 mod contracts;
 mod standing;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use cloister_app_compose::{AppId, ComposeHash};
 
-pub use contracts::{BlockRef, CannotTell, ContractReceipt, Contracts, NoContracts, ReceiptLog};
+pub use contracts::{
+    Address, AppContract, BlockRef, CannotTell, ContractReceipt, Contracts, KmsContractView, KmsQuestion,
+    KnownChain, NoContracts, PublishedKeys, ReceiptLog,
+};
 pub(crate) use standing::{device_of_node, of_app, of_cvm, standing, standings};
 
 use crate::kms::{Kms, KmsContract};
@@ -69,6 +74,6 @@ impl Standing {
 
 /// The contract of an application: its id is the address.
 #[must_use]
-pub const fn app_contract(app_id: AppId) -> [u8; 20] {
+pub const fn app_contract(app_id: AppId) -> Address {
     *app_id.as_bytes()
 }
