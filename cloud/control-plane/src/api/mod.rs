@@ -24,6 +24,7 @@ mod kms;
 mod logs;
 mod metrics;
 mod negotiate;
+mod paging;
 mod placing;
 mod provisioning;
 mod responses;
@@ -346,11 +347,11 @@ fn rollout_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(apps::revisions::diff))
         .routes(routes!(apps::redeploy::redeploy_app))
         .routes(routes!(apps::redeploy::redeploy_cvm))
-        .routes(routes!(apps::rollouts::list, apps::rollouts::create))
+        .routes(routes!(apps::rollouts::list, apps::rollouts::create::create))
         .routes(routes!(apps::rollouts::detail))
-        .routes(routes!(apps::rollouts::pause))
-        .routes(routes!(apps::rollouts::resume))
-        .routes(routes!(apps::rollouts::abort))
+        .routes(routes!(apps::rollouts::steer::pause))
+        .routes(routes!(apps::rollouts::steer::resume))
+        .routes(routes!(apps::rollouts::steer::abort))
 }
 
 fn admin_routes() -> OpenApiRouter<Arc<Api>> {

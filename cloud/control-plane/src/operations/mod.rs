@@ -4,6 +4,7 @@ mod arguments;
 mod engine;
 mod lifecycle;
 mod machine;
+mod named;
 mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -15,9 +16,8 @@ pub use lifecycle::{
     AcceptedUpdate, CancelError, Cancellation, CreateError, CreateRequest, Lifecycle, LifecycleRequest,
     MAX_PORTS, MapPortsError, RequestError, UpdateRequest, WantedPort,
 };
-pub(crate) use machine::named_enum;
-pub use machine::{
-    CvmStatus, OperationKind, OperationStatus, Power, RevisionState, Rules, Step, UnknownName,
-};
+pub use machine::{CvmStatus, OperationKind, OperationStatus, Power, RevisionState, Rules, Step};
+pub use named::UnknownName;
+pub(crate) use named::named_enum;
 pub(crate) use steps::kms_urls;
 pub use steps::{NodeCallError, Nodes, Patience};

@@ -12,17 +12,15 @@ use super::records;
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
-use crate::api::input::{Query, within};
+use crate::api::input::Query;
 use crate::api::negotiate::Version;
+use crate::api::paging::PageSizes;
 use crate::api::responses::Authenticated;
 use crate::fleet::NodeStanding;
 use crate::kms::OFF_CHAIN;
 use crate::store::AppFilter;
 
-const DEFAULT_PAGE_SIZE: u32 = 20;
-const MAX_PAGE_SIZE: u32 = 100;
-/// A page far behind the end costs the database more and shows nothing.
-const MAX_PAGE: u32 = 100_000;
+const PAGE_SIZES: PageSizes = PageSizes { usual: 20, most: 100 };
 /// Longest text that is searched for.
 const MAX_SEARCH: usize = 128;
 
@@ -81,15 +79,13 @@ pub(crate) async fn list(
     Version(version): Version,
     Query(query): Query<AppsQuery>,
 ) -> ApiResult<Json<AppPage>> {
-    let page = within("page", query.page, 1, 1..=MAX_PAGE)?;
-    let size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
+    let paging = PAGE_SIZES.read(query.page, query.page_size)?;
     let filter = filter(&api, caller.workspace_id, query).await?;
-    let offset = i64::from(page - 1) * i64::from(size);
     let total = api.store.count_apps(&filter).await?;
-    let rows = api.store.apps(&filter, i64::from(size), offset).await?;
+    let rows = api.store.apps(&filter, paging.limit(), paging.offset()).await?;
     let dstack_apps = records(&api, caller.workspace_id, version, rows).await?;
-    let total_pages = (total + i64::from(size) - 1) / i64::from(size);
-    Ok(Json(AppPage { dstack_apps, page, page_size: size, total, total_pages }))
+    let total_pages = paging.pages(total);
+    Ok(Json(AppPage { dstack_apps, page: paging.page, page_size: paging.page_size, total, total_pages }))
 }
 
 async fn filter(api: &Api, workspace_id: i64, query: AppsQuery) -> ApiResult<AppFilter> {

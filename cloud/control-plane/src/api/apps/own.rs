@@ -7,6 +7,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use cloister_app_compose::AppId;
 use cloister_management_api::{ErrorCode, RevisionId};
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::record::{missing, parse};
@@ -41,11 +42,30 @@ impl FromRequestParts<Arc<Api>> for OwnApp {
     }
 }
 
+/// The path of a revision, for the OpenAPI document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes parameters, is never made")]
+pub(super) struct RevisionPath {
+    /// App id, hex
+    app_id: String,
+    /// Id of the revision
+    revision_id: String,
+}
+
+/// The path of a rollout, for the OpenAPI document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes parameters, is never made")]
+pub(super) struct RolloutPath {
+    /// App id, hex
+    app_id: String,
+    /// Id of the rollout
+    rollout_id: String,
+}
+
 /// The text of the path's `revision_id`.
 pub(crate) struct NamedRevision(pub(super) String);
-
-/// The text of the path's `rollout_id`.
-pub(crate) struct NamedRollout(pub(super) String);
 
 impl FromRequestParts<Arc<Api>> for NamedRevision {
     type Rejection = Infallible;
@@ -55,16 +75,8 @@ impl FromRequestParts<Arc<Api>> for NamedRevision {
     }
 }
 
-impl FromRequestParts<Arc<Api>> for NamedRollout {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Infallible> {
-        Ok(Self(parameter(parts, api, "rollout_id").await))
-    }
-}
-
 /// A parameter of the path; empty when it is not UTF-8.
-async fn parameter(parts: &mut Parts, api: &Arc<Api>, name: &str) -> String {
+pub(super) async fn parameter(parts: &mut Parts, api: &Arc<Api>, name: &str) -> String {
     let Ok(path) = RawPathParams::from_request_parts(parts, api).await else { return String::new() };
     path.iter().find_map(|(key, value)| (key == name).then(|| value.to_owned())).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use cloister_management_api::{ErrorBody, ErrorCode, PlainError, RedeployRequest, Redeployment, RolloutId};
 
-use super::own::{NamedRevision, OwnApp, revision};
+use super::own::{NamedRevision, OwnApp, RevisionPath, revision};
 use super::rollouts::{self, Source};
 use crate::api::Api;
 use crate::api::auth::Auth;
@@ -28,8 +28,7 @@ use crate::store::{Caller, CvmRow, RevisionRow};
 #[utoipa::path(
     post, path = "/apps/{app_id}/revisions/{revision_id}/redeploy", tag = "Apps", operation_id = "redeploy_app_revision",
     params(
-        ("app_id" = String, Path, description = "App id, hex"),
-        ("revision_id" = String, Path, description = "Id of the revision"),
+        RevisionPath,
         ("transaction_hash" = Option<String>, Query, description = "Transaction that registered the hash, where a contract has to allow it"),
     ),
     request_body = Option<RedeployRequest>,

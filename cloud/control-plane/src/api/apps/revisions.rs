@@ -13,20 +13,18 @@ use cloister_management_api::{
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
 
-use super::own::{NamedRevision, OwnApp, revision};
+use super::own::{NamedRevision, OwnApp, RevisionPath, revision};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::input::{Query, within};
+use crate::api::input::Query;
+use crate::api::paging::PageSizes;
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
 use crate::operations::RevisionState;
 use crate::store::{Caller, Configuration, RevisionSummary};
 
-const DEFAULT_PAGE_SIZE: u32 = 50;
-const MAX_PAGE_SIZE: u32 = 1000;
-/// A page far behind the end costs the database more and shows nothing.
-const MAX_PAGE: u32 = 100_000;
+const PAGE_SIZES: PageSizes = PageSizes { usual: 50, most: 1000 };
 /// What a CVM has now, instead of a revision.
 const CURRENT: &str = "current";
 
@@ -85,16 +83,14 @@ pub(crate) async fn list(
     app: OwnApp,
     Query(query): Query<RevisionsQuery>,
 ) -> ApiResult<Json<RevisionPage>> {
-    let page = within("page", query.page, 1, 1..=MAX_PAGE)?;
-    let page_size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
-    let size = i64::from(page_size);
-    let workspace_id = caller.workspace_id;
-    let total = api.store.count_revisions_of_app(app.app_id, workspace_id).await?;
-    let offset = i64::from(page - 1) * size;
-    let rows = api.store.revision_summaries(app.app_id, workspace_id, size, offset).await?;
+    let paging = PAGE_SIZES.read(query.page, query.page_size)?;
+    let (app_id, workspace_id) = (app.app_id, caller.workspace_id);
+    let total = api.store.count_revisions_of_app(app_id, workspace_id).await?;
+    let rows = api.store.revision_summaries(app_id, workspace_id, paging.limit(), paging.offset()).await?;
     let workspace = workspace(&api, &caller).await?;
     let revisions = rows.into_iter().map(|row| wire(row, workspace.as_ref())).collect();
-    Ok(Json(RevisionPage { revisions, total, page, page_size, total_pages: (total + size - 1) / size }))
+    let total_pages = paging.pages(total);
+    Ok(Json(RevisionPage { revisions, total, page: paging.page, page_size: paging.page_size, total_pages }))
 }
 
 /// Get a revision
@@ -103,11 +99,7 @@ pub(crate) async fn list(
 /// removed with it.
 #[utoipa::path(
     get, path = "/apps/{app_id}/revisions/{revision_id}", tag = "Apps", operation_id = "get_app_revision",
-    params(
-        ("app_id" = String, Path, description = "App id, hex"),
-        ("revision_id" = String, Path, description = "Id of the revision"),
-        RevisionQuery,
-    ),
+    params(RevisionPath, RevisionQuery),
     responses(
         (status = 200, description = "The revision", body = RevisionDetail),
         (status = 404, description = "No such app or revision in the workspace", body = PlainError),
@@ -149,11 +141,7 @@ pub(crate) async fn detail(
 /// and structured, programs line by line. What is sealed is only said to be replaced.
 #[utoipa::path(
     get, path = "/apps/{app_id}/revisions/{revision_id}/diff", tag = "Apps", operation_id = "diff_app_revision",
-    params(
-        ("app_id" = String, Path, description = "App id, hex"),
-        ("revision_id" = String, Path, description = "Id of the revision"),
-        DiffQuery,
-    ),
+    params(RevisionPath, DiffQuery),
     responses(
         (status = 200, description = "The differences", body = RevisionDiff),
         (status = 400, description = "No CVM is left to compare with", body = PlainError),

@@ -26,7 +26,7 @@ pub(crate) use document::{compose_error, with_kept_settings};
 pub(crate) use env::check_names;
 pub(crate) use precondition::Precondition;
 pub(crate) use request::{edit_of, manner_of};
-pub(crate) use text::{script, yaml};
+pub(crate) use text::{SCRIPT, Text, YAML};
 
 /// Another configuration for a CVM, in the making.
 pub(crate) struct Edit<'a> {

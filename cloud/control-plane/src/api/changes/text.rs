@@ -22,15 +22,14 @@ pub(crate) struct Text {
 }
 
 /// A compose file.
-pub(crate) const fn yaml() -> Text {
-    let types = &["text/yaml", "application/yaml", "text/x-yaml", "application/x-yaml", "text/plain"];
-    Text { name: "compose file", types }
-}
+pub(crate) const YAML: Text = Text {
+    name: "compose file",
+    types: &["text/yaml", "application/yaml", "text/x-yaml", "application/x-yaml", "text/plain"],
+};
 
 /// A script.
-pub(crate) const fn script() -> Text {
-    Text { name: "script", types: &["text/plain", "application/x-sh", "text/x-shellscript"] }
-}
+pub(crate) const SCRIPT: Text =
+    Text { name: "script", types: &["text/plain", "application/x-sh", "text/x-shellscript"] };
 
 impl Text {
     /// The text of a request; never empty.

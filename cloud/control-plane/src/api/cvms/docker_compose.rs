@@ -1,23 +1,14 @@
 //! `GET /cvms/{cvm_id}/docker-compose.yml` and `PATCH /cvms/{cvm_id}/docker-compose`
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use cloister_management_api::{CvmUpdate, ErrorBody, PlainError};
-use serde_json::json;
 
-use crate::api::Api;
-use crate::api::auth::Auth;
-use crate::api::changes::{self, Edit, Manner, Precondition};
+use super::program_files::{COMPOSE_FILE, Replacement};
 use crate::api::error::ApiResult;
 use crate::api::responses::{FileForm, OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
-use crate::api::view::Shown;
-use crate::operations::OperationKind;
 
 /// Get the compose file of a CVM
 #[utoipa::path(
@@ -29,8 +20,7 @@ use crate::operations::OperationKind;
     ),
 )]
 pub(crate) async fn docker_compose(Target(cvm): Target) -> Response {
-    let text = Shown::of(&cvm.app_compose).docker_compose_file.unwrap_or_default().into_owned();
-    ([(CONTENT_TYPE, "text/yaml; charset=utf-8")], text).into_response()
+    COMPOSE_FILE.of(&cvm)
 }
 
 /// Replace the compose file of a CVM
@@ -52,22 +42,6 @@ pub(crate) async fn docker_compose(Target(cvm): Target) -> Response {
         OnCvm, OnChange, OnPower,
     ),
 )]
-pub(crate) async fn update(
-    State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-    Target(cvm): Target,
-    expected: Precondition,
-    request: Request,
-) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
-    let text = changes::yaml().read(request).await?;
-    let mut edit = Edit::of(&cvm);
-    edit.check_runner()?;
-    edit.members(vec![("docker_compose_file", json!(text))])?;
-    expected.check(edit.compose_hash())?;
-    let correlation_id =
-        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::default()).await?;
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(changes::in_progress(correlation_id, "The compose file is being replaced")),
-    ))
+pub(crate) async fn update(replacement: Replacement) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
+    Ok((StatusCode::ACCEPTED, Json(replacement.of(&COMPOSE_FILE).await?)))
 }

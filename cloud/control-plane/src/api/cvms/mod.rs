@@ -31,6 +31,7 @@ pub(crate) mod patch;
 pub(crate) mod ports;
 pub(in crate::api) mod power;
 pub(crate) mod pre_launch_script;
+mod program_files;
 pub(crate) mod provision;
 pub(crate) mod provision_agentapp;
 pub(crate) mod replicas;

@@ -13,14 +13,12 @@ use super::list::{CvmList, filter, show};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
-use crate::api::input::{Query, within};
+use crate::api::input::Query;
 use crate::api::negotiate::Version;
+use crate::api::paging::{PageSizes, Paging};
 use crate::api::responses::Authenticated;
 
-const DEFAULT_PAGE_SIZE: u32 = 30;
-const MAX_PAGE_SIZE: u32 = 100;
-/// A page far behind the end costs the database more and shows nothing.
-const MAX_PAGE: u32 = 100_000;
+const PAGE_SIZES: PageSizes = PageSizes { usual: 30, most: 100 };
 
 members! {
     /// Query of `GET /cvms/paginated`.
@@ -69,18 +67,17 @@ pub(crate) async fn paginated(
     Version(version): Version,
     Query(query): Query<PageQuery>,
 ) -> ApiResult<Json<CvmPage>> {
-    let page = within("page", query.page, 1, 1..=MAX_PAGE)?;
-    let size = within("page_size", query.page_size, DEFAULT_PAGE_SIZE, 1..=MAX_PAGE_SIZE)?;
+    let paging = PAGE_SIZES.read(query.page, query.page_size)?;
     let (total, cvms) = match filter(&caller, query.user_id.as_deref(), query.teepod_id)? {
         None => (0, Vec::new()),
         Some(filter) => {
-            let offset = i64::from(page - 1) * i64::from(size);
             let total = api.store.count_cvms(&filter).await?;
-            (total, api.store.list_cvms(&filter, i64::from(size), offset).await?)
+            (total, api.store.list_cvms(&filter, paging.limit(), paging.offset()).await?)
         }
     };
+    let Paging { page, page_size } = paging;
     Ok(Json(match show(&api, version, &cvms).await? {
-        CvmList::Hosted(items) => CvmPage::Hosted(Page::new(items, total, page, size)),
-        CvmList::Info(items) => CvmPage::Info(Page::new(items, total, page, size)),
+        CvmList::Hosted(items) => CvmPage::Hosted(Page::new(items, total, page, page_size)),
+        CvmList::Info(items) => CvmPage::Info(Page::new(items, total, page, page_size)),
     }))
 }

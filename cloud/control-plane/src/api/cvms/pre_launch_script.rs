@@ -1,22 +1,13 @@
 //! `GET` and `PATCH /cvms/{cvm_id}/pre-launch-script`
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use cloister_management_api::{CvmUpdate, PlainError};
-use serde_json::json;
 
-use crate::api::Api;
-use crate::api::auth::Auth;
-use crate::api::changes::{self, Edit, Manner, Precondition};
+use super::program_files::{PRE_LAUNCH_SCRIPT, Replacement};
 use crate::api::error::ApiResult;
 use crate::api::responses::{FileForm, OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
-use crate::api::view::Shown;
-use crate::operations::OperationKind;
 
 /// Get the pre-launch script of a CVM
 #[utoipa::path(
@@ -28,8 +19,7 @@ use crate::operations::OperationKind;
     ),
 )]
 pub(crate) async fn pre_launch_script(Target(cvm): Target) -> Response {
-    let text = Shown::of(&cvm.app_compose).pre_launch_script.unwrap_or_default().into_owned();
-    ([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+    PRE_LAUNCH_SCRIPT.of(&cvm)
 }
 
 /// Replace the pre-launch script of a CVM
@@ -52,18 +42,6 @@ pub(crate) async fn pre_launch_script(Target(cvm): Target) -> Response {
         OnCvm, OnChange, OnPower,
     ),
 )]
-pub(crate) async fn update(
-    State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-    Target(cvm): Target,
-    expected: Precondition,
-    request: Request,
-) -> ApiResult<Json<CvmUpdate>> {
-    let text = changes::script().read(request).await?;
-    let mut edit = Edit::of(&cvm);
-    edit.members(vec![("pre_launch_script", json!(text))])?;
-    expected.check(edit.compose_hash())?;
-    let correlation_id =
-        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::default()).await?;
-    Ok(Json(changes::in_progress(correlation_id, "The pre-launch script is being replaced")))
+pub(crate) async fn update(replacement: Replacement) -> ApiResult<Json<CvmUpdate>> {
+    replacement.of(&PRE_LAUNCH_SCRIPT).await.map(Json)
 }

@@ -1,0 +1,96 @@
+//! The two programs of a compose document that are read and replaced as files.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use cloister_management_api::CvmUpdate;
+use serde_json::json;
+
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::changes::{self, Edit, Manner, Precondition, Text};
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::target::Target;
+use crate::api::view::Shown;
+use crate::operations::OperationKind;
+use crate::store::{Caller, CvmRow};
+
+/// A program of the document: how it is called, sent, found and checked.
+pub(super) struct ProgramFile {
+    /// Member of the document.
+    member: &'static str,
+    /// What people call it.
+    name: &'static str,
+    /// What is taken for it.
+    accepted: Text,
+    /// What is answered.
+    content_type: &'static str,
+    find: for<'a> fn(Shown<'a>) -> Option<Cow<'a, str>>,
+    /// Refuses it for a CVM that would not run it.
+    check: fn(&Edit<'_>) -> ApiResult<()>,
+}
+
+pub(super) const COMPOSE_FILE: ProgramFile = ProgramFile {
+    member: "docker_compose_file",
+    name: "compose file",
+    accepted: changes::YAML,
+    content_type: "text/yaml; charset=utf-8",
+    find: |document| document.docker_compose_file,
+    check: |edit| edit.check_runner(),
+};
+
+pub(super) const PRE_LAUNCH_SCRIPT: ProgramFile = ProgramFile {
+    member: "pre_launch_script",
+    name: "pre-launch script",
+    accepted: changes::SCRIPT,
+    content_type: "text/plain; charset=utf-8",
+    find: |document| document.pre_launch_script,
+    check: |_| Ok(()),
+};
+
+impl ProgramFile {
+    /// The file of a CVM as it is; empty where there is none.
+    pub(super) fn of(&self, cvm: &CvmRow) -> Response {
+        let text = (self.find)(Shown::of(&cvm.app_compose)).unwrap_or_default().into_owned();
+        ([(CONTENT_TYPE, self.content_type)], text).into_response()
+    }
+}
+
+/// A request for another program of a CVM, whose body was not read yet.
+pub(crate) struct Replacement {
+    api: Arc<Api>,
+    caller: Arc<Caller>,
+    cvm: CvmRow,
+    expected: Precondition,
+    request: Request,
+}
+
+impl FromRequest<Arc<Api>> for Replacement {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> ApiResult<Self> {
+        let (mut parts, body) = request.into_parts();
+        let Auth(caller) = Auth::from_request_parts(&mut parts, api).await?;
+        let Target(cvm) = Target::from_request_parts(&mut parts, api).await?;
+        let Ok(expected) = Precondition::from_request_parts(&mut parts, api).await;
+        let request = Request::from_parts(parts, body);
+        Ok(Self { api: Arc::clone(api), caller, cvm, expected, request })
+    }
+}
+
+impl Replacement {
+    /// Accepts the body as this file; the rest of the document stays.
+    pub(super) async fn of(self, file: &ProgramFile) -> ApiResult<CvmUpdate> {
+        let text = file.accepted.read(self.request).await?;
+        let mut edit = Edit::of(&self.cvm);
+        (file.check)(&edit)?;
+        edit.members(vec![(file.member, json!(text))])?;
+        self.expected.check(edit.compose_hash())?;
+        let (kind, manner) = (OperationKind::ComposeUpdate, Manner::default());
+        let correlation_id = changes::accept(&self.api, &self.caller, edit, kind, manner).await?;
+        Ok(changes::in_progress(correlation_id, &format!("The {} is being replaced", file.name)))
+    }
+}
