@@ -5,16 +5,17 @@ export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
 GUEST_SDK := target/guest-sdk.tar
 
 .DEFAULT_GOAL := help
-.PHONY: help up test fuzz fmt lint image images docs bench clean build dependencies test-dependencies
+.PHONY: help up test fuzz fmt lint image images contracts docs bench clean build dependencies test-dependencies
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
 
 up: dependencies build image ## start a whole cloud with the hello example, in the foreground
 	@exec $(CLOISTER) up --deploy examples/hello $(ARGS)
 
 test: test-dependencies image $(GUEST_SDK) ## run every test
 	scripts/check-guest-image.sh
+	contracts/build.mjs --check
 	cargo test --workspace --locked --no-fail-fast $(ARGS)
 
 fuzz: test-dependencies ## fuzz every parser for a few seconds (ARGS=60: a minute each)
@@ -33,6 +34,9 @@ image: dependencies ## make the production guest image and the example's image, 
 
 images: dependencies ## make the development guest image, too (root shell on the serial console)
 	@scripts/build-guest-image.sh --development
+
+contracts: test-dependencies ## compile the contracts into contracts/artifacts
+	contracts/build.mjs
 
 docs: ## build the API documentation of all crates
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --locked --no-deps

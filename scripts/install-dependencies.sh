@@ -27,6 +27,8 @@ run|/usr/share/keyrings/debian-archive-keyring.gpg|debian-archive-keyring|checks
 run|/etc/ssl/certs/ca-certificates.crt|ca-certificates|checks web servers
 test|g++|g++|the fuzzing engine
 test|/usr/sbin/cryptsetup|cryptsetup-bin|makes the headers that the check of encrypted disks is tested with
+test|node|nodejs|runs the compiler of the contracts
+test|npm|npm|fetches the compiler of the contracts
 test|python3|python3|a stand-in for the hypervisor in tests of the node
 test|hey|hey|constant load in the bench of a rollout
 test|wrk|wrk|constant load for the bench of the ingress
