@@ -7,12 +7,20 @@ use cloister_app_compose::{AppId, ComposeHash, InstanceId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::approvals::{Approvals, Owners};
 use crate::{Hex, RootInfo};
 
-/// Lets an application run a compose document: [`AllowApp`] → `{}`. Idempotent.
+/// Lets an application run a compose document: [`AllowApp`] → `{}`. Idempotent. Where the application has owners,
+/// they must approve a document that it may not run yet (`APPROVALS_REQUIRED`); where a contract decides, nobody
+/// can say it here (`CONTRACT_DECIDES`).
 pub const ALLOW_APP: &str = "/prpc/Admin.AllowApp";
-/// Takes that back: [`AllowApp`] → `{}`. Idempotent.
+/// Takes that back: [`AllowApp`] → `{}`. Idempotent. The operator needs no approval for it; with one of the
+/// owners it lasts: no approval up to its serial allows the document again.
 pub const REVOKE_APP: &str = "/prpc/Admin.RevokeApp";
+/// Gives an application its owners: [`SetOwners`] → `{}`. The first ones need no approval, whoever comes first;
+/// documents that were allowed before are taken back, since no owner approved them. Later ones need the approval
+/// of the present ones (`APPROVALS_REQUIRED`). Idempotent.
+pub const SET_OWNERS: &str = "/prpc/Admin.SetOwners";
 /// No body → [`PolicyDocument`].
 pub const GET_POLICY: &str = "/prpc/Admin.GetPolicy";
 /// Replaces the rules for platforms, images and other KMSes, and leaves applications alone:
@@ -36,6 +44,32 @@ pub struct AllowApp {
     pub app_id: AppId,
     /// Its document.
     pub compose_hash: ComposeHash,
+    /// Signatures of its owners over this; only of an application that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<Approvals>,
+}
+
+impl AllowApp {
+    /// Without approvals.
+    #[must_use]
+    pub const fn new(app_id: AppId, compose_hash: ComposeHash) -> Self {
+        Self { app_id, compose_hash, approvals: None }
+    }
+}
+
+/// Body of [`SET_OWNERS`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetOwners {
+    /// Application.
+    pub app_id: AppId,
+    /// Its owners from now on.
+    pub owners: Owners,
+    /// Serial of the statement; greater than that of the owners in force.
+    pub serial: u64,
+    /// Signatures of the present owners over the statement, as in [`Approvals`]; none for the first owners.
+    #[serde(default)]
+    pub signatures: Vec<String>,
 }
 
 /// Rules for everything but applications. A list that is empty allows nothing. One that is absent allows

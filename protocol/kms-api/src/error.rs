@@ -2,7 +2,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Kinds of refusals (spec 7.2; the last two are ours, for requests that spec 7.2 does not speak of).
+/// Kinds of refusals (spec 7.2; from `BadRequest` on they are ours, for requests that spec 7.2 does not speak of).
+/// The last two answer the administration only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum KmsErrorCode {
@@ -18,6 +19,12 @@ pub enum KmsErrorCode {
     BadRequest,
     /// 429: the caller asks too often. Trying again later helps.
     TooManyRequests,
+    /// 403: the application has owners, and not enough of them approved. Trying again helps nothing before
+    /// they have.
+    ApprovalsRequired,
+    /// 409: a contract decides what the application may run, and nobody can say it here. Whoever does what
+    /// the contract allows need not say anything.
+    ContractDecides,
 }
 
 impl KmsErrorCode {
@@ -31,6 +38,8 @@ impl KmsErrorCode {
             Self::InternalError => "INTERNAL_ERROR",
             Self::BadRequest => "BAD_REQUEST",
             Self::TooManyRequests => "TOO_MANY_REQUESTS",
+            Self::ApprovalsRequired => "APPROVALS_REQUIRED",
+            Self::ContractDecides => "CONTRACT_DECIDES",
         }
     }
 
@@ -39,10 +48,11 @@ impl KmsErrorCode {
     pub const fn http_status(self) -> u16 {
         match self {
             Self::Unauthorized => 401,
-            Self::MeasurementNotFound => 403,
+            Self::MeasurementNotFound | Self::ApprovalsRequired => 403,
             Self::KeyNotFound => 404,
             Self::InternalError => 500,
             Self::BadRequest => 400,
+            Self::ContractDecides => 409,
             Self::TooManyRequests => 429,
         }
     }

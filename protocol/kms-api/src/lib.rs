@@ -7,8 +7,8 @@
 //! | Place | Transport | Methods |
 //! |---|---|---|
 //! | onboarding, until it is finished | plain HTTP on the KMS's port | [`method::BOOTSTRAP`], [`method::ONBOARD`], [`method::ATTESTATION_INFO`], `GET /finish` |
-//! | release | TLS 1.3, both sides with evidence, on the KMS's port | [`method::META`], [`method::APP_KEY`], [`method::KEY`], [`method::KMS_KEY`], [`method::SIGN_CERT`], [`method::CONFIRM_RESEAL`], [`method::ENV_PUBLIC_KEY`] |
-//! | directory | TLS 1.3, the KMS with evidence, callers anonymous, on a port of its own | [`method::META`], [`method::ENV_PUBLIC_KEY`], the release log below `/log/`, and with the administrator's token as bearer everything of [`admin`] |
+//! | release | TLS 1.3, both sides with evidence, on the KMS's port | [`method::META`], [`method::APP_KEY`], [`method::KEY`], [`method::KMS_KEY`], [`method::SIGN_CERT`], [`method::CONFIRM_RESEAL`], [`method::ENV_PUBLIC_KEY`], [`method::APP_OWNERS`] |
+//! | directory | TLS 1.3, the KMS with evidence, callers anonymous, on a port of its own | [`method::META`], [`method::ENV_PUBLIC_KEY`], [`method::APP_OWNERS`], the release log below `/log/`, and with the administrator's token as bearer everything of [`admin`] |
 //!
 //! Nothing secret leaves the directory. The port for releases sees no caller whose evidence was not
 //! verified: one without good evidence gets [`KmsErrorCode::Unauthorized`] from the door, whatever it asks.
@@ -24,10 +24,10 @@ pub mod statements;
 pub use bytes::{Hex, SecretHex};
 pub use error::{KmsError, KmsErrorCode};
 pub use messages::{
-    AppKeyRequest, AppKeyResponse, AttestationInfo, BootstrapInfo, BootstrapRequest, BootstrapResponse,
-    ConfirmResealRequest, EnvPublicKeyRequest, EnvPublicKeyResponse, FormerKeys, KeyRequest, KmsKeyRequest,
-    KmsKeyResponse, Meta, OnboardRequest, OnboardResponse, RootInfo, RootKeys, SignCertRequest,
-    SignCertResponse,
+    AppKeyRequest, AppKeyResponse, AppOwnersRequest, AppOwnersResponse, AttestationInfo, BootstrapInfo,
+    BootstrapRequest, BootstrapResponse, ConfirmResealRequest, EnvPublicKeyRequest, EnvPublicKeyResponse,
+    FormerKeys, KeyRequest, KmsKeyRequest, KmsKeyResponse, Meta, OnboardRequest, OnboardResponse, OwnedApp,
+    RootInfo, RootKeys, SignCertRequest, SignCertResponse,
 };
 
 /// Port on which a KMS is onboarded and releases keys, unless configured otherwise (spec 4.2).
@@ -65,6 +65,9 @@ pub mod method {
     /// Key to seal an application's environment to: [`EnvPublicKeyRequest`](crate::EnvPublicKeyRequest) →
     /// [`EnvPublicKeyResponse`](crate::EnvPublicKeyResponse).
     pub const ENV_PUBLIC_KEY: &str = "/prpc/KMS.GetAppEnvEncryptPubKey";
+    /// Who owns an application: [`AppOwnersRequest`](crate::AppOwnersRequest) →
+    /// [`AppOwnersResponse`](crate::AppOwnersResponse).
+    pub const APP_OWNERS: &str = "/prpc/KMS.GetAppOwners";
     /// Makes the first root: [`BootstrapRequest`](crate::BootstrapRequest) →
     /// [`BootstrapResponse`](crate::BootstrapResponse).
     pub const BOOTSTRAP: &str = "/prpc/Onboard.Bootstrap";

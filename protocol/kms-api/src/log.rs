@@ -14,6 +14,7 @@ use cloister_app_compose::{AppId, ComposeHash, InstanceId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::approvals::Owners;
 use crate::{Hex, KmsErrorCode};
 
 /// Most records of one answer.
@@ -68,6 +69,27 @@ pub struct Caller {
     pub mr_aggregated: Option<Hex>,
 }
 
+/// A block of a chain by which something was allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorizedAt {
+    /// Chain.
+    pub chain_id: u64,
+    /// Number of the block.
+    pub block_number: u64,
+    /// Its hash, 32 bytes.
+    pub block_hash: Hex,
+}
+
+/// What owners of an application signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// Serial of the statement; 0 without signers.
+    pub serial: u64,
+    /// Fingerprints of those who signed, as OpenSSH shows them (`SHA256:…`); none of a document that came with
+    /// the roots of another KMS, which has them in its log.
+    pub signers: Vec<String>,
+}
+
 /// What a release was about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,6 +137,9 @@ pub enum Event {
         /// SHA-256 of the name of a named key: names may say more than their owner wants to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name_hash: Option<Hex>,
+        /// Where a chain decides: the newest block that said yes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authorized_at: Option<AuthorizedAt>,
     },
     /// Something was refused.
     Refusal {
@@ -137,6 +162,9 @@ pub enum Event {
         app_id: AppId,
         /// Document.
         compose_hash: ComposeHash,
+        /// Its owners' approval; absent where it has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approval: Option<Approval>,
     },
     /// An application may no longer run a document.
     AppRevoked {
@@ -144,6 +172,21 @@ pub enum Event {
         app_id: AppId,
         /// Document.
         compose_hash: ComposeHash,
+        /// Its owners' approval; absent where the operator revoked it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approval: Option<Approval>,
+    },
+    /// An application has owners from now on, or other ones.
+    OwnersSet {
+        /// Application.
+        app_id: AppId,
+        /// The new ones.
+        owners: Owners,
+        /// Serial of the statement.
+        serial: u64,
+        /// Fingerprints of the owners before, who approved; none for the first ones, and for those that came
+        /// with the roots of another KMS.
+        approved_by: Vec<String>,
     },
     /// The rules for platforms were replaced.
     PlatformRulesSet {

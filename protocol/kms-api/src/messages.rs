@@ -1,7 +1,10 @@
-use cloister_app_compose::AppId;
+use std::collections::BTreeMap;
+
+use cloister_app_compose::{AppId, ComposeHash};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::approvals::Owners;
 use crate::{Hex, SecretHex};
 
 /// One version of the root, public side. Version 1 is the first.
@@ -39,11 +42,11 @@ pub struct Meta {
     pub is_dev: bool,
     /// Gateway application, if there is one.
     pub gateway_app_id: Option<String>,
-    /// Contract that decides, if one does.
+    /// Contract that decides, if one does: `0x` and 40 hex digits.
     pub kms_contract_address: Option<String>,
     /// Its chain.
     pub chain_id: Option<u64>,
-    /// Code of application contracts.
+    /// Code of application contracts; absent also while the chain cannot be asked.
     pub app_auth_implementation: Option<String>,
     /// Version of the program.
     pub version: String,
@@ -165,6 +168,27 @@ pub struct RootKeys {
 pub struct KmsKeyResponse {
     /// All versions of the root, oldest first.
     pub roots: Vec<RootKeys>,
+    /// Applications that have owners: what holds for them here holds wherever the roots are.
+    #[serde(default)]
+    pub owned_apps: BTreeMap<AppId, OwnedApp>,
+}
+
+/// What a KMS keeps of an application that has owners.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnedApp {
+    /// Who approves.
+    pub owners: Owners,
+    /// Serial of the statement that made them owners.
+    pub serial: u64,
+    /// Documents that owners approved and nobody revoked.
+    pub documents: Vec<ComposeHash>,
+    /// Documents that owners revoked, with the serial up to which no approval counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub revoked: BTreeMap<ComposeHash, u64>,
+    /// The same for every other document: the greatest serial of revocations that are not kept any more.
+    #[serde(default)]
+    pub revoked_until: u64,
 }
 
 /// Body of [`method::SIGN_CERT`](crate::method::SIGN_CERT).
@@ -207,6 +231,34 @@ pub struct EnvPublicKeyResponse {
     pub timestamp: u64,
     /// The same with the time in it, 65 bytes.
     pub signature_v1: Hex,
+    /// Version of the root.
+    pub root_version: u32,
+}
+
+/// Body of [`method::APP_OWNERS`](crate::method::APP_OWNERS).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppOwnersRequest {
+    /// Application.
+    pub app_id: AppId,
+}
+
+/// Answer to [`method::APP_OWNERS`](crate::method::APP_OWNERS): who owns an application, as the current root
+/// says and signs it. Verify it with [`verify_app_owners`](crate::statements::verify_app_owners).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppOwnersResponse {
+    /// Application.
+    pub app_id: AppId,
+    /// Its owners; absent where the operator decides alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owners: Option<Owners>,
+    /// Serial of the statement that made them owners; 0 without owners.
+    pub serial: u64,
+    /// Documents that it may run by these rules; with owners each was approved by owners.
+    pub allowed_documents: u64,
+    /// Unix time in seconds of the signature.
+    pub timestamp: u64,
+    /// Recoverable signature of the root's secp256k1 key over all of that, 65 bytes.
+    pub signature: Hex,
     /// Version of the root.
     pub root_version: u32,
 }

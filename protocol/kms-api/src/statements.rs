@@ -3,22 +3,23 @@
 //!
 //! All signatures are ECDSA over secp256k1 of a Keccak-256 digest with the recovery id behind them: `r ‖ s ‖ v`,
 //! 65 bytes. A verifier recovers the signer and compares it with the key it trusts. The texts in front keep
-//! one statement from being taken for another; those of public clients are fixed, the one that is ours
-//! ([`successor_digest`]) also has a length before every part.
+//! one statement from being taken for another; those of public clients are fixed, those that are ours
+//! ([`successor_digest`], [`app_owners_digest`]) also have a length before every part.
 
 use cloister_app_compose::AppId;
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
 use sha3::{Digest as _, Keccak256};
 
-use crate::{EnvPublicKeyResponse, RootInfo};
+use crate::approvals::Owners;
+use crate::{AppOwnersResponse, EnvPublicKeyResponse, RootInfo};
 
 /// Length of a recoverable signature: `r ‖ s ‖ v`.
 pub const SIGNATURE_BYTES: usize = 65;
 
-/// How old a signed environment key may be, in seconds.
+/// How old a signed environment key, or another statement of the moment, may be, in seconds.
 pub const ENV_KEY_MAX_AGE_SECONDS: u64 = 300;
 
-/// How far in the future a signed environment key may be, in seconds: clocks differ.
+/// How far in the future it may be, in seconds: clocks differ.
 pub const ENV_KEY_MAX_AHEAD_SECONDS: u64 = 60;
 
 /// Most versions of a root that are followed.
@@ -29,6 +30,7 @@ const APP_KEY: &[u8] = b"dstack-kms-issued";
 /// The misspelling is what everybody hashes.
 const BOOTSTRAP: &[u8] = b"dstack-kms-genereted-keys-v1:";
 const SUCCESSOR: &[u8] = b"cloister-kms-root-successor-v1";
+const APP_OWNERS: &[u8] = b"cloister-kms-app-owners-v1";
 
 /// A Keccak-256 digest, 32 bytes.
 pub type StatementDigest = [u8; 32];
@@ -80,6 +82,9 @@ pub enum StatementError {
     /// None of the roots is the one that the caller trusts.
     #[error("none of the roots is the trusted one, {}", hex::encode(.0))]
     UnknownRoot(K256Public),
+    /// A good answer to another question.
+    #[error("the answer is about application {0}")]
+    OtherApplication(AppId),
     /// A gap, or too many.
     #[error("the versions of the roots do not count up from one to the next")]
     RootVersions,
@@ -117,12 +122,23 @@ pub fn purpose_digest(purpose: &str, public_key: &[u8]) -> StatementDigest {
 /// `SubjectPublicKeyInfo` of its certificate authority, DER.
 #[must_use]
 pub fn successor_digest(version: u32, ca_pubkey: &[u8], k256_pubkey: &K256Public) -> StatementDigest {
-    let mut hasher = Keccak256::new();
-    for part in [SUCCESSOR, &version.to_be_bytes(), ca_pubkey, k256_pubkey] {
-        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-        hasher.update(part);
-    }
-    hasher.finalize().into()
+    keccak_of_parts(&[SUCCESSOR, &version.to_be_bytes(), ca_pubkey, k256_pubkey])
+}
+
+/// Digest of what a KMS says about the owners of an application, without the signature itself. An application
+/// without owners has an empty digest of them.
+#[must_use]
+pub fn app_owners_digest(answer: &AppOwnersResponse) -> StatementDigest {
+    let owners = answer.owners.as_ref().map(Owners::digest);
+    keccak_of_parts(&[
+        APP_OWNERS,
+        answer.app_id.as_bytes(),
+        owners.as_ref().map_or(&[], |digest| digest.as_bytes().as_slice()),
+        &answer.serial.to_be_bytes(),
+        &answer.allowed_documents.to_be_bytes(),
+        &answer.timestamp.to_be_bytes(),
+        &answer.root_version.to_be_bytes(),
+    ])
 }
 
 /// What the evidence of a KMS that made its first root is about: both public keys, 64 bytes. `ca_pubkey` is
@@ -183,14 +199,7 @@ pub fn verify_env_key_at(
     now: u64,
     root: &K256Public,
 ) -> Result<(), StatementError> {
-    let age = now.saturating_sub(timestamp);
-    if age > ENV_KEY_MAX_AGE_SECONDS {
-        return Err(StatementError::TooOld { age, max_age: ENV_KEY_MAX_AGE_SECONDS });
-    }
-    let ahead = timestamp.saturating_sub(now);
-    if ahead > ENV_KEY_MAX_AHEAD_SECONDS {
-        return Err(StatementError::FromFuture(ahead));
-    }
+    verify_fresh(timestamp, now)?;
     verify(&env_key_digest_at(app_id, public_key, timestamp), signature, root)
 }
 
@@ -211,6 +220,33 @@ pub fn verify_env_answer(
     verify_env_key(app_id, &public_key, answer.signature.as_ref(), root)?;
     verify_env_key_at(app_id, &public_key, answer.timestamp, answer.signature_v1.as_ref(), now, root)?;
     Ok(public_key)
+}
+
+/// That `root` said not long before `now`, Unix time in seconds, who owns an application. What the owners are is
+/// for the caller to compare.
+pub fn verify_app_owners(
+    app_id: &AppId,
+    answer: &AppOwnersResponse,
+    now: u64,
+    root: &K256Public,
+) -> Result<(), StatementError> {
+    if answer.app_id != *app_id {
+        return Err(StatementError::OtherApplication(answer.app_id));
+    }
+    verify_fresh(answer.timestamp, now)?;
+    verify(&app_owners_digest(answer), answer.signature.as_ref(), root)
+}
+
+fn verify_fresh(timestamp: u64, now: u64) -> Result<(), StatementError> {
+    let age = now.saturating_sub(timestamp);
+    if age > ENV_KEY_MAX_AGE_SECONDS {
+        return Err(StatementError::TooOld { age, max_age: ENV_KEY_MAX_AGE_SECONDS });
+    }
+    let ahead = timestamp.saturating_sub(now);
+    if ahead > ENV_KEY_MAX_AHEAD_SECONDS {
+        return Err(StatementError::FromFuture(ahead));
+    }
+    Ok(())
 }
 
 /// That `root` vouches for an application's secp256k1 key.
@@ -275,6 +311,16 @@ fn k256_public_of(root: &RootInfo) -> Result<K256Public, StatementError> {
 
 fn compressed(bytes: &[u8]) -> Option<K256Public> {
     bytes.try_into().ok()
+}
+
+/// With the length of each part before it: no part can be taken for another.
+fn keccak_of_parts(parts: &[&[u8]]) -> StatementDigest {
+    let mut hasher = Keccak256::new();
+    for part in parts {
+        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
 }
 
 fn keccak(parts: &[&[u8]]) -> StatementDigest {

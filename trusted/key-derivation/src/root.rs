@@ -1,8 +1,10 @@
 use std::fmt;
 
 use cloister_app_compose::{AppId, InstanceId};
+use cloister_kms_api::AppOwnersResponse;
 use cloister_kms_api::statements::{
-    K256Public, SIGNATURE_BYTES, app_key_digest, env_key_digest, env_key_digest_at, successor_digest,
+    K256Public, SIGNATURE_BYTES, app_key_digest, app_owners_digest, env_key_digest, env_key_digest_at,
+    successor_digest,
 };
 use p256::pkcs8::EncodePublicKey as _;
 use x25519_dalek::{PublicKey, StaticSecret};
@@ -171,6 +173,12 @@ impl RootSecrets {
             None => env_key_digest(app_id, public_key),
             Some(timestamp) => env_key_digest_at(app_id, public_key, timestamp),
         })
+    }
+
+    /// Says who owns an application: everything of `answer` but its signature.
+    #[must_use]
+    pub fn sign_app_owners(&self, answer: &AppOwnersResponse) -> [u8; SIGNATURE_BYTES] {
+        self.k256.sign(&app_owners_digest(answer))
     }
 
     /// Makes another root the successor of this one, as `version`.

@@ -276,7 +276,9 @@ fn refused(url: &Url, answer: &Response, body: &[u8]) -> Failure {
     let exit = match code {
         KmsErrorCode::Unauthorized => Exit::Unauthorised,
         KmsErrorCode::MeasurementNotFound | KmsErrorCode::KeyNotFound => Exit::NotFound,
-        KmsErrorCode::TooManyRequests => Exit::Conflict,
+        KmsErrorCode::TooManyRequests | KmsErrorCode::ApprovalsRequired | KmsErrorCode::ContractDecides => {
+            Exit::Conflict
+        }
         KmsErrorCode::InternalError | KmsErrorCode::BadRequest => Exit::Failed,
     };
     let failure = Failure::new(exit, format!("the KMS refused: {error}"));

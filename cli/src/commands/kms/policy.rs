@@ -87,7 +87,7 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
 }
 
 async fn change(args: &AppArgs, method: &str, session: &Session) -> Outcome {
-    let pair = AllowApp { app_id: args.app, compose_hash: args.compose_hash };
+    let pair = AllowApp::new(args.app, args.compose_hash);
     args.admin.open(session)?.call::<Value>(method, &pair).await.map(drop)
 }
 

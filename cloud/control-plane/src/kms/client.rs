@@ -135,7 +135,7 @@ impl Directory {
         compose_hash: ComposeHash,
     ) -> Result<(), KmsCallError> {
         let _turn = self.calls.acquire().await;
-        let request = AllowApp { app_id, compose_hash };
+        let request = AllowApp::new(app_id, compose_hash);
         self.connection.administer::<IgnoredAny>(call, &request).await.map(|_| ())
     }
 }

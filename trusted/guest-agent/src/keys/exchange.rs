@@ -193,9 +193,11 @@ fn refusal(status: u16, answer: &[u8]) -> CallError {
     };
     let error = KmsError { code, error: cut::printable(&error, MAX_WORDS) };
     match code {
-        KmsErrorCode::Unauthorized | KmsErrorCode::MeasurementNotFound | KmsErrorCode::KeyNotFound => {
-            CallError::Refused(error)
-        }
+        KmsErrorCode::Unauthorized
+        | KmsErrorCode::MeasurementNotFound
+        | KmsErrorCode::KeyNotFound
+        | KmsErrorCode::ApprovalsRequired
+        | KmsErrorCode::ContractDecides => CallError::Refused(error),
         KmsErrorCode::InternalError | KmsErrorCode::BadRequest | KmsErrorCode::TooManyRequests => {
             CallError::Failed(error)
         }

@@ -2,8 +2,8 @@
 
 use cloister_kms_api::KmsError;
 use cloister_kms_api::admin::{
-    ALLOW_APP, FORGET_CVM, GET_POLICY, RETIRE_ROOT, REVOKE_APP, ROTATION_STATUS, SET_PLATFORM_RULES,
-    START_ROTATION,
+    ALLOW_APP, FORGET_CVM, GET_POLICY, RETIRE_ROOT, REVOKE_APP, ROTATION_STATUS, SET_OWNERS,
+    SET_PLATFORM_RULES, START_ROTATION,
 };
 use hyper::body::Incoming;
 use serde_json::json;
@@ -20,6 +20,7 @@ pub(super) async fn answer(shared: &Shared, path: &str, body: Incoming) -> Resul
         FORGET_CVM => return json_answer(&keys.forget_cvm(read(body, limit).await?).await?),
         ALLOW_APP => keys.allow_app(read(body, limit).await?).await?,
         REVOKE_APP => keys.revoke_app(read(body, limit).await?).await?,
+        SET_OWNERS => keys.set_owners(read(body, limit).await?).await?,
         SET_PLATFORM_RULES => keys.set_platform_rules(read(body, limit).await?).await?,
         _ => return Err(bad("no such method; see the methods of the administration")),
     }

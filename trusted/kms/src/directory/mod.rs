@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use crate::door::{Activity, Admission, Answer, Network, Shared, Who, bad, error, json, read, text};
-use crate::release::{env_public_key, full_name, meta};
+use crate::release::{app_owners, env_public_key, full_name, meta};
 pub(crate) use token::AdminToken;
 pub use token::AdminTokenError;
 
@@ -95,6 +95,7 @@ async fn route(visitor: &Visitor, head: &Parts, body: Incoming) -> Result<Answer
             KmsErrorCode::Unauthorized,
             "keys are released to callers with evidence only, on the port for releases",
         )),
+        Some(method::APP_OWNERS) => json(&app_owners(shared, &read(body, shared.limits.body).await?)),
         _ => Err(bad("no such method; see the methods of the directory")),
     }
 }

@@ -73,6 +73,8 @@ impl Metrics {
             Err(KmsErrorCode::InternalError) => 4,
             Err(KmsErrorCode::BadRequest) => 5,
             Err(KmsErrorCode::TooManyRequests) => 6,
+            // Of the administration: no release ends so.
+            Err(KmsErrorCode::ApprovalsRequired | KmsErrorCode::ContractDecides) => return,
         };
         let kind = KINDS.iter().position(|(known, _)| *known == kind);
         if let Some(counter) = kind.and_then(|kind| self.releases.get(kind)?.get(outcome)) {

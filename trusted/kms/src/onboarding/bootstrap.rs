@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use cloister_kms_api::log::Event;
 use cloister_kms_api::{BootstrapResponse, Hex, KmsError, statements};
 
@@ -36,6 +38,7 @@ impl Onboarding {
             roots: vec![root],
             bootstrap: Some(response.clone()),
             policy: (*self.rules).clone(),
+            owned: BTreeMap::new(),
             origin,
         };
         let keys = self.create(new, "bootstrap").await?;

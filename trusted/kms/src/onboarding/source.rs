@@ -8,8 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cloister_kms_api::log::Event;
 use cloister_kms_api::{
-    Hex, KmsError, KmsErrorCode, KmsKeyRequest, KmsKeyResponse, MAX_BODY_BYTES, OnboardRequest,
-    OnboardResponse, method,
+    Hex, KmsError, KmsErrorCode, KmsKeyRequest, KmsKeyResponse, OnboardRequest, OnboardResponse, method,
 };
 use cloister_ra_tls::{
     AttestedKey, Connected, Connector, HandshakeError, PeerIdentity, PeerPolicy, PeerVerifier, RaTlsError,
@@ -34,6 +33,8 @@ use super::{Onboarding, failed};
 use crate::policy::{Authority, BootInfo, Form, Question, decide};
 use crate::state::{InvalidRoots, Keys, NewState, check_roots};
 
+/// Longest answer of the other KMS, in bytes: roots are short, but any number of applications may have owners.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 /// How long our certificate holds: for one connection, with clocks that differ.
@@ -129,6 +130,7 @@ impl Onboarding {
             roots: answer.roots,
             bootstrap: None,
             policy: (*self.rules).clone(),
+            owned: answer.owned_apps,
             origin: Event::Onboarded {
                 k256_pubkey: current.clone(),
                 domain: domain.to_string(),
@@ -206,7 +208,7 @@ async fn exchange(connected: Connected<TcpStream>, machine: &Machine) -> Result<
         .map_err(|_| SourceError::Answer)?;
     let answer = sender.send_request(request).await?;
     let status = answer.status();
-    let body = Limited::new(answer.into_body(), MAX_BODY_BYTES).collect().await;
+    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
     connection.abort();
     let body = Zeroizing::new(body.map_err(|_| SourceError::Answer)?.to_bytes().to_vec());
     if status != StatusCode::OK {

@@ -15,15 +15,24 @@ pub(crate) fn decide(
     platform(&policy.platform, boot)?;
     image(&policy.platform, question, boot)?;
     match question {
-        Question::App => app(policy, boot)?,
+        Question::App => decide_app(policy, boot)?,
         Question::Kms => kms(&policy.platform, boot)?,
     }
     Ok(Grant::default())
 }
 
+/// A platform that its vendor has revoked proves nothing, whatever an authority says.
+pub(crate) fn refuse_revoked(boot: &BootInfo) -> Result<(), KmsError> {
+    if boot.tcb_status == TcbStatus::Revoked {
+        return Err(unauthorized("the platform's TCB status Revoked is not allowed"));
+    }
+    Ok(())
+}
+
 fn platform(rules: &PlatformRules, boot: &BootInfo) -> Result<(), KmsError> {
+    refuse_revoked(boot)?;
     let status = boot.tcb_status.to_string();
-    if boot.tcb_status == TcbStatus::Revoked || !rules.allowed_tcb_statuses.contains(&status) {
+    if !rules.allowed_tcb_statuses.contains(&status) {
         return Err(unauthorized(format!("the platform's TCB status {status} is not allowed")));
     }
     if let Some(id) = boot.advisory_ids.iter().find(|id| rules.denied_advisory_ids.contains(id)) {
@@ -55,7 +64,8 @@ fn image(rules: &PlatformRules, question: Question, boot: &BootInfo) -> Result<(
     }
 }
 
-fn app(policy: &PolicyDocument, boot: &BootInfo) -> Result<(), KmsError> {
+/// Whether the application may run its document.
+pub(crate) fn decide_app(policy: &PolicyDocument, boot: &BootInfo) -> Result<(), KmsError> {
     let (Some(app_id), Some(compose_hash)) = (boot.app_id, boot.compose_hash) else {
         return Err(not_found("the machine measured no application"));
     };

@@ -124,7 +124,8 @@ impl Webhook {
             }
         };
         if answer.is_allowed {
-            return Ok(Grant { gateway_app_id: answer.gateway_app_id.unwrap_or_default() });
+            let gateway_app_id = answer.gateway_app_id.unwrap_or_default();
+            return Ok(Grant { gateway_app_id, authorized_at: None });
         }
         let reason = printable(answer.reason.as_deref().unwrap_or_default());
         Err(KmsError::new(code_of(&reason), format!("the authorisation service refused: {reason}")))

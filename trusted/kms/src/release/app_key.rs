@@ -40,14 +40,14 @@ pub(super) async fn release(shared: &Shared, peer: &Peer, body: Incoming) -> Res
         k256_key: current.k256_key,
         k256_signature: current.k256_signature,
         tproxy_app_id: grant.gateway_app_id.clone(),
-        gateway_app_id: grant.gateway_app_id,
+        gateway_app_id: grant.gateway_app_id.clone(),
         os_image_hash: Hex::from(described.os_image_hash.as_bytes().as_slice()),
         root_version: current.root_version,
         former,
     };
     let answer = secret_json(&answer)?;
     shared.keys.note_keys_given(holder(app_id, boot), snapshot.current.version())?;
-    record(shared, Released::AppKeys, boot.caller(), snapshot.current.version(), None).await?;
+    record(shared, &grant, Released::AppKeys, boot.caller(), snapshot.current.version(), None).await?;
     Ok(answer)
 }
 

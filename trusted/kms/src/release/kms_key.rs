@@ -1,7 +1,7 @@
 //! All roots, for another KMS.
 
 use cloister_kms_api::log::Released;
-use cloister_kms_api::{KmsError, KmsKeyRequest, KmsKeyResponse};
+use cloister_kms_api::{KmsError, KmsKeyRequest};
 use hyper::body::Incoming;
 
 use super::caller::{image, names_an_image};
@@ -17,10 +17,10 @@ pub(super) async fn release(shared: &Shared, peer: &Peer, body: Incoming) -> Res
         None
     };
     let boot = BootInfo::of_peer(&peer.identity, os_image_hash, Form::Full);
-    shared.keys.authorize(Question::Kms, &boot).await?;
-    let roots = shared.keys.export_roots().await?;
-    let version = roots.last().map_or(0, |root| root.info.version);
-    let answer = secret_json(&KmsKeyResponse { roots })?;
-    record(shared, Released::Roots, boot.caller(), version, None).await?;
+    let grant = shared.keys.authorize(Question::Kms, &boot).await?;
+    let answer = shared.keys.export().await?;
+    let version = answer.roots.last().map_or(0, |root| root.info.version);
+    let answer = secret_json(&answer)?;
+    record(shared, &grant, Released::Roots, boot.caller(), version, None).await?;
     Ok(answer)
 }

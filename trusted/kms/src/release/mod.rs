@@ -22,8 +22,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::door::{Activity, Admission, Answer, Shared, Who, bad, error, json, read};
+use crate::policy::Grant;
 use caller::{Described, Stage};
-pub(crate) use public::{env_public_key, meta};
+pub(crate) use public::{app_owners, env_public_key, meta};
 
 /// One connection of the release port.
 pub(crate) struct Visitor {
@@ -88,6 +89,7 @@ async fn route(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) ->
     let kind = match full_name(head.uri.path()).as_deref() {
         Some(method::META) => return json(&meta(shared)),
         Some(method::ENV_PUBLIC_KEY) => return json(&env_public_key(shared, &read(body, limit).await?)?),
+        Some(method::APP_OWNERS) => return json(&app_owners(shared, &read(body, limit).await?)),
         Some(method::APP_KEY) => Released::AppKeys,
         Some(method::KEY) => Released::NamedKey,
         Some(method::KMS_KEY) => Released::Roots,
@@ -129,12 +131,18 @@ async fn refused(shared: &Shared, peer: &Peer, kind: Released, refusal: KmsError
 /// Records a release. After this, and not before, it may be answered.
 async fn record(
     shared: &Shared,
+    grant: &Grant,
     released: Released,
     caller: Caller,
     root_version: u32,
     name_hash: Option<Hex>,
 ) -> Result<(), KmsError> {
-    shared.keys.record(Event::Release { released, caller, root_version, name_hash }).await.map(drop)
+    let authorized_at = grant.authorized_at.clone();
+    shared
+        .keys
+        .record(Event::Release { released, caller, root_version, name_hash, authorized_at })
+        .await
+        .map(drop)
 }
 
 /// A key that cannot be derived: practically impossible.

@@ -12,7 +12,7 @@ use crate::policy::Question;
 pub(super) async fn release(shared: &Shared, peer: &Peer, body: Incoming) -> Result<Answer, KmsError> {
     let request: KeyRequest = read(body, shared.limits.body).await?;
     let (described, app_id) = peer.application(&request.vm_config)?;
-    shared.keys.authorize(Question::App, &described.boot).await?;
+    let grant = shared.keys.authorize(Question::App, &described.boot).await?;
     check_name(&request.name)?;
     let snapshot = shared.keys.snapshot();
     let root = match request.root_version {
@@ -23,7 +23,8 @@ pub(super) async fn release(shared: &Shared, peer: &Peer, body: Incoming) -> Res
     };
     let answer = key(root.secrets.named_key(&app_id, &request.name));
     let name_hash = Hex::from(Sha256::digest(&request.name).to_vec());
-    record(shared, Released::NamedKey, described.boot.caller(), root.version(), Some(name_hash)).await?;
+    record(shared, &grant, Released::NamedKey, described.boot.caller(), root.version(), Some(name_hash))
+        .await?;
     Ok(answer)
 }
 

@@ -1,6 +1,8 @@
 //! What anybody may know.
 
-use cloister_kms_api::{EnvPublicKeyRequest, EnvPublicKeyResponse, Hex, KmsError, Meta};
+use cloister_kms_api::{
+    AppOwnersRequest, AppOwnersResponse, EnvPublicKeyRequest, EnvPublicKeyResponse, Hex, KmsError, Meta,
+};
 
 use super::underivable;
 use crate::door::Shared;
@@ -34,7 +36,7 @@ pub(crate) fn env_public_key(
     let root = &shared.keys.snapshot().current;
     let app_id = &request.app_id;
     let public_key = root.secrets.env_public_key(app_id).map_err(underivable)?;
-    let timestamp = u64::try_from(shared.keys.now().as_second()).unwrap_or_default();
+    let timestamp = unix_seconds(shared);
     Ok(EnvPublicKeyResponse {
         public_key: Hex::from(public_key),
         signature: Hex::from(root.secrets.sign_env_public_key(app_id, &public_key, None)),
@@ -42,4 +44,27 @@ pub(crate) fn env_public_key(
         signature_v1: Hex::from(root.secrets.sign_env_public_key(app_id, &public_key, Some(timestamp))),
         root_version: root.version(),
     })
+}
+
+/// Who owns an application, in the words of the root.
+pub(crate) fn app_owners(shared: &Shared, request: &AppOwnersRequest) -> AppOwnersResponse {
+    let snapshot = shared.keys.snapshot();
+    let app_id = request.app_id;
+    let ownership = snapshot.owned.get(&app_id);
+    let documents = snapshot.policy.apps.get(&app_id).map_or(0, Vec::len);
+    let unsigned = AppOwnersResponse {
+        app_id,
+        owners: ownership.map(|ownership| ownership.owners.clone()),
+        serial: ownership.map_or(0, |ownership| ownership.serial),
+        allowed_documents: u64::try_from(documents).unwrap_or(u64::MAX),
+        timestamp: unix_seconds(shared),
+        signature: Hex::default(),
+        root_version: snapshot.current.version(),
+    };
+    let signature = Hex::from(snapshot.current.secrets.sign_app_owners(&unsigned));
+    AppOwnersResponse { signature, ..unsigned }
+}
+
+fn unix_seconds(shared: &Shared) -> u64 {
+    u64::try_from(shared.keys.now().as_second()).unwrap_or_default()
 }

@@ -18,8 +18,8 @@ pub(super) async fn release(shared: &Shared, peer: &Peer, body: Incoming) -> Res
     }
     let (described, app_id) = peer.application(&request.vm_config)?;
     let boot = &described.boot;
-    shared.keys.authorize(Question::App, boot).await?;
+    let grant = shared.keys.authorize(Question::App, boot).await?;
     shared.keys.note_resealed(holder(app_id, boot), request.root_version)?;
-    record(shared, Released::ResealConfirmed, boot.caller(), request.root_version, None).await?;
+    record(shared, &grant, Released::ResealConfirmed, boot.caller(), request.root_version, None).await?;
     json_answer(&json!({}))
 }

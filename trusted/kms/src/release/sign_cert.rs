@@ -48,11 +48,11 @@ pub(super) async fn release(shared: &Arc<Shared>, peer: &Peer, body: Incoming) -
     if (described.boot.app_id, described.boot.instance_id) != (Some(app_id), peer.identity.app.instance_id) {
         return Err(unauthorized("the certificate is requested for the key of another machine than asks"));
     }
-    shared.keys.authorize(Question::App, &described.boot).await?;
+    let grant = shared.keys.authorize(Question::App, &described.boot).await?;
     let root = shared.keys.snapshot().current.clone();
     let chain = certificates(&root, app_id, &csr, shared.keys.now())?;
     let answer = json(&SignCertResponse { certificate_chain: chain })?;
-    record(shared, Released::Certificate, described.boot.caller(), root.version(), None).await?;
+    record(shared, &grant, Released::Certificate, described.boot.caller(), root.version(), None).await?;
     Ok(answer)
 }
 

@@ -1,11 +1,15 @@
 //! What is in the state file.
 
+use std::collections::BTreeMap;
+
+use cloister_app_compose::AppId;
 use cloister_kms_api::admin::PolicyDocument;
-use cloister_kms_api::{BootstrapResponse, Hex, RootKeys, SecretHex};
+use cloister_kms_api::{BootstrapResponse, Hex, KmsKeyResponse, RootKeys, SecretHex};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::holders::Holders;
+use super::ownership::Ownership;
 
 /// Everything that a KMS must not forget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +25,9 @@ pub(crate) struct State {
     pub(crate) bootstrap: Option<BootstrapResponse>,
     /// The rules.
     pub(crate) policy: PolicyDocument,
+    /// Applications that have owners; their documents are in `policy`.
+    #[serde(default)]
+    pub(crate) owned: BTreeMap<AppId, Ownership>,
     /// Signs the log's checkpoints: the seed of an Ed25519 key.
     pub(crate) log_key: SecretHex,
     /// How far the log is contained here.
@@ -53,6 +60,14 @@ pub(crate) struct ChangeMark {
 }
 
 impl State {
+    /// What another KMS needs to release the same keys under the same owners.
+    pub(crate) fn export(&self) -> KmsKeyResponse {
+        let documents = |app_id| self.policy.apps.get(app_id).cloned().unwrap_or_default();
+        let owned =
+            self.owned.iter().map(|(app_id, ownership)| (*app_id, ownership.export(documents(app_id))));
+        KmsKeyResponse { roots: self.roots.clone(), owned_apps: owned.collect() }
+    }
+
     /// The version of the oldest root that still has keys.
     pub(crate) fn oldest_live(&self) -> u32 {
         self.roots.iter().find(|root| root.k256_key.is_some()).map_or(1, |root| root.info.version)

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cloister_kms_api::log::{Event, Record};
-use cloister_kms_api::{KmsError, KmsErrorCode, RootKeys};
+use cloister_kms_api::{KmsError, KmsErrorCode, KmsKeyResponse};
 use cloister_transparency_log::Log;
 use cloister_verifier::Clock;
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use tracing::error;
 use super::holders::{Holder, Holders};
 use super::writer::Writer;
 use super::{InvalidRoots, Snapshot, State, WriteError};
-use crate::policy::{Authority, BootInfo, Grant, Question, decide};
+use crate::policy::{Authority, BootInfo, Grant, Question, decide, decide_app, refuse_revoked};
 
 /// After how many records of the log the state is written although nothing changed: so many are read again
 /// at start.
@@ -75,10 +75,22 @@ impl Keys {
 
     /// Asks who decides whether a machine may have what it asks for. Its evidence was verified before.
     pub(crate) async fn authorize(&self, question: Question, boot: &BootInfo) -> Result<Grant, KmsError> {
-        match &self.0.authority {
-            Authority::BuiltIn => decide(&self.snapshot().policy, question, boot),
-            Authority::Webhook(webhook) => webhook.ask(question, boot).await,
+        refuse_revoked(boot)?;
+        let grant = match &self.0.authority {
+            Authority::BuiltIn => return decide(&self.snapshot().policy, question, boot),
+            Authority::Webhook(webhook) => webhook.ask(question, boot).await?,
+        };
+        // Owners of an application keep their say, whoever else has one.
+        let snapshot = self.snapshot();
+        if question == Question::App && boot.app_id.is_some_and(|id| snapshot.owned.contains_key(&id)) {
+            decide_app(&snapshot.policy, boot)?;
         }
+        Ok(grant)
+    }
+
+    /// The contract that decides, if one does.
+    pub(crate) fn contract(&self) -> Option<String> {
+        self.0.authority.contract()
     }
 
     /// Appends to the log, and answers with the record's index when it is durable.
@@ -138,13 +150,14 @@ impl Keys {
         look(&self.0.holders.lock())
     }
 
-    /// All roots with their keys, for another KMS that may have them: none that is not in the log yet.
-    pub(crate) async fn export_roots(&self) -> Result<Vec<RootKeys>, KmsError> {
+    /// All roots with their keys, and what owners of applications said, for another KMS that may have them: none
+    /// that is not in the log yet.
+    pub(crate) async fn export(&self) -> Result<KmsKeyResponse, KmsError> {
         let this = self.clone();
         run(move || {
             let mut writer = this.0.writer.lock();
             this.settle(&mut writer, "export")?;
-            Ok(writer.state.roots.clone())
+            Ok(writer.state.export())
         })
         .await
     }

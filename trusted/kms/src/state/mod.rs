@@ -4,6 +4,7 @@
 //! the machine (`sealing`). A request takes a [`Snapshot`]: it takes no lock and sees no half of a change.
 //! Changes go one after the other through the [`Writer`], which brings each into the log exactly once.
 
+mod apps;
 mod boundaries;
 mod changes;
 mod content;
@@ -11,6 +12,7 @@ mod file;
 mod holders;
 mod keys;
 mod opening;
+mod ownership;
 mod recovery;
 mod roots;
 mod sealing;

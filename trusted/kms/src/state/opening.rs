@@ -1,18 +1,21 @@
 //! From a data directory to the state of a KMS, and from nothing to the first one.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cloister_app_compose::AppId;
 use cloister_kms_api::admin::PolicyDocument;
-use cloister_kms_api::log::Event;
-use cloister_kms_api::{BootstrapResponse, RootKeys, SecretHex};
+use cloister_kms_api::log::{Approval, Event};
+use cloister_kms_api::{BootstrapResponse, OwnedApp, RootKeys, SecretHex};
 use cloister_transparency_log::{Log, LogError, SigningKey};
 use cloister_verifier::Clock;
 
 use super::content::{LogMark, State};
 use super::file::{DataDir, LOG_DIR, LOG_VERIFIER_KEY_FILE, ROOT_CA_FILE, STATE_FILE};
 use super::holders::Holders;
+use super::ownership::Ownership;
 use super::recovery::{RecoveryError, recover};
 use super::sealing::{SealingKey, UnsealError};
 use super::writer::{WriteError, Writer};
@@ -112,6 +115,8 @@ pub(crate) struct NewState {
     pub(crate) bootstrap: Option<BootstrapResponse>,
     /// The rules to begin with.
     pub(crate) policy: PolicyDocument,
+    /// Applications that have owners. What `policy` says about them does not count.
+    pub(crate) owned: BTreeMap<AppId, OwnedApp>,
     /// How it came into being, for the log.
     pub(crate) origin: Event,
 }
@@ -168,13 +173,14 @@ impl Store {
         self.refuse_remains()?;
         let log_key = SigningKey::generate(|bytes| self.random.fill(bytes))?;
         let now = self.clock.now();
-        let events = new.events();
+        let (owned, policy, events) = new.rules();
         let state = State {
             finished: false,
             domain: new.domain,
             roots: new.roots,
             bootstrap: new.bootstrap,
-            policy: new.policy,
+            policy,
+            owned,
             log_key: SecretHex::from(log_key.seed().to_vec()),
             log: LogMark::default(),
             outbox: Vec::new(),
@@ -227,15 +233,27 @@ impl Store {
 }
 
 impl NewState {
-    fn events(&self) -> Vec<Event> {
-        let allowed = self.policy.apps.iter().flat_map(|(app_id, documents)| {
-            documents
-                .iter()
-                .map(|compose_hash| Event::AppAllowed { app_id: *app_id, compose_hash: *compose_hash })
-        });
-        [self.origin.clone(), Event::PlatformRulesSet { rules: self.policy.platform.clone() }]
-            .into_iter()
-            .chain(allowed)
-            .collect()
+    /// What holds for applications, and what the log says of it.
+    fn rules(&self) -> (BTreeMap<AppId, Ownership>, PolicyDocument, Vec<Event>) {
+        let (mut policy, mut owned) = (self.policy.clone(), BTreeMap::new());
+        let mut events =
+            vec![self.origin.clone(), Event::PlatformRulesSet { rules: policy.platform.clone() }];
+        for (app_id, app) in &self.owned {
+            let (ownership, documents) = Ownership::import(app.clone());
+            let (owners, serial) = (ownership.owners.clone(), ownership.serial);
+            events.push(Event::OwnersSet { app_id: *app_id, owners, serial, approved_by: Vec::new() });
+            owned.insert(*app_id, ownership);
+            policy.apps.insert(*app_id, documents);
+        }
+        policy.apps.retain(|_, documents| !documents.is_empty());
+        for (app_id, documents) in &policy.apps {
+            let approval = owned.contains_key(app_id).then(|| Approval { serial: 0, signers: Vec::new() });
+            events.extend(documents.iter().map(|compose_hash| Event::AppAllowed {
+                app_id: *app_id,
+                compose_hash: *compose_hash,
+                approval: approval.clone(),
+            }));
+        }
+        (owned, policy, events)
     }
 }

@@ -109,6 +109,7 @@ fn leaves_roots_and_policy(event: &Event) -> bool {
         | Event::Onboarded { .. }
         | Event::AppAllowed { .. }
         | Event::AppRevoked { .. }
+        | Event::OwnersSet { .. }
         | Event::PlatformRulesSet { .. }
         | Event::RotationStarted { .. }
         | Event::RootRetired { .. } => false,

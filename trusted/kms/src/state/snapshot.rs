@@ -1,10 +1,13 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use cloister_app_compose::AppId;
 use cloister_kms_api::admin::PolicyDocument;
 use cloister_kms_api::{BootstrapInfo, RootInfo};
 
 use super::content::State;
+use super::ownership::Ownership;
 use super::roots::{self, InvalidRoots, LiveRoot, Root};
 
 /// What a KMS is at one moment. A request takes one and keeps to it.
@@ -21,6 +24,8 @@ pub(crate) struct Snapshot {
     pub(crate) bootstrap: Option<BootstrapInfo>,
     /// The rules.
     pub(crate) policy: Arc<PolicyDocument>,
+    /// Applications that have owners.
+    pub(crate) owned: Arc<BTreeMap<AppId, Ownership>>,
 }
 
 impl Snapshot {
@@ -42,6 +47,7 @@ impl Snapshot {
                 attestation: made.attestation.clone(),
             }),
             policy: Arc::new(state.policy.clone()),
+            owned: Arc::new(state.owned.clone()),
         })
     }
 

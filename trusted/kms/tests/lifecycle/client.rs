@@ -129,5 +129,5 @@ impl Directory {
 }
 
 pub(crate) fn an_app() -> AllowApp {
-    AllowApp { app_id: "11".repeat(20).parse().unwrap(), compose_hash: "22".repeat(32).parse().unwrap() }
+    AllowApp::new("11".repeat(20).parse().unwrap(), "22".repeat(32).parse().unwrap())
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cloister_app_compose::AppId;
-use cloister_kms_api::log::{Caller, Event, Record, Released};
+use cloister_kms_api::approvals::OwnerKey;
+use cloister_kms_api::log::{Approval, AuthorizedAt, Caller, Event, Record, Released};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -80,6 +81,7 @@ fn app(event: &Event) -> Option<&AppId> {
         Event::Release { caller, .. } | Event::Refusal { caller, .. } => caller.app_id.as_ref(),
         Event::AppAllowed { app_id, .. }
         | Event::AppRevoked { app_id, .. }
+        | Event::OwnersSet { app_id, .. }
         | Event::CvmForgotten { app_id, .. } => Some(app_id),
         Event::Bootstrapped { .. }
         | Event::Onboarded { .. }
@@ -103,9 +105,11 @@ fn words(event: &Event) -> (&'static str, String) {
         Event::Onboarded { k256_pubkey, domain, source_url } => {
             ("onboarded", format!("root {k256_pubkey:?} of {domain} from {source_url}"))
         }
-        Event::Release { released, caller, root_version, name_hash } => {
+        Event::Release { released, caller, root_version, name_hash, authorized_at } => {
             let name = name_hash.as_ref().map(|hash| format!(" name {hash:?}")).unwrap_or_default();
-            let what = format!("{}{name} under root {root_version} to {}", thing(*released), who(caller));
+            let block = authorized_at.as_ref().map(block).unwrap_or_default();
+            let what =
+                format!("{}{name} under root {root_version} to {}{block}", thing(*released), who(caller));
             ("release", what)
         }
         Event::Refusal { asked, caller, code, reason, count } => {
@@ -113,11 +117,17 @@ fn words(event: &Event) -> (&'static str, String) {
             let times = if *count == 1 { String::new() } else { format!(" ({count} times)") };
             ("refusal", format!("{asked} to {}: {code}: {reason}{times}", who(caller)))
         }
-        Event::AppAllowed { app_id, compose_hash } => {
-            ("app allowed", format!("{app_id} may run {compose_hash}"))
+        Event::AppAllowed { app_id, compose_hash, approval } => {
+            ("app allowed", format!("{app_id} may run {compose_hash}{}", by(approval.as_ref())))
         }
-        Event::AppRevoked { app_id, compose_hash } => {
-            ("app revoked", format!("{app_id} may no longer run {compose_hash}"))
+        Event::AppRevoked { app_id, compose_hash, approval } => {
+            ("app revoked", format!("{app_id} may no longer run {compose_hash}{}", by(approval.as_ref())))
+        }
+        Event::OwnersSet { app_id, owners, serial, approved_by } => {
+            let keys: Vec<_> = owners.keys().iter().map(OwnerKey::fingerprint).collect();
+            let (threshold, keys) = (owners.threshold(), keys.join(", "));
+            let approval = Approval { serial: *serial, signers: approved_by.clone() };
+            ("owners set", format!("{app_id}: {threshold} of {keys}{}", by(Some(&approval))))
         }
         Event::PlatformRulesSet { rules } => ("rules set", serde_json::to_string(rules).unwrap_or_default()),
         Event::RotationStarted { root_version, k256_pubkey } => {
@@ -131,6 +141,18 @@ fn words(event: &Event) -> (&'static str, String) {
             ("root retired", format!("root {root_version}; {abandoned} CVMs still held data under it"))
         }
     }
+}
+
+/// Owners who approved.
+fn by(approval: Option<&Approval>) -> String {
+    approval.map_or_else(String::new, |Approval { serial, signers }| {
+        let signers = if signers.is_empty() { "nobody".to_owned() } else { signers.join(", ") };
+        format!(", approved by {signers} (serial {serial})")
+    })
+}
+
+fn block(AuthorizedAt { chain_id, block_number, block_hash }: &AuthorizedAt) -> String {
+    format!(" by block {block_number} ({block_hash:?}) of chain {chain_id}")
 }
 
 const fn thing(released: Released) -> &'static str {

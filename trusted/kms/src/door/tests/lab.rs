@@ -1,5 +1,6 @@
 //! A KMS with open doors on loopback, and machines that ask it, with evidence minted for the test.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -148,6 +149,7 @@ impl Lab {
             roots: vec![root],
             bootstrap: None,
             policy: PolicyDocument { platform: options.rules, ..PolicyDocument::default() },
+            owned: BTreeMap::new(),
             origin,
         };
         let keys = store.create(state, "bootstrap").unwrap();
@@ -177,7 +179,7 @@ impl Lab {
     /// Lets a machine's application run its document.
     pub(crate) async fn allow(&self, machine: &Machine) {
         let compose_hash = ComposeHash::from_bytes(machine.compose_hash);
-        self.keys.allow_app(AllowApp { app_id: app(machine.app), compose_hash }).await.unwrap();
+        self.keys.allow_app(AllowApp::new(app(machine.app), compose_hash)).await.unwrap();
     }
 
     /// Everything in the log, after what was counted is recorded.

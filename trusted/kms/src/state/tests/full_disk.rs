@@ -62,7 +62,7 @@ async fn changes_without_space() {
     assert_eq!(keys.allow_app(allow(1, 3)).await.unwrap_err().code, InternalError);
     assert!(!allows(&keys, 3));
     assert_eq!(keys.start_rotation().await.unwrap_err().code, InternalError);
-    assert_eq!(keys.export_roots().await.unwrap_err().code, InternalError);
+    assert_eq!(keys.export().await.unwrap_err().code, InternalError);
     assert_eq!(keys.snapshot().current.version(), 1);
     println!("done");
 }

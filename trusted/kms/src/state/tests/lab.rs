@@ -1,5 +1,6 @@
 //! A data directory and what tests look at.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,7 +32,7 @@ pub(super) fn app(number: u8) -> AppId {
 }
 
 pub(super) fn allow(application: u8, document: u8) -> AllowApp {
-    AllowApp { app_id: app(application), compose_hash: ComposeHash::from_bytes([document; 32]) }
+    AllowApp::new(app(application), ComposeHash::from_bytes([document; 32]))
 }
 
 pub(super) fn holder(number: u8) -> Holder {
@@ -86,6 +87,7 @@ pub(super) fn first() -> NewState {
         roots: vec![root],
         bootstrap: None,
         policy: PolicyDocument::default(),
+        owned: BTreeMap::new(),
         origin,
     }
 }
@@ -115,5 +117,6 @@ fn release(released: Released, (app_id, instance_id): Holder, root_version: u32)
         caller: Caller { app_id: Some(app_id), instance_id, ..Caller::default() },
         root_version,
         name_hash: None::<Hex>,
+        authorized_at: None,
     }
 }

@@ -47,7 +47,7 @@ async fn a_rotation_from_start_to_end() {
     assert_eq!(keys.snapshot().roots.len(), 2);
     // Again is no failure, and the certificate of the retired root still vouches for its successor.
     keys.retire_root(retire(1, false)).await.unwrap();
-    let exported = keys.export_roots().await.unwrap();
+    let exported = keys.export().await.unwrap().roots;
     assert!(exported[0].ca_key.is_none() && exported[0].k256_key.is_none());
     check_roots(&exported).unwrap();
     drop(keys);
