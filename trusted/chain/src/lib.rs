@@ -1,0 +1,24 @@
+//! Asks a chain what its contracts say, through several endpoints of which none is trusted alone.
+//!
+//! A permission holds if it holds at the *confirmed* block (so many blocks below the head) and at the newest one: a
+//! grant counts once it is confirmed, a revocation counts at once. Everything that is not a clear answer of enough
+//! endpoints is an error and never a permission.
+
+mod answers;
+mod config;
+mod error;
+mod reader;
+
+pub use alloy_primitives::{Address, B256, Bytes};
+pub use answers::{
+    Allowance, AllowanceQuestion, AppAllowances, AppContractView, BlockRef, Decision, KmsContractView,
+    KmsInfo, Log, Receipt,
+};
+pub use cloister_contracts::AppBootInfo;
+pub use cloister_verifier::Clock;
+pub use config::{
+    ChainConfig, DEFAULT_MAX_HEAD_AGE, DEFAULT_REQUEST_TIMEOUT, InvalidChainConfig, MAX_CONFIRMATIONS,
+    MAX_ENDPOINTS,
+};
+pub use error::{ChainError, EndpointFailure, Failure};
+pub use reader::{Chain, MAX_LOGS, MAX_QUESTIONS};
