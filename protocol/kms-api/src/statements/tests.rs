@@ -250,3 +250,57 @@ proptest! {
         let _ = recover(&digest, &whole);
     }
 }
+
+#[test]
+fn what_a_root_says_of_owners_holds_for_this_application_now() {
+    let (key, root) = signer(1);
+    let unsigned = AppOwnersResponse {
+        app_id: app(),
+        owners: Some(somebody()),
+        serial: 7,
+        allowed_documents: 2,
+        timestamp: TIME,
+        signature: Hex::default(),
+        root_version: 1,
+    };
+    let signed = |answer: &AppOwnersResponse| AppOwnersResponse {
+        signature: sign(&key, &app_owners_digest(answer)).into(),
+        ..answer.clone()
+    };
+    for answer in
+        [signed(&unsigned), signed(&AppOwnersResponse { owners: None, serial: 0, ..unsigned.clone() })]
+    {
+        assert_eq!(verify_app_owners(&app(), &answer, TIME, &root), Ok(()));
+        assert!(matches!(
+            verify_app_owners(&app(), &answer, TIME + 301, &root),
+            Err(StatementError::TooOld { age: 301, .. })
+        ));
+        assert!(matches!(
+            verify_app_owners(&app(), &answer, TIME - 61, &root),
+            Err(StatementError::FromFuture(61))
+        ));
+        let other = AppId::from_bytes([1; 20]);
+        assert_eq!(
+            verify_app_owners(&other, &answer, TIME, &root),
+            Err(StatementError::OtherApplication(app()))
+        );
+        assert!(verify_app_owners(&app(), &answer, TIME, &signer(2).1).is_err());
+        let changes: [fn(&mut AppOwnersResponse); 5] = [
+            |answer| answer.owners = if answer.owners.is_some() { None } else { Some(somebody()) },
+            |answer| answer.serial += 1,
+            |answer| answer.allowed_documents += 1,
+            |answer| answer.timestamp += 1,
+            |answer| answer.root_version += 1,
+        ];
+        for (index, change) in changes.into_iter().enumerate() {
+            let mut changed = answer.clone();
+            change(&mut changed);
+            assert!(verify_app_owners(&app(), &changed, TIME, &root).is_err(), "change {index}");
+        }
+    }
+}
+
+fn somebody() -> Owners {
+    let line = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti";
+    Owners::new(1, vec![line.parse().unwrap()]).unwrap()
+}
