@@ -71,6 +71,7 @@ impl Driver {
             let need = self.follow(&mut change, rollout, row).await?;
             if *row != before {
                 change.set_rollout_member(rollout.id, row, now_ms).await?;
+                self.reached(rollout, RolloutStep::Settled);
             }
             match need {
                 Some(Need::Replacement) => lacking = Some(row.clone()),
@@ -78,7 +79,6 @@ impl Driver {
                 None => {}
             }
         }
-        self.reached(rollout, RolloutStep::Settled);
         let is_idle = !rows.iter().any(|row| row.state.is_under_way());
         match rollout.state {
             RolloutState::Running if is_idle => self.begin_move(&mut change, rollout, &rows).await?,

@@ -65,7 +65,7 @@ impl Arguments {
 /// A moment in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RolloutStep {
-    /// What became of the members is known, and not recorded.
+    /// What became of a member is known, and not recorded.
     Settled,
     /// What comes next is prepared, and not recorded.
     Decided,
@@ -80,8 +80,8 @@ impl RolloutStep {
     pub const ALL: [Self; 4] = [Self::Settled, Self::Decided, Self::Recorded, Self::Replicated];
 }
 
-/// Called at every moment; a crash test ends the round in it.
-pub(crate) type Observer = Arc<dyn Fn(RolloutState, RolloutStep) + Send + Sync>;
+/// Called at every moment; a crash test ends the round, or the process, in it.
+pub type Observer = Arc<dyn Fn(RolloutState, RolloutStep) + Send + Sync>;
 
 /// Makes rounds until it is stopped.
 pub(crate) struct Driver {
@@ -92,8 +92,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) const fn new(store: Store, lifecycle: Lifecycle, clock: Clock) -> Self {
-        Self { store, lifecycle, clock, observer: None }
+    pub(crate) const fn new(
+        store: Store,
+        lifecycle: Lifecycle,
+        clock: Clock,
+        observer: Option<Observer>,
+    ) -> Self {
+        Self { store, lifecycle, clock, observer }
     }
 
     /// Runs until it is stopped. A round that is cut short has not happened.
@@ -141,9 +146,9 @@ impl Driver {
             if let Some((state, error)) = plan::settled(row) {
                 (row.state, row.error) = (state, error);
                 change.set_rollout_member(rollout.id, row, now_ms).await?;
+                self.reached(rollout, RolloutStep::Settled);
             }
         }
-        self.reached(rollout, RolloutStep::Settled);
         let members: Vec<_> = rows.iter().map(|row| member(row, self.fresh_ms())).collect();
         let limit = usize::try_from(rollout.max_unavailable).unwrap_or(1).max(1);
         match plan::next(rollout.state, rollout.on_failure, limit, &members) {

@@ -15,6 +15,6 @@ mod tests;
 
 pub(crate) use accept::{NewUpdate, RolloutRequestError, Rollouts, UpdateMember};
 pub(crate) use drain::obstacle;
-pub use driver::{Arguments, RolloutStep};
+pub use driver::{Arguments, Observer, RolloutStep};
 pub(crate) use driver::{Driver, fresh_ms};
 pub use machine::{MemberState, OnFailure, RolloutEvent, RolloutKind, RolloutState};

@@ -61,13 +61,13 @@ async fn an_update_survives_a_death_at_every_moment() {
         while on_file(|store| update(store, death, fails)).await {
             death += 1;
         }
-        assert!(death >= 9, "three rounds have nine moments: {death}");
+        assert!(death >= 8, "three rounds have two moments each, and settle two members: {death}");
     }
 }
 
 #[tokio::test]
 async fn deaths_on_both_engines() {
-    for death in [0, 4, 5, 8] {
+    for death in [0, 2, 4, 7] {
         on_both(|store| async move {
             assert!(update(store, death, false).await);
         })
@@ -105,5 +105,5 @@ async fn a_drain_survives_a_death_at_every_moment() {
     while on_file(|store| drain(store, death)).await {
         death += 1;
     }
-    assert!(death > 12, "there were moments: {death}");
+    assert!(death >= 11, "four rounds, three of which settle something, and a replica: {death}");
 }

@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::driver::Observer;
 use super::*;
 use crate::clock::{Clock, Random};
 use crate::kms::Kmses;
@@ -67,8 +66,7 @@ impl Scene {
             EngineOptions::default(),
         );
         let engine = Some(engine.await.unwrap());
-        let mut driver = Driver::new(store.clone(), lifecycle.clone(), clock.clone());
-        driver.observer = observer;
+        let driver = Driver::new(store.clone(), lifecycle.clone(), clock.clone(), observer);
         let scene = Self {
             rollouts: Rollouts::new(store.clone(), clock.clone()),
             driver: Arc::new(driver),
