@@ -3,18 +3,13 @@
 //!
 //! A directory holds the files of one image, `sha256sum.txt` with a line per file, and `digest.txt` with
 //! the SHA-256 of `sha256sum.txt`, which is the image's hash. An image is offered only after every file
-//! was hashed; the answer is kept for as long as no file's size, times or inode change.
-//!
-//! `measurement.json` says what a launch of the image measures. Relying parties compute the registers of a
-//! machine from it, so an image whose files are others than it says is not offered: its CVMs would start
-//! and never be believed.
+//! was hashed ([`CheckedImage::check`]); the answer is kept for as long as no file's size, times or inode change.
 
 mod fetch;
-mod unpack;
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,10 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cloister_app_compose::OsImageHash;
-use cloister_evidence::{ImageMeasurement, LaunchMeasurement, Measurement, VmConfig};
+use cloister_evidence::{ImageMeasurement, LaunchMeasurement, VmConfig};
+use cloister_guest_image::{CheckError, CheckedImage, DIGEST, Others, read_text};
 use cloister_node_api::NodeImage;
-use serde::Deserialize;
-use sha2::{Digest, Sha256, Sha384};
 
 pub(crate) use fetch::Fetcher;
 
@@ -33,14 +27,6 @@ use crate::vmm::BootFiles;
 
 /// Most images that a node offers, and most files of one.
 const MAX_ENTRIES: usize = 64;
-/// Longest `sha256sum.txt`, `digest.txt`, `metadata.json` or `measurement.json`, in bytes.
-const MAX_TEXT_BYTES: u64 = 256 * 1024;
-/// Names every file of the image with its SHA-256; its own SHA-256 names the image.
-const CHECKSUMS: &str = "sha256sum.txt";
-/// Holds the image's hash, for people.
-const DIGEST: &str = "digest.txt";
-const METADATA: &str = "metadata.json";
-const MEASUREMENT: &str = "measurement.json";
 const BYTES_PER_MIB: u64 = 1024 * 1024;
 /// Version of the description of a machine.
 const SPEC_VERSION: u32 = 1;
@@ -76,40 +62,6 @@ impl GuestImage {
             }),
         }
     }
-}
-
-/// Why a directory is no image.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ImageError {
-    #[error("cannot read {file}")]
-    Io {
-        file: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{0} is malformed")]
-    Malformed(&'static str),
-    #[error("{0} does not match its hash")]
-    Mismatch(String),
-    #[error("{0} is not covered by the image's hash")]
-    Uncovered(String),
-    #[error("the {0} is not the one that measurement.json names")]
-    Measurement(&'static str),
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
-    version: String,
-    #[serde(default)]
-    is_dev: bool,
-    kernel: String,
-    initrd: String,
-    rootfs: String,
-    cmdline: String,
-    bios: String,
-    #[serde(default)]
-    supports_gpu: bool,
 }
 
 /// Name, size, inode and times of every file.
@@ -222,50 +174,19 @@ fn verified(dir: &Path) -> Option<GuestImage> {
     }
 }
 
-fn verify(dir: &Path) -> Result<GuestImage, ImageError> {
-    let checksum_file = read_text(dir, CHECKSUMS)?;
-    let hash = OsImageHash::from_bytes(Sha256::digest(&checksum_file).into());
-    if read_text(dir, DIGEST)?.trim() != hash.to_string() {
-        return Err(ImageError::Mismatch(CHECKSUMS.to_owned()));
-    }
-    let sums = parse_sums(&checksum_file)?;
-    // What is parsed is the very text that was hashed.
-    let metadata = covered_text(dir, METADATA, &sums)?;
-    let metadata: Metadata = serde_json::from_str(&metadata).map_err(|_| ImageError::Malformed(METADATA))?;
-    let measurement_file = covered_text(dir, MEASUREMENT, &sums)?;
-    let measurement: ImageMeasurement =
-        serde_json::from_str(&measurement_file).map_err(|_| ImageError::Malformed(MEASUREMENT))?;
-    if measurement.cmdline != metadata.cmdline {
-        return Err(ImageError::Measurement("kernel command line"));
-    }
-    let covered = |name: &str| {
-        if sums.contains_key(name) { Ok(dir.join(name)) } else { Err(ImageError::Uncovered(name.to_owned())) }
-    };
+/// Checks that a directory holds the image that its `digest.txt` names.
+fn verify(dir: &Path) -> Result<GuestImage, CheckError> {
+    let malformed = || CheckError::Malformed { file: DIGEST, detail: "it is no SHA-256 in hex".to_owned() };
+    let named = read_text(dir, DIGEST)?.trim().parse().map_err(|_| malformed())?;
+    let CheckedImage { hash, metadata, measurement, checksum_file, measurement_file, .. } =
+        CheckedImage::check(dir, Some(named), Others::Ignored)?;
     let boot = BootFiles {
-        kernel: covered(&metadata.kernel)?,
-        initrd: covered(&metadata.initrd)?,
-        rootfs: covered(&metadata.rootfs)?,
-        firmware: Some(covered(&metadata.bios)?),
+        kernel: dir.join(metadata.kernel),
+        initrd: dir.join(metadata.initrd),
+        rootfs: dir.join(metadata.rootfs),
+        firmware: Some(dir.join(metadata.bios)),
         cmdline: metadata.cmdline,
     };
-    let measured = [
-        ("firmware", &metadata.bios, &measurement.firmware),
-        ("kernel", &metadata.kernel, &measurement.kernel),
-        ("initial RAM disk", &metadata.initrd, &measurement.initrd),
-    ];
-    for (name, expected) in &sums {
-        let is_measured = measured.iter().any(|(_, file, _)| *file == name);
-        let found = hashes_of(dir, name, is_measured)?;
-        if found.sha256 != *expected {
-            return Err(ImageError::Mismatch(name.clone()));
-        }
-        let differs = |(_, file, expected): &&(_, &String, &Measurement)| {
-            *file == name && found.measurement.as_ref() != Some(*expected)
-        };
-        if let Some((what, ..)) = measured.iter().find(differs) {
-            return Err(ImageError::Measurement(what));
-        }
-    }
     let description = NodeImage {
         name: metadata.name,
         version: metadata.version,
@@ -274,71 +195,6 @@ fn verify(dir: &Path) -> Result<GuestImage, ImageError> {
         supports_gpu: metadata.supports_gpu,
     };
     Ok(GuestImage { description, boot, measurement, checksum_file, measurement_file })
-}
-
-/// Lines of `sha256sum`: hash, two separators, name.
-fn parse_sums(text: &str) -> Result<HashMap<String, [u8; 32]>, ImageError> {
-    let line = |line: &str| {
-        let (hash, name) = line.split_once(' ')?;
-        let name = name.strip_prefix([' ', '*'])?;
-        let mut bytes = [0; 32];
-        hex::decode_to_slice(hash, &mut bytes).ok()?;
-        is_file_name(name).then(|| (name.to_owned(), bytes))
-    };
-    text.lines().map(line).collect::<Option<_>>().ok_or(ImageError::Malformed(CHECKSUMS))
-}
-
-fn is_file_name(name: &str) -> bool {
-    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
-}
-
-fn read_text(dir: &Path, name: &str) -> Result<String, ImageError> {
-    let read = || {
-        let mut text = String::new();
-        File::open(dir.join(name))?.take(MAX_TEXT_BYTES).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    read().map_err(|source| ImageError::Io { file: name.to_owned(), source })
-}
-
-/// A text file that the list of files covers.
-fn covered_text(dir: &Path, name: &str, sums: &HashMap<String, [u8; 32]>) -> Result<String, ImageError> {
-    let expected = sums.get(name).ok_or_else(|| ImageError::Uncovered(name.to_owned()))?;
-    let text = read_text(dir, name)?;
-    if Sha256::digest(&text).as_slice() == expected {
-        Ok(text)
-    } else {
-        Err(ImageError::Mismatch(name.to_owned()))
-    }
-}
-
-struct Hashes {
-    sha256: [u8; 32],
-    /// SHA-384, if it was asked for.
-    measurement: Option<Measurement>,
-}
-
-/// Reads a file once.
-fn hashes_of(dir: &Path, name: &str, measure: bool) -> Result<Hashes, ImageError> {
-    let hash = || {
-        let mut sha256 = Sha256::new();
-        let mut sha384 = measure.then(Sha384::new);
-        let mut file = File::open(dir.join(name))?;
-        let mut chunk = vec![0; 1024 * 1024];
-        loop {
-            let length = file.read(&mut chunk)?;
-            if length == 0 {
-                let measurement = sha384.map(|hasher| Measurement::from_bytes(hasher.finalize().into()));
-                return Ok(Hashes { sha256: sha256.finalize().into(), measurement });
-            }
-            let read = chunk.get(..length).unwrap_or_default();
-            sha256.update(read);
-            if let Some(hasher) = &mut sha384 {
-                hasher.update(read);
-            }
-        }
-    };
-    hash().map_err(|source| ImageError::Io { file: name.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ macro_rules! named_enum {
         impl std::str::FromStr for $name {
             type Err = $crate::operations::UnknownName;
 
-            fn from_str(name: &str) -> Result<Self, $crate::operations::UnknownName> {
+            fn from_str(name: &str) -> std::result::Result<Self, $crate::operations::UnknownName> {
                 Self::ALL
                     .iter()
                     .copied()
@@ -57,7 +57,7 @@ macro_rules! named_enum {
         impl TryFrom<String> for $name {
             type Error = $crate::operations::UnknownName;
 
-            fn try_from(name: String) -> Result<Self, $crate::operations::UnknownName> {
+            fn try_from(name: String) -> std::result::Result<Self, $crate::operations::UnknownName> {
                 name.parse()
             }
         }

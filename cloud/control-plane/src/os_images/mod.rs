@@ -6,8 +6,7 @@
 //! database comes last: a directory without one is taken up, or removed, at the next start. Replicas of the
 //! control plane share one database, so they must share this directory, too.
 
-mod archive;
-mod check;
+mod download;
 mod feed;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -21,13 +20,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_app_compose::OsImageHash;
+use cloister_guest_image::{ArchiveError, CheckError, CheckedImage, Limits, Others, is_plain, unpack};
 use futures_util::Stream;
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-pub use check::CheckedImage;
-
+use self::download::MAX_DOWNLOADS;
 use crate::clock::{Clock, Random};
 use crate::store::{OsImageRow, Store, StoreError};
 
@@ -35,14 +33,10 @@ use crate::store::{OsImageRow, Store, StoreError};
 pub const MAX_IMAGES: i64 = 64;
 /// Begins the names of directories in which images are made.
 const STAGING_PREFIX: &str = ".incoming-";
-/// Nodes that get an image at a time.
-const MAX_DOWNLOADS: usize = 8;
 /// A sender, or a node, that pauses for longer is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Far longer than an image takes to come in.
 const ABANDONED_AFTER: Duration = Duration::from_hours(24);
-/// Pieces of an image that wait for a slow reader.
-const QUEUE: usize = 4;
 
 /// Why an image was not added.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +61,27 @@ pub enum ImageError {
     Store(#[from] StoreError),
 }
 
+impl From<ArchiveError> for ImageError {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Stream(source) => Self::Stream(source),
+            ArchiveError::Refused(why) => Self::Refused(why.to_owned()),
+            ArchiveError::TooLarge => Self::TooLarge,
+            ArchiveError::NoRoom => Self::Disk(io::ErrorKind::StorageFull.into()),
+            ArchiveError::Disk(source) => Self::Disk(source),
+        }
+    }
+}
+
+impl From<CheckError> for ImageError {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Io { source, .. } => Self::Disk(source),
+            refusal => Self::Refused(refusal.to_string()),
+        }
+    }
+}
+
 /// The images of the catalogue on disk.
 pub struct Library {
     dir: PathBuf,
@@ -75,34 +90,6 @@ pub struct Library {
     patience: Duration,
     /// One image comes in at a time.
     intake: Semaphore,
-}
-
-/// An image on its way to a node. Without an end that was announced it ends in an error, so that a part is never
-/// taken for the whole.
-pub(crate) struct Download {
-    pieces: mpsc::Receiver<Bytes>,
-    is_over: bool,
-}
-
-impl Stream for Download {
-    type Item = io::Result<Bytes>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        if self.is_over {
-            return std::task::Poll::Ready(None);
-        }
-        self.pieces.poll_recv(context).map(|piece| {
-            self.is_over = piece.as_ref().is_none_or(Bytes::is_empty);
-            match piece {
-                // An empty piece is the end.
-                Some(piece) => (!piece.is_empty()).then_some(Ok(piece)),
-                None => Some(Err(io::ErrorKind::UnexpectedEof.into())),
-            }
-        })
-    }
 }
 
 impl Library {
@@ -141,7 +128,7 @@ impl Library {
     async fn take_up(&self, store: &Store, clock: &Clock, dir: PathBuf) -> Result<(), ImageError> {
         let checked = blocking({
             let dir = dir.clone();
-            move || check::check(&dir)
+            move || check(&dir)
         })
         .await;
         match checked {
@@ -172,8 +159,8 @@ impl Library {
         let (pump, reader) = feed::pair();
         let dir = staging.0.clone();
         let work = blocking(move || {
-            archive::unpack(reader, &dir, archive::Limits::USUAL)?;
-            check::check(&dir)
+            unpack(reader, &dir, Limits::USUAL, || Ok(true))?;
+            check(&dir)
         });
         // A pump that gives up ends the work as well.
         let ((), image) = tokio::join!(pump.run(archive, PATIENCE), work);
@@ -191,10 +178,10 @@ impl Library {
     ) -> Result<OsImageRow, ImageError> {
         let row = OsImageRow {
             os_image_hash: image.hash,
-            name: image.name.clone(),
-            version: image.version.clone(),
-            is_dev: i64::from(image.is_dev),
-            supports_gpu: i64::from(image.supports_gpu),
+            name: image.metadata.name.clone(),
+            version: image.metadata.version.clone(),
+            is_dev: i64::from(image.metadata.is_dev),
+            supports_gpu: i64::from(image.metadata.supports_gpu),
             size_bytes: i64::try_from(image.size_bytes).unwrap_or(i64::MAX),
             added_at_ms: clock.now_ms(),
             retired_at_ms: None,
@@ -228,23 +215,22 @@ impl Library {
         change.commit().await?;
         Ok(forgotten)
     }
+}
 
-    /// The files of an image as a tar stream; `None` when there is no such image, or nobody can be served now.
-    pub(crate) fn download(&self, hash: OsImageHash) -> Option<Download> {
-        let dir = self.dir.join(hash.to_string());
-        let turn = Arc::clone(&self.downloads).try_acquire_owned().ok().filter(|_| dir.is_dir())?;
-        let (sender, pieces) = mpsc::channel(QUEUE);
-        let (runtime, patience) = (Handle::current(), self.patience);
-        tokio::task::spawn_blocking(move || {
-            // What was read but not fetched waits without a turn: nobody holds one by fetching nothing.
-            let _turn: OwnedSemaphorePermit = turn;
-            let send = |piece| runtime.block_on(sender.send_timeout(piece, patience));
-            if let Err(error) = archive::pack(&dir, send) {
-                warn!(directory = %dir.display(), %error, "an image was not sent to its end");
-            }
-        });
-        Some(Download { pieces, is_over: false })
+/// An image that the catalogue can name: what [`CheckedImage::check`] wants, and a name and a version to choose by.
+fn check(dir: &Path) -> Result<CheckedImage, ImageError> {
+    let image = CheckedImage::check(dir, None, Others::Refused)?;
+    let (name, version) = (&image.metadata.name, &image.metadata.version);
+    if is_plain(name) && is_version(version) {
+        return Ok(image);
     }
+    let why = "metadata.json has no plain name, or no version of three or four numbers";
+    Err(ImageError::Refused(why.to_owned()))
+}
+
+fn is_version(text: &str) -> bool {
+    let numbers: Vec<_> = text.split('.').map(str::parse::<u32>).collect();
+    (3..=4).contains(&numbers.len()) && numbers.iter().all(Result::is_ok)
 }
 
 /// A directory that is removed unless it was moved away.

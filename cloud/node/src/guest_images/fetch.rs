@@ -12,15 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_app_compose::OsImageHash;
+use cloister_guest_image::{ArchiveError, CheckError, CheckedImage, DIGEST, Limits, Others, unpack};
 use cloister_node_api::{NodeImage, paths};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::unpack::{Limits, unpack};
-use super::{CHECKSUMS, DIGEST, GuestImages, ImageError, MAX_ENTRIES, parse_sums, verify};
+use super::{GuestImages, MAX_ENTRIES};
 use crate::clock;
 use crate::control_plane::{CallError, ControlPlaneClient};
 use crate::files;
+use crate::host::has_free_disk;
 use crate::images::feed;
 use crate::vms::blocking;
 
@@ -38,18 +39,12 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 pub(super) enum FetchError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("the stream broke off or is no tar archive")]
-    Stream(#[source] io::Error),
-    #[error("the archive is refused: {0}")]
-    Refused(&'static str),
-    #[error("the archive has more or larger files than a guest image")]
-    TooLarge,
-    #[error("what came is another image")]
-    OtherImage,
-    #[error("what came is no guest image")]
-    Broken(#[from] ImageError),
-    #[error("the disk has no space left for it")]
-    DiskFull,
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    #[error("what came is no guest image, or another one")]
+    Broken(#[from] CheckError),
+    #[error("it was fetched and is not offered; look at the node's directories of guest images")]
+    NotOffered,
     #[error("it cannot be stored")]
     Disk(#[source] io::Error),
 }
@@ -57,7 +52,12 @@ pub(super) enum FetchError {
 impl FetchError {
     /// Whether the same will come again: the catalogue has something else under this hash.
     const fn is_lasting(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::TooLarge | Self::OtherImage | Self::Broken(_))
+        matches!(
+            self,
+            Self::Archive(ArchiveError::Refused(_) | ArchiveError::TooLarge)
+                | Self::Broken(_)
+                | Self::NotOffered
+        )
     }
 }
 
@@ -165,7 +165,7 @@ impl Fetcher {
         let (_, placed) = tokio::join!(tokio::time::timeout(WHOLE_LIMIT, pump.run(stream, PATIENCE)), work);
         placed?;
         // Checked again where it is now: only that is offered.
-        if self.missing(vec![hash]).await.is_empty() { Ok(()) } else { Err(FetchError::OtherImage) }
+        if self.missing(vec![hash]).await.is_empty() { Ok(()) } else { Err(FetchError::NotOffered) }
     }
 }
 
@@ -204,13 +204,9 @@ fn make_room(dir: &Path, wanted: &[OsImageHash]) -> io::Result<()> {
 /// Makes an image of a stream, or leaves nothing behind. Blocks.
 fn place(stream: impl Read, dir: &Path, hash: OsImageHash) -> Result<(), FetchError> {
     let staging = Staging::create(dir.join(format!("{STAGING_PREFIX}{hash}"))).map_err(FetchError::Disk)?;
-    unpack(stream, &staging.0, Limits::USUAL)?;
+    unpack(stream, &staging.0, Limits::USUAL, || has_free_disk(dir))?;
+    CheckedImage::check(&staging.0, Some(hash), Others::Refused)?;
     files::write(&staging.0.join(DIGEST), hash.to_string().as_bytes()).map_err(FetchError::Disk)?;
-    let image = verify(&staging.0).map_err(|error| match error {
-        ImageError::Mismatch(file) if file == CHECKSUMS => FetchError::OtherImage,
-        other => FetchError::Broken(other),
-    })?;
-    only_covered_files(&staging.0, &image.checksum_file)?;
     let target = dir.join(hash.to_string());
     // One that is there did not pass the check any more.
     match fs::remove_dir_all(&target) {
@@ -218,17 +214,6 @@ fn place(stream: impl Read, dir: &Path, hash: OsImageHash) -> Result<(), FetchEr
         _ => {}
     }
     fs::rename(&staging.0, &target).and_then(|()| files::sync_parent(&target)).map_err(FetchError::Disk)
-}
-
-fn only_covered_files(dir: &Path, checksum_file: &str) -> Result<(), FetchError> {
-    let covered = parse_sums(checksum_file)?;
-    for entry in fs::read_dir(dir).map_err(FetchError::Disk)? {
-        let name = entry.map_err(FetchError::Disk)?.file_name().to_string_lossy().into_owned();
-        if ![CHECKSUMS, DIGEST].contains(&name.as_str()) && !covered.contains_key(&name) {
-            return Err(FetchError::Refused("it holds files that its hash does not cover"));
-        }
-    }
-    Ok(())
 }
 
 /// A directory that is removed unless it was moved away.
