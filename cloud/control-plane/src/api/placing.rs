@@ -1,4 +1,5 @@
-//! Choosing node, OS image, size and GPUs of a provision. Pure: nodes in, choice or refusal out.
+//! Choosing node, OS image, size and GPUs of a provision: what a request asks, in the words of the scheduler, and
+//! what that answers, in the words of the catalogue.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::gpu_wish;
 use super::sizes;
 pub(crate) use crate::fleet::version;
 use crate::fleet::{
-    Demand, GpuNeed, ImageWish, NoNodeFits, NodeStanding, PlacementError, Refusal, Requirements,
+    Demand, Fleet, GpuNeed, ImageWish, NoNodeFits, PlaceError, PlacementError, Refusal, Requirements,
 };
 
 /// Most virtual CPUs of a request; far above what any node has.
@@ -69,23 +70,17 @@ pub(crate) struct Placement {
 
 impl Wish {
     /// Chooses the best node among those that fit.
-    pub(crate) fn place(&self, nodes: &[NodeStanding]) -> ApiResult<Placement> {
+    pub(crate) async fn place(&self, fleet: &Fleet) -> ApiResult<Placement> {
         let (instance_type, needs) = self.size()?;
-        if let Some(id) = self.node_id
-            && !nodes.iter().any(|node| node.node.id == id)
-        {
-            return Err(ApiError::coded(ErrorCode::NodeUnknown).about("teepod_id", id));
-        }
-        let image = ImageWish { hash: None, name: self.image.clone(), dev: self.prefer_dev };
         let demand = Demand {
             needs,
-            image,
+            image: ImageWish { hash: None, name: self.image.clone(), dev: self.prefer_dev },
             node: self.node_id,
             region: self.region.clone(),
             avoid: None,
             siblings: BTreeMap::new(),
         };
-        let choice = demand.place(nodes).map_err(|none| self.name_image(no_node_error(&none)))?;
+        let choice = fleet.place(&demand).await.map_err(|error| self.refusal(error))?;
         let needs = Requirements { os_image_hash: Some(choice.image.os_image_hash), ..demand.needs };
         Ok(Placement {
             node_id: choice.node_id,
@@ -94,6 +89,19 @@ impl Wish {
             needs,
             gpus: choice.gpus,
         })
+    }
+
+    fn refusal(&self, error: PlaceError) -> ApiError {
+        let none = match error {
+            PlaceError::NoNodeFits(none) => none,
+            PlaceError::Store(error) => return error.into(),
+        };
+        match self.node_id {
+            Some(id) if none.rejected.is_empty() => {
+                ApiError::coded(ErrorCode::NodeUnknown).about("teepod_id", id)
+            }
+            _ => self.name_image(no_node_error(&none)),
+        }
     }
 
     fn name_image(&self, error: ApiError) -> ApiError {

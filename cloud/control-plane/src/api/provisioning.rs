@@ -58,7 +58,7 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
     if draft.encrypted_env.is_some() && draft.kms.is_none() {
         return Err(nothing_opens_it());
     }
-    let placement = draft.wish.place(&api.fleet.candidates().await?)?;
+    let placement = draft.wish.place(&api.fleet).await?;
     if api.store.cvm_by_name(caller.workspace_id, &draft.name).await?.is_some() {
         return Err(ApiError::coded(ErrorCode::NameTaken).about("name", draft.name));
     }

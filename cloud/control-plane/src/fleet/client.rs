@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::CONTENT_TYPE;
@@ -22,7 +21,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::standing::NodeStanding;
-use super::{Reports, VmChanges};
+use super::{Choice, Demand, PlaceError, Scheduler, VmChanges};
 use crate::clock::Clock;
 use crate::operations::{NodeCallError, Nodes};
 use crate::store::{DeviceRow, Store, StoreError};
@@ -50,12 +49,19 @@ pub struct Fleet {
     credentials: Credentials,
     /// One client for each node, by name: it speaks to nobody else, wherever the node says it is.
     clients: Mutex<HashMap<String, Client>>,
-    reports: Reports,
+    scheduler: Scheduler,
 }
 
 impl Fleet {
     pub(crate) fn new(store: Store, clock: Clock, changes: VmChanges, credentials: Credentials) -> Self {
-        Self { store, clock, changes, credentials, clients: Mutex::default(), reports: Reports::default() }
+        Self {
+            store,
+            clock,
+            changes,
+            credentials,
+            clients: Mutex::default(),
+            scheduler: Scheduler::default(),
+        }
     }
 
     fn client(&self, node: &str) -> Result<Client, ClientError> {
@@ -73,9 +79,9 @@ impl Fleet {
         Ok(client)
     }
 
-    /// All nodes with their reports, usage and platforms.
+    /// All nodes with their reports, usage and platforms, as they are now.
     pub async fn standings(&self) -> Result<Vec<NodeStanding>, StoreError> {
-        let mut standings = self.candidates().await?;
+        let mut standings = self.scheduler.reports().standings(&self.store, self.clock.now_ms()).await?;
         // Of each node the latest comes last and stays.
         let mut devices: HashMap<i64, DeviceRow> =
             self.store.devices().await?.into_iter().map(|device| (device.node_id, device)).collect();
@@ -85,19 +91,17 @@ impl Fleet {
         Ok(standings)
     }
 
-    /// All nodes with their reports, usage and GPUs that are in use: what placing a CVM looks at.
-    pub async fn candidates(&self) -> Result<Vec<NodeStanding>, StoreError> {
-        self.reports.standings(&self.store, self.clock.now_ms()).await
+    /// Chooses a node for a CVM; nothing is reserved. See [`Scheduler::place`].
+    pub async fn place(&self, demand: &Demand) -> Result<Choice, PlaceError> {
+        self.scheduler.place(&self.store, demand, self.clock.now_ms()).await
     }
 
-    /// The last report, usage and platform of one node.
+    /// The last report, usage and platform of one node, as it is now.
     pub async fn standing(&self, node: i64) -> Result<Option<NodeStanding>, StoreError> {
-        let now_ms = self.clock.now_ms();
-        let Some(row) = self.store.node(node).await? else { return Ok(None) };
-        let mut standing = NodeStanding::of(&row, now_ms);
-        standing.device = self.store.device_of_node(node).await?;
-        standing.retired = Arc::new(self.store.retired_os_images().await?);
-        Ok(Some(standing))
+        let reports = self.scheduler.reports();
+        let standing = reports.standing(&self.store, node, self.clock.now_ms()).await?;
+        let Some(standing) = standing else { return Ok(None) };
+        Ok(Some(NodeStanding { device: self.store.device_of_node(node).await?, ..standing }))
     }
 
     /// The last lines of a VM's serial console, `text/plain`.

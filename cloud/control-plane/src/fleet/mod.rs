@@ -8,6 +8,7 @@ mod placement;
 mod reconcile;
 mod reports;
 mod routes;
+mod scheduler;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub use placement::{Choice, Demand, ImageWish, NoNodeFits, Rejected, version};
 pub(crate) use reconcile::tests::table as table_of_remedies;
 pub use reports::Reports;
 pub(crate) use routes::ReadyVms;
+pub use scheduler::{MAX_AGE_MS, PlaceError, Scheduler};
 pub use standing::{NodeStanding, NodeStatus, PlacementError, Refusal, Requirements};
 
 use crate::store::ObservedVm;

@@ -92,9 +92,10 @@ impl Demand {
         let mut best: Option<(Rank, &NodeStanding, &NodeImage)> = None;
         let nodes: Vec<_> = nodes.into_iter().filter(|node| self.considers(node)).collect();
         for node in &nodes {
-            let Ok(image) = self.fit(node) else { continue };
             let rank = self.rank(node);
-            if best.as_ref().is_none_or(|(other, ..)| rank.cmp(other) == Ordering::Greater) {
+            let is_better = best.as_ref().is_none_or(|(other, ..)| rank.cmp(other) == Ordering::Greater);
+            // To rank a node is far cheaper than to look whether it fits.
+            if is_better && let Ok(image) = self.fit(node) {
                 best = Some((rank, node, image));
             }
         }

@@ -1,6 +1,7 @@
-//! Reports that were read before: each is parsed once, however often nodes are looked at.
+//! How nodes stand, read from the store. Reports that were read before are kept: each is parsed once, however
+//! often nodes are looked at.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cloister_node_api::NodeReport;
@@ -23,7 +24,7 @@ impl Reports {
         let mut gpus = store.gpus_in_use().await?;
         let retired = Arc::new(store.retired_os_images().await?);
         if self.0.lock().len() > nodes.len() {
-            let living: Vec<i64> = nodes.iter().map(|node| node.id).collect();
+            let living: BTreeSet<i64> = nodes.iter().map(|node| node.id).collect();
             self.0.lock().retain(|id, _| living.contains(id));
         }
         let mut standings = Vec::with_capacity(nodes.len());
@@ -34,6 +35,24 @@ impl Reports {
             standings.push(NodeStanding { gpus_used, retired: Arc::clone(&retired), ..standing });
         }
         Ok(standings)
+    }
+
+    /// How one node stands, with the GPUs that CVMs have; `None` if there is no such node.
+    pub async fn standing(
+        &self,
+        store: &Store,
+        node_id: i64,
+        now_ms: i64,
+    ) -> Result<Option<NodeStanding>, StoreError> {
+        let Some(node) = store.node_without_report(node_id).await? else { return Ok(None) };
+        let Some(report) = self.report(store, &node).await? else { return Ok(None) };
+        let standing = NodeStanding::with_report(node, report, now_ms);
+        let gpus_used = match standing.gpus() {
+            [] => BTreeSet::new(),
+            _ => store.gpus_in_use_on(node_id).await?,
+        };
+        let retired = Arc::new(store.retired_os_images().await?);
+        Ok(Some(NodeStanding { gpus_used, retired, ..standing }))
     }
 
     /// The report of a node; the outer `None` for one that was removed meanwhile.

@@ -169,11 +169,7 @@ impl NodeStanding {
         node_id: i64,
         now_ms: i64,
     ) -> Result<Option<Self>, StoreError> {
-        if change.node(node_id).await?.is_none() {
-            return Ok(None);
-        }
-        change.lock_node_usage(node_id).await?;
-        let Some(node) = change.node(node_id).await? else { return Ok(None) };
+        let Some(node) = change.lock_node(node_id).await? else { return Ok(None) };
         let mut standing = Self::of(&node, now_ms);
         standing.gpus_used = change.gpus_in_use(node_id).await?;
         Ok(Some(standing))

@@ -3,6 +3,7 @@
 mod placement;
 mod platforms;
 mod routes;
+mod scheduler;
 
 use std::sync::Arc;
 use std::time::Duration;

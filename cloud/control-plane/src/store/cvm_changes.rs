@@ -89,7 +89,9 @@ impl Change {
         .await?;
         self.add_to_cvm_count(new.workspace_id, 1).await?;
         self.count_on_node(id, 1).await?;
-        self.hold_gpus(id, None).await?;
+        if !configuration.gpus.0.is_empty() {
+            self.hold_gpus(id, None).await?;
+        }
         Ok(id)
     }
 
@@ -198,6 +200,7 @@ impl Change {
             .bind(cvm.id)
             .execute(&mut *self.transaction)
             .await?;
+        self.delete_prepared_changes(cvm.id).await?;
         // Sealed environments of former configurations go with the one that was in use.
         sqlx::query("UPDATE revisions SET encrypted_env = NULL WHERE cvm_id = $1")
             .bind(cvm.id)

@@ -4,7 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Change, Configuration, CvmRow, GpuSlots, Result, Store};
 
+const ON_NODE: &str = "SELECT slot FROM gpu_allocations WHERE node_id = $1";
+
 impl Store {
+    /// PCI addresses of the GPUs of a node that CVMs have.
+    pub async fn gpus_in_use_on(&self, node_id: i64) -> Result<BTreeSet<String>> {
+        let rows: Vec<(String,)> = sqlx::query_as(ON_NODE).bind(node_id).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|(slot,)| slot).collect())
+    }
+
     /// PCI addresses of the GPUs that CVMs have, by node.
     pub async fn gpus_in_use(&self) -> Result<BTreeMap<i64, BTreeSet<String>>> {
         let rows: Vec<(i64, String)> =
@@ -20,10 +28,8 @@ impl Store {
 impl Change {
     /// PCI addresses of the GPUs of a node that CVMs have.
     pub async fn gpus_in_use(&mut self, node_id: i64) -> Result<BTreeSet<String>> {
-        let rows: Vec<(String,)> = sqlx::query_as("SELECT slot FROM gpu_allocations WHERE node_id = $1")
-            .bind(node_id)
-            .fetch_all(&mut *self.transaction)
-            .await?;
+        let rows: Vec<(String,)> =
+            sqlx::query_as(ON_NODE).bind(node_id).fetch_all(&mut *self.transaction).await?;
         Ok(rows.into_iter().map(|(slot,)| slot).collect())
     }
 

@@ -2,7 +2,7 @@
 
 use sqlx::FromRow;
 
-use super::{Change, Result, Store};
+use super::{Change, Engine, Result, Store};
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
@@ -57,33 +57,47 @@ pub struct JoinTokenRow {
     pub used_by_node: Option<String>,
 }
 
-macro_rules! select_node {
-    ($condition:literal) => {
-        concat!(
-            "SELECT id, name, listed, maintenance, draining, used_cvms, used_vcpu, used_memory_mb, \
-             used_disk_gb, report, report_number, reported_at_ms, created_at_ms FROM nodes WHERE ",
-            $condition
-        )
+macro_rules! columns {
+    () => {
+        "id, name, listed, maintenance, draining, used_cvms, used_vcpu, used_memory_mb, used_disk_gb, \
+         report_number, reported_at_ms, created_at_ms"
     };
 }
 
-const COLUMNS_BY_ID: &str = select_node!("id = $1 AND deleted_at_ms IS NULL");
-const COLUMNS_BY_NAME: &str = select_node!("name = $1 AND deleted_at_ms IS NULL");
-const ALL: &str = select_node!("deleted_at_ms IS NULL ORDER BY id LIMIT 10000");
-const WITHOUT_REPORTS: &str = "SELECT id, name, listed, maintenance, draining, used_cvms, used_vcpu, \
-     used_memory_mb, used_disk_gb, report_number, reported_at_ms, created_at_ms FROM nodes \
-     WHERE deleted_at_ms IS NULL ORDER BY id LIMIT 10000";
-const USAGE: &str = "SELECT used_cvms, used_vcpu, used_memory_mb, used_disk_gb FROM nodes WHERE id = $1";
+macro_rules! select_node {
+    ($condition:literal) => {
+        concat!("SELECT report, ", columns!(), " FROM nodes WHERE deleted_at_ms IS NULL ", $condition)
+    };
+}
+
+macro_rules! select_without_report {
+    ($condition:literal) => {
+        concat!("SELECT ", columns!(), " FROM nodes WHERE deleted_at_ms IS NULL ", $condition)
+    };
+}
+
+const BY_ID: &str = select_node!("AND id = $1");
+// As an UPDATE locks it: changes wait, CVMs that refer to the node need not.
+const BY_ID_LOCKED: &str = select_node!("AND id = $1 FOR NO KEY UPDATE");
+const BY_NAME: &str = select_node!("AND name = $1");
+const ALL: &str = select_node!("ORDER BY id LIMIT 10000");
+const WITHOUT_REPORT: &str = select_without_report!("AND id = $1");
+const WITHOUT_REPORTS: &str = select_without_report!("ORDER BY id LIMIT 10000");
 
 impl Store {
     /// The node with this id.
     pub async fn node(&self, id: i64) -> Result<Option<NodeRow>> {
-        Ok(sqlx::query_as(COLUMNS_BY_ID).bind(id).fetch_optional(&self.pool).await?)
+        Ok(sqlx::query_as(BY_ID).bind(id).fetch_optional(&self.pool).await?)
     }
 
     /// The node of this name.
     pub async fn node_by_name(&self, name: &str) -> Result<Option<NodeRow>> {
-        Ok(sqlx::query_as(COLUMNS_BY_NAME).bind(name).fetch_optional(&self.pool).await?)
+        Ok(sqlx::query_as(BY_NAME).bind(name).fetch_optional(&self.pool).await?)
+    }
+
+    /// The node with this id, without its report.
+    pub async fn node_without_report(&self, id: i64) -> Result<Option<NodeRow>> {
+        Ok(sqlx::query_as(WITHOUT_REPORT).bind(id).fetch_optional(&self.pool).await?)
     }
 
     /// All nodes that are not removed, without their reports.
@@ -100,22 +114,22 @@ impl Store {
 impl Change {
     /// The node with this id.
     pub async fn node(&mut self, id: i64) -> Result<Option<NodeRow>> {
-        Ok(sqlx::query_as(COLUMNS_BY_ID).bind(id).fetch_optional(&mut *self.transaction).await?)
+        Ok(sqlx::query_as(BY_ID).bind(id).fetch_optional(&mut *self.transaction).await?)
     }
 
     /// The node of this name.
     pub async fn node_by_name(&mut self, name: &str) -> Result<Option<NodeRow>> {
-        Ok(sqlx::query_as(COLUMNS_BY_NAME).bind(name).fetch_optional(&mut *self.transaction).await?)
+        Ok(sqlx::query_as(BY_NAME).bind(name).fetch_optional(&mut *self.transaction).await?)
     }
 
-    /// What the CVMs of a node take; no other change can add to it before this one ends.
-    pub async fn lock_node_usage(&mut self, node_id: i64) -> Result<Usage> {
-        // Locks the row on PostgreSQL; on SQLite a change holds everything anyway.
-        sqlx::query("UPDATE nodes SET listed = listed WHERE id = $1")
-            .bind(node_id)
-            .execute(&mut *self.transaction)
-            .await?;
-        Ok(sqlx::query_as(USAGE).bind(node_id).fetch_one(&mut *self.transaction).await?)
+    /// The node with this id; no other change can take anything of it before this one ends.
+    pub async fn lock_node(&mut self, id: i64) -> Result<Option<NodeRow>> {
+        let query = match self.engine {
+            // A change holds everything anyway.
+            Engine::Sqlite => BY_ID,
+            Engine::Postgres => BY_ID_LOCKED,
+        };
+        Ok(sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?)
     }
 
     /// Adds a node.
@@ -155,7 +169,7 @@ impl Change {
 
     /// Removes a node without living CVMs; whether it was removed. Its name can be used again.
     pub async fn delete_node(&mut self, node_id: i64, now_ms: i64) -> Result<bool> {
-        if self.lock_node_usage(node_id).await?.cvms > 0 {
+        if self.lock_node(node_id).await?.is_none_or(|node| node.usage.cvms > 0) {
             return Ok(false);
         }
         // The invitation is used up with the node: it must not come back by itself.

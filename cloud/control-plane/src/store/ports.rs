@@ -21,7 +21,7 @@ impl CvmRow {
 
 impl Change {
     /// Mappings that the other CVMs of a node have, or may get back from operations at work. Taken after
-    /// [`Change::lock_node_usage`], so that no other change adds one before this one ends.
+    /// [`Change::lock_node`], so that no other change adds one before this one ends.
     pub async fn ports_of_others(&mut self, node_id: i64, cvm_id: i64) -> Result<Vec<PortMapping>> {
         let rows: Vec<(String, String)> =
             sqlx::query_as(ON_NODE).bind(node_id).bind(cvm_id).fetch_all(&mut *self.transaction).await?;

@@ -49,8 +49,7 @@ impl Lifecycle {
         let mut change = self.store.change().await?;
         let cvm = idle(&mut change, cvm_id).await?;
         let former = cvm.port_mappings();
-        change.lock_node_usage(cvm.node_id).await?;
-        let row = change.node(cvm.node_id).await?.ok_or(crate::fleet::PlacementError::NodeGone);
+        let row = change.lock_node(cvm.node_id).await?.ok_or(crate::fleet::PlacementError::NodeGone);
         let node = NodeStanding::of(&row.map_err(RequestError::from)?, self.clock.now_ms());
         let range = node.report.as_ref().and_then(|report| report.port_range);
         let Some(range) = range.or_else(|| wanted.is_empty().then_some((1, 1))) else {

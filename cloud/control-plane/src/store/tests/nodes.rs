@@ -39,7 +39,7 @@ async fn a_node_is_not_removed_while_a_cvm_comes_to_it() {
         let vm_uuid = Uuid::from_bytes([1; 16]);
         let new = NewCvm::of_provision(&provision(&ground, 1, "web-1"), ground.user, vm_uuid, None);
         let mut creating = store.change().await.unwrap();
-        creating.lock_node_usage(ground.node).await.unwrap();
+        creating.lock_node(ground.node).await.unwrap();
         creating.insert_cvm(&new, NOW).await.unwrap();
         let (other, node) = (store.clone(), ground.node);
         let mut removing = tokio::spawn(async move {
