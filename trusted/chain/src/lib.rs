@@ -7,7 +7,12 @@
 mod answers;
 mod config;
 mod error;
+mod heads;
+mod questions;
+mod quorum;
 mod reader;
+mod receipts;
+mod rpc;
 
 pub use alloy_primitives::{Address, B256, Bytes};
 pub use answers::{
@@ -21,4 +26,5 @@ pub use config::{
     MAX_ENDPOINTS,
 };
 pub use error::{ChainError, EndpointFailure, Failure};
-pub use reader::{Chain, MAX_LOGS, MAX_QUESTIONS};
+pub use questions::MAX_QUESTIONS;
+pub use reader::{Chain, MAX_LOGS};

@@ -1,37 +1,66 @@
-//! The reader.
+//! Asks questions through the lens: at the confirmed block and at the newest one, in one round trip.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use alloy_primitives::{Address, B256};
-use cloister_contracts::AppBootInfo;
+use alloy_primitives::Address;
+use cloister_contracts::lens::{Answered, Inquiry};
 use cloister_verifier::Clock;
+use serde_json::{Value, json};
 
-use crate::{
-    AllowanceQuestion, AppAllowances, AppContractView, ChainConfig, ChainError, Decision, InvalidChainConfig,
-    KmsContractView, Receipt,
-};
+use crate::answers::BlockRef;
+use crate::config::{ChainConfig, InvalidChainConfig};
+use crate::error::{ChainError, EndpointFailure, Failure};
+use crate::heads::{Heads, Known, header, header_call};
+use crate::quorum::Endpoints;
+use crate::rpc::endpoint::Endpoint;
+use crate::rpc::wire::{self, hexadecimal};
+use crate::rpc::{Call, Item};
 
-/// Most questions of one call to [`Chain::allowances`].
-pub const MAX_QUESTIONS: usize = 1000;
 /// Most log entries of a receipt.
 pub const MAX_LOGS: usize = 1024;
 
-/// Reads one chain; cheap to clone.
+/// Reads one chain. Cheap to clone; clones share what is known of the chain's head and of the endpoints.
 #[derive(Clone, Debug)]
-pub struct Chain(Arc<Inner>);
+pub struct Chain(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
-    config: ChainConfig,
-    #[expect(dead_code, reason = "becomes of use with the endpoints")]
-    clock: Clock,
+pub(crate) struct Inner {
+    pub(crate) config: ChainConfig,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) heads: Heads,
+}
+
+/// Answers to the same questions at both blocks.
+pub(crate) struct Both<A> {
+    /// The confirmed block.
+    pub(crate) at: BlockRef,
+    /// At the confirmed block, in the order of the questions.
+    pub(crate) confirmed: Vec<A>,
+    /// At the newest block.
+    pub(crate) latest: Vec<A>,
+}
+
+/// What one endpoint says.
+struct Vote<A> {
+    both: Both<A>,
+    head: u64,
+    next: BlockRef,
 }
 
 impl Chain {
     /// A reader of the chain that `config` describes. Asks nothing yet.
     pub fn new(config: ChainConfig, clock: Clock) -> Result<Self, InvalidChainConfig> {
         config.check()?;
-        Ok(Self(Arc::new(Inner { config, clock })))
+        let endpoint = |url| Endpoint::new(url, &config, &clock).map(Arc::new);
+        let endpoints = Endpoints {
+            chain: config.name.clone(),
+            all: config.endpoints.iter().map(endpoint).collect::<Result<_, _>>()?,
+            quorum: config.quorum,
+            patience: config.request_timeout.checked_div(4).unwrap_or(Duration::from_secs(1)),
+        };
+        let heads = Heads::new(config.confirmations, config.max_head_age, clock);
+        Ok(Self(Arc::new(Inner { config, endpoints, heads })))
     }
 
     /// Which chain this is, and how it is asked.
@@ -40,61 +69,144 @@ impl Chain {
         &self.0.config
     }
 
-    fn unread<T>(&self) -> Result<T, ChainError> {
-        let chain = self.0.config.name.clone();
-        Err(ChainError::NoQuorum { chain, needed: self.0.config.quorum, agreed: 0, endpoints: Vec::new() })
+    /// The answers to `inquiries`, which are asked together.
+    pub(crate) async fn ask<I>(&self, inquiries: &[I]) -> Result<Both<I::Answer>, ChainError>
+    where
+        I: Inquiry,
+        I::Answer: PartialEq,
+    {
+        let data: Vec<String> = inquiries
+            .iter()
+            .map(|inquiry| inquiry.call_data().map(|data| data.to_string()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| ChainError::TooMuch {
+                what: "bytes of question",
+                limit: cloister_contracts::lens::MAX_QUESTION_BYTES,
+            })?;
+        let (mut known, was_known) = match self.0.heads.known() {
+            Some(known) => (known, true),
+            None => (self.0.heads.look_up(&self.0.endpoints).await?, false),
+        };
+        let mut asked = self.ask_at(inquiries, &data, &known).await;
+        if asked.as_ref().is_err_and(may_be_reorganised) {
+            self.0.heads.forget();
+            known = self.0.heads.look_up(&self.0.endpoints).await?;
+            asked = self.ask_at(inquiries, &data, &known).await;
+        }
+        let both = asked?;
+        // What is new at the head may be confirmed meanwhile.
+        let learnt = self.0.heads.known().filter(|now| self.0.heads.confirmed_at(now.head) > both.at.number);
+        match learnt {
+            Some(now) if was_known && both.confirmed != both.latest => {
+                let known = self.0.heads.confirm(&self.0.endpoints, now.head).await?;
+                self.ask_at(inquiries, &data, &known).await
+            }
+            _ => Ok(both),
+        }
     }
 
-    /// What the contract of the application at `app` allows; at most [`MAX_QUESTIONS`] questions.
-    pub async fn allowances(
+    /// One round trip: everything at the confirmed block of `known`, and at the head.
+    async fn ask_at<I>(
         &self,
-        _app: Address,
-        _questions: &[AllowanceQuestion],
-    ) -> Result<AppAllowances, ChainError> {
-        self.unread()
+        inquiries: &[I],
+        data: &[String],
+        known: &Known,
+    ) -> Result<Both<I::Answer>, ChainError>
+    where
+        I: Inquiry,
+        I::Answer: PartialEq,
+    {
+        let vote = |endpoint: Arc<Endpoint>| async move {
+            let items = endpoint.batch(self.calls(data, known)).await?;
+            self.read(inquiries, known, items)
+        };
+        let same = |a: &Vote<I::Answer>, b: &Vote<I::Answer>| {
+            a.both.confirmed == b.both.confirmed && a.both.latest == b.both.latest
+        };
+        let votes = self.0.endpoints.agree(vote, same).await?;
+        let head = votes.iter().map(|vote| vote.head).min().unwrap_or(known.head);
+        let mut votes = votes.into_iter();
+        let first = votes.next().ok_or_else(|| self.nobody())?;
+        // Who answers equally may still disagree about the next confirmed block; then nothing is learnt.
+        let confirmed = if votes.all(|vote| vote.next == first.next) { first.next } else { known.confirmed };
+        self.0.heads.learn(Known::new(confirmed, head.max(confirmed.number)));
+        Ok(first.both)
     }
 
-    /// Whether the KMS contract lets the application of `boot` have its keys.
-    pub async fn is_app_allowed(
+    fn calls(&self, data: &[String], known: &Known) -> Vec<Call> {
+        let confirmed = wire::exactly(&known.confirmed);
+        let at = |block: &Value| data.iter().map(|data| lens_call(data, block)).collect::<Vec<_>>();
+        let mut calls = at(&confirmed);
+        calls.extend(at(&"latest".into()));
+        calls.push(header_call("latest".to_owned()));
+        calls.push(header_call(hexadecimal(known.confirmed.number)));
+        calls.push(header_call(hexadecimal(self.0.heads.confirmed_at(known.head))));
+        calls
+    }
+
+    fn read<I: Inquiry>(
         &self,
-        _kms_contract: Address,
-        _boot: &AppBootInfo,
-    ) -> Result<Decision, ChainError> {
-        self.unread()
+        inquiries: &[I],
+        known: &Known,
+        mut items: Vec<Item>,
+    ) -> Result<Vote<I::Answer>, Failure> {
+        let next = header(items.pop())?;
+        let still_there = header(items.pop())?;
+        let head = header(items.pop())?;
+        if still_there != known.confirmed {
+            return Err(Failure::UnknownBlock);
+        }
+        self.0.heads.check_age(head.timestamp)?;
+        let mut items = items.into_iter();
+        let mut answered = |check: &dyn Fn(&Answered<I::Answer>) -> Result<(), Failure>| {
+            let answers = inquiries.iter().map(|inquiry| {
+                let answered = self.answer(inquiry, items.next())?;
+                check(&answered)?;
+                Ok(answered.answer)
+            });
+            answers.collect::<Result<Vec<_>, Failure>>()
+        };
+        let confirmed = answered(&|answered| {
+            let is_it = answered.at.number == known.confirmed.number
+                && answered.at.timestamp == known.confirmed.timestamp;
+            if is_it { Ok(()) } else { Err(Failure::Garbage("an answer of another block")) }
+        })?;
+        let latest = answered(&|answered| {
+            if answered.at.number < known.confirmed.number {
+                return Err(Failure::Garbage("an answer of an old block"));
+            }
+            self.0.heads.check_age(answered.at.timestamp)
+        })?;
+        Ok(Vote { both: Both { at: known.confirmed, confirmed, latest }, head: head.number, next })
     }
 
-    /// Whether the KMS contract lets the KMS of `boot` have the roots.
-    pub async fn is_kms_allowed(
-        &self,
-        _kms_contract: Address,
-        _boot: &AppBootInfo,
-    ) -> Result<Decision, ChainError> {
-        self.unread()
+    fn answer<I: Inquiry>(&self, inquiry: &I, item: Option<Item>) -> Result<Answered<I::Answer>, Failure> {
+        let item = item.ok_or(Failure::Garbage("an answer is missing"))??;
+        let answered = inquiry
+            .answer(&wire::data(&item)?)
+            .map_err(|_| Failure::Garbage("not an answer to the question about contracts"))?;
+        if answered.at.chain_id == self.0.config.chain_id {
+            Ok(answered)
+        } else {
+            Err(Failure::WrongChain(answered.at.chain_id.to_string()))
+        }
     }
 
-    /// What a KMS contract says about itself, and which of the given devices, OS images and measurements it allows; at
-    /// most [`MAX_QUESTIONS`] together.
-    pub async fn kms_contract(
-        &self,
-        _kms_contract: Address,
-        _devices: &[[u8; 32]],
-        _os_images: &[[u8; 32]],
-        _aggregated_mrs: &[[u8; 32]],
-    ) -> Result<KmsContractView, ChainError> {
-        self.unread()
+    pub(crate) fn nobody(&self) -> ChainError {
+        let (chain, needed) = (self.0.config.name.clone(), self.0.config.quorum);
+        ChainError::NoQuorum { chain, needed, agreed: 0, endpoints: Vec::new() }
     }
+}
 
-    /// What the contract of the application at `app` says about itself, and whether the KMS contract knows it.
-    pub async fn app_contract(
-        &self,
-        _kms_contract: Address,
-        _app: Address,
-    ) -> Result<AppContractView, ChainError> {
-        self.unread()
-    }
+/// The call of the lens with a question, at a block. From nobody: contracts must not answer differently to somebody.
+fn lens_call(data: &str, block: &Value) -> Call {
+    let gas = hexadecimal(cloister_contracts::lens::GAS);
+    Call::new("eth_call", json!([{"from": Address::ZERO.to_string(), "data": data, "gas": gas}, block]))
+}
 
-    /// What became of a transaction; `None` while it is in no block. See [`Receipt::confirmations`].
-    pub async fn receipt(&self, _transaction: B256) -> Result<Option<Receipt>, ChainError> {
-        self.unread()
-    }
+/// Whether a failure is what a chain looks like whose confirmed block is another one now. Nodes word that differently.
+fn may_be_reorganised(error: &ChainError) -> bool {
+    let is_sign =
+        |failure: &EndpointFailure| matches!(failure.why, Failure::UnknownBlock | Failure::Rpc { .. });
+    matches!(error, ChainError::NoQuorum { endpoints, .. } if endpoints.iter().any(is_sign))
 }
