@@ -137,7 +137,7 @@ pub enum Event {
         /// SHA-256 of the name of a named key: names may say more than their owner wants to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name_hash: Option<Hex>,
-        /// Where a chain decides: the newest block that said yes.
+        /// Where a chain decides: the confirmed block that said yes; the newest one at that moment did, too.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         authorized_at: Option<AuthorizedAt>,
     },

@@ -1,19 +1,27 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use cloister_chain::{Address, ChainConfig};
 use cloister_verifier::Clock;
 use url::Url;
 
 use crate::state::Boundaries;
 
 /// Who decides which application gets keys.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum Authorization {
     /// The rules of the KMS's own state, which its administrator changes.
     #[default]
     BuiltIn,
     /// The service at this address, by the public webhook: https, or http on this machine.
     Webhook(Url),
+    /// A contract, asked before every release.
+    Chain {
+        /// Its chain, and how it is asked.
+        chain: ChainConfig,
+        /// The contract of this KMS.
+        kms_contract: Address,
+    },
 }
 
 /// Configuration of a KMS.

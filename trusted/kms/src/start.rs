@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_chain::InvalidChainConfig;
 use cloister_kms_api::admin::PolicyDocument;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
@@ -16,7 +17,7 @@ use crate::agent::{Agent, AgentError};
 use crate::directory::AdminToken;
 use crate::door::{Doors, Limits, OpenError, Parts};
 use crate::onboarding::{self, Onboarding};
-use crate::policy::{self, Authority, InvalidRules, Webhook, WebhookError};
+use crate::policy::{self, Authority, ChainAuthority, InvalidRules, Webhook, WebhookError};
 use crate::state::{Keys, Opened, StateError, Store, chain};
 use crate::trust::{self, TrustError};
 use crate::{Authorization, Config};
@@ -47,6 +48,9 @@ pub enum StartError {
     /// The authorisation service cannot be used.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
+    /// The chain cannot be asked.
+    #[error("the chain of the contract that decides cannot be used")]
+    Chain(#[from] InvalidChainConfig),
     /// The initial rules cannot be read.
     #[error("{}: the initial rules cannot be read", .0.display())]
     Rules(PathBuf, #[source] io::Error),
@@ -99,6 +103,9 @@ impl Kms {
         let authority = match &config.authorization {
             Authorization::BuiltIn => Authority::BuiltIn,
             Authorization::Webhook(url) => Authority::Webhook(Webhook::new(url)?),
+            Authorization::Chain { chain, kms_contract } => {
+                Authority::Chain(ChainAuthority::new(chain.clone(), *kms_contract, config.clock.clone())?)
+            }
         };
         let verifier = trust::verifier(&config, &config.clock)?;
         // Whatever would keep the doors shut after onboarding is told now.

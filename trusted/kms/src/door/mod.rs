@@ -138,6 +138,9 @@ impl Doors {
         });
         let tasks = TaskTracker::new();
         tasks.spawn(certifier.keep_up(sender, metrics, stop));
+        if let Some(chain) = shared.keys.authority().chain() {
+            tasks.spawn(chain.clone().keep_up(shared.stop.clone()));
+        }
         let sweeper = Arc::clone(&shared);
         tasks.spawn(async move {
             tokio::select! {

@@ -78,7 +78,8 @@ impl Machine {
         Self::prove(agent, verifier, &tagged("kms-attestation-info", &[])).await
     }
 
-    pub(crate) fn info(&self) -> AttestationInfo {
+    /// For the operator, who may have to register it in a contract. The endpoints of the chain are secret.
+    pub(crate) fn info(&self, kms_contract_address: Option<String>) -> AttestationInfo {
         AttestationInfo {
             device_id: Hex::from(self.quote.device_id),
             mr_aggregated: Hex::from(self.mr_aggregated),
@@ -87,7 +88,7 @@ impl Machine {
             tee_variant: "dstack-tdx".to_owned(),
             site_name: String::new(),
             eth_rpc_url: String::new(),
-            kms_contract_address: String::new(),
+            kms_contract_address: kms_contract_address.unwrap_or_default(),
         }
     }
 }

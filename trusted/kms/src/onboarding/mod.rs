@@ -43,7 +43,9 @@ pub(crate) struct Onboarding {
 impl Onboarding {
     /// What this machine would be to others.
     async fn attestation_info(&self) -> Result<AttestationInfo, KmsError> {
-        Ok(machine::Machine::look(&self.agent, &self.verifier).await.map_err(|error| failed(&error))?.info())
+        let machine = machine::Machine::look(&self.agent, &self.verifier).await;
+        let contract = self.authority.chain().map(|chain| chain.contract().address);
+        Ok(machine.map_err(|error| failed(&error))?.info(contract))
     }
 
     /// Makes the first root.

@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 use super::domain::Domain;
 use super::machine::{Machine, MachineError};
 use super::{Onboarding, failed};
-use crate::policy::{Authority, BootInfo, Form, Question, decide};
+use crate::policy::{BootInfo, Form, Question};
 use crate::state::{InvalidRoots, Keys, NewState, check_roots};
 
 /// Longest answer of the other KMS, in bytes: roots are short, but any number of applications may have owners.
@@ -170,11 +170,7 @@ impl Onboarding {
     /// by himself.
     async fn judge(&self, peer: &PeerIdentity, source: &Source, own: &Machine) -> Result<(), KmsError> {
         let boot = BootInfo::of_peer(peer, None, Form::Full);
-        let judged = match &self.authority {
-            Authority::BuiltIn => decide(&self.rules, Question::Kms, &boot),
-            Authority::Webhook(webhook) => webhook.ask(Question::Kms, &boot).await,
-        };
-        match judged {
+        match self.authority.ask(&self.rules, Question::Kms, &boot).await {
             Ok(_) => Ok(()),
             Err(error)
                 if error.code == KmsErrorCode::MeasurementNotFound

@@ -4,17 +4,23 @@
 //! `UNAUTHORIZED` when it does not accept the platform (device, TCB status, advisories), and
 //! `MEASUREMENT_NOT_FOUND` when it does not know what the platform measured.
 
+use cloister_kms_api::KmsError;
+use cloister_kms_api::admin::PolicyDocument;
 use cloister_kms_api::log::AuthorizedAt;
 
 mod boot_info;
+mod chain;
+mod reasons;
 mod rules;
 #[cfg(test)]
 mod tests;
 mod webhook;
 
 pub(crate) use boot_info::{BootInfo, Form};
+pub(crate) use chain::{ChainAuthority, Contract};
 pub use rules::InvalidRules;
-pub(crate) use rules::{check_platform_rules, decide, decide_app, refuse_revoked};
+use rules::refuse_revoked;
+pub(crate) use rules::{check_platform_rules, decide, decide_app};
 pub(crate) use webhook::Webhook;
 pub use webhook::WebhookError;
 
@@ -32,7 +38,7 @@ pub(crate) enum Question {
 pub(crate) struct Grant {
     /// Gateway application; empty if there is none.
     pub(crate) gateway_app_id: String,
-    /// Where a chain decides: the newest block that said yes.
+    /// Where a chain decides: the confirmed block that said yes; the newest one at that moment did, too.
     pub(crate) authorized_at: Option<AuthorizedAt>,
 }
 
@@ -43,6 +49,8 @@ pub(crate) enum Authority {
     BuiltIn,
     /// A service.
     Webhook(Webhook),
+    /// A contract.
+    Chain(ChainAuthority),
 }
 
 impl Authority {
@@ -52,9 +60,25 @@ impl Authority {
     }
 
     /// The contract that decides, if one does.
-    pub(crate) fn contract(&self) -> Option<String> {
+    pub(crate) const fn chain(&self) -> Option<&ChainAuthority> {
         match self {
             Self::BuiltIn | Self::Webhook(_) => None,
+            Self::Chain(chain) => Some(chain),
+        }
+    }
+
+    /// Asks; the rules in the state are `policy`. Evidence was verified before.
+    pub(crate) async fn ask(
+        &self,
+        policy: &PolicyDocument,
+        question: Question,
+        boot: &BootInfo,
+    ) -> Result<Grant, KmsError> {
+        refuse_revoked(boot)?;
+        match self {
+            Self::BuiltIn => decide(policy, question, boot),
+            Self::Webhook(webhook) => webhook.ask(question, boot).await,
+            Self::Chain(chain) => chain.ask(question, boot).await,
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn decide(
 }
 
 /// A platform that its vendor has revoked proves nothing, whatever an authority says.
-pub(crate) fn refuse_revoked(boot: &BootInfo) -> Result<(), KmsError> {
+pub(super) fn refuse_revoked(boot: &BootInfo) -> Result<(), KmsError> {
     if boot.tcb_status == TcbStatus::Revoked {
         return Err(unauthorized("the platform's TCB status Revoked is not allowed"));
     }

@@ -10,14 +10,13 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use url::{Host, Url};
 
+use super::reasons::{code_of, printable};
 use super::{BootInfo, Grant, Question};
 
 /// Longest wait for an answer, connecting included.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Longest answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// Longest reason that is passed on, in bytes.
-const MAX_REASON_BYTES: usize = 256;
 
 /// A service that decides.
 #[derive(Clone)]
@@ -170,31 +169,6 @@ impl<'a> Request<'a> {
             advisory_ids: &boot.advisory_ids,
         }
     }
-}
-
-/// Public services name their reasons in words, on chain and off chain alike (platform reference, sections
-/// 10.9 and 11.4).
-fn code_of(reason: &str) -> KmsErrorCode {
-    let reason = reason.to_ascii_lowercase();
-    if reason.contains("authorization backend unavailable") {
-        KmsErrorCode::InternalError
-    } else if reason.contains("tcb") || reason.contains("device") || reason.contains("advisor") {
-        KmsErrorCode::Unauthorized
-    } else {
-        KmsErrorCode::MeasurementNotFound
-    }
-}
-
-/// A stranger's words for logs and answers.
-fn printable(reason: &str) -> String {
-    let mut kept = String::new();
-    for c in reason.chars().map(|c| if c.is_control() { ' ' } else { c }) {
-        if kept.len() + c.len_utf8() > MAX_REASON_BYTES {
-            break;
-        }
-        kept.push(c);
-    }
-    kept
 }
 
 impl fmt::Debug for Webhook {

@@ -11,16 +11,17 @@ use crate::door::Shared;
 pub(crate) fn meta(shared: &Shared) -> Meta {
     let snapshot = shared.keys.snapshot();
     let current = &snapshot.current.root;
+    let contract = shared.keys.contract();
     Meta {
         ca_cert: current.certificate.clone(),
         allow_any_upgrade: false,
         k256_pubkey: current.info.k256_pubkey.clone(),
         bootstrap_info: snapshot.bootstrap.clone(),
         is_dev: shared.is_dev,
-        gateway_app_id: None,
-        kms_contract_address: None,
-        chain_id: None,
-        app_auth_implementation: None,
+        gateway_app_id: contract.as_ref().and_then(|contract| contract.gateway_app_id.clone()),
+        kms_contract_address: contract.as_ref().map(|contract| contract.address.clone()),
+        chain_id: contract.as_ref().map(|contract| contract.chain_id),
+        app_auth_implementation: contract.and_then(|contract| contract.app_implementation),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         domain: snapshot.domain.clone(),
         roots: snapshot.root_infos(),

@@ -14,7 +14,7 @@ use tracing::error;
 use super::holders::{Holder, Holders};
 use super::writer::Writer;
 use super::{InvalidRoots, Snapshot, State, WriteError};
-use crate::policy::{Authority, BootInfo, Grant, Question, decide, decide_app, refuse_revoked};
+use crate::policy::{Authority, BootInfo, ChainAuthority, Contract, Grant, Question, decide_app};
 
 /// After how many records of the log the state is written although nothing changed: so many are read again
 /// at start.
@@ -75,12 +75,8 @@ impl Keys {
 
     /// Asks who decides whether a machine may have what it asks for. Its evidence was verified before.
     pub(crate) async fn authorize(&self, question: Question, boot: &BootInfo) -> Result<Grant, KmsError> {
-        refuse_revoked(boot)?;
-        let grant = match &self.0.authority {
-            Authority::BuiltIn => return decide(&self.snapshot().policy, question, boot),
-            Authority::Webhook(webhook) => webhook.ask(question, boot).await?,
-        };
-        // Owners of an application keep their say, whoever else has one.
+        let grant = self.0.authority.ask(&self.snapshot().policy, question, boot).await?;
+        // Owners of an application keep their say, whoever else has one: by what they said up to now.
         let snapshot = self.snapshot();
         if question == Question::App && boot.app_id.is_some_and(|id| snapshot.owned.contains_key(&id)) {
             decide_app(&snapshot.policy, boot)?;
@@ -89,8 +85,13 @@ impl Keys {
     }
 
     /// The contract that decides, if one does.
-    pub(crate) fn contract(&self) -> Option<String> {
-        self.0.authority.contract()
+    pub(crate) fn contract(&self) -> Option<Contract> {
+        self.0.authority.chain().map(ChainAuthority::contract)
+    }
+
+    /// Who decides, besides the rules in the state.
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.0.authority
     }
 
     /// Appends to the log, and answers with the record's index when it is durable.

@@ -61,9 +61,13 @@ async fn a_booting_machine_gets_its_keys_and_the_log_says_so() {
     }
     let events = lab.events().await;
     let named = events.iter().find_map(|event| match event {
-        Event::Release { released: Released::NamedKey, caller, name_hash, root_version: 1, authorized_at: None } => {
-            Some((caller, name_hash.clone().unwrap()))
-        }
+        Event::Release {
+            released: Released::NamedKey,
+            caller,
+            name_hash,
+            root_version: 1,
+            authorized_at: None,
+        } => Some((caller, name_hash.clone().unwrap())),
         _ => None,
     });
     let (caller, name_hash) = named.unwrap();
