@@ -9,4 +9,5 @@ mod evidence;
 mod faults;
 mod hello;
 mod keys;
+mod lost_node;
 mod replicas;

@@ -79,10 +79,8 @@ impl Up {
     pub fn api(&self) -> Api {
         let url = self.document["api_url"].as_str().expect("the API's URL");
         let path = self.document["credentials"].as_str().expect("where the key is kept");
-        let kept = std::fs::read(path).expect("the key");
-        let kept: Value = serde_json::from_slice(&kept).expect("JSON");
-        let key = kept["servers"][url].as_str().expect("a key of this API");
-        Api::new(url.trim_end_matches("/api/v1"), key)
+        let key = kept_key(Path::new(path), url).expect("a key of this API");
+        Api::new(url.trim_end_matches("/api/v1"), &key)
     }
 
     /// Runs another command against this cloud.
@@ -111,7 +109,14 @@ pub async fn run(data_dir: &Path, arguments: &[&str]) -> Ran {
     }
 }
 
-fn cloister(data_dir: &Path) -> Command {
+/// The key that the command keeps for the API at a URL, if it keeps one.
+pub(crate) fn kept_key(credentials: &Path, url: &str) -> Option<String> {
+    let kept: Value = serde_json::from_slice(&std::fs::read(credentials).ok()?).ok()?;
+    Some(kept["servers"][url].as_str()?.to_owned())
+}
+
+/// The command with the data directory, the guest images, and nothing else of this process' environment.
+pub(crate) fn cloister(data_dir: &Path) -> Command {
     let mut command = Command::new(paths::program("cloister").expect("a built program"));
     command
         .env_clear()

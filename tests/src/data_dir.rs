@@ -55,7 +55,7 @@ impl Drop for DataDir {
 }
 
 /// Kills every other process with the path in an argument; how many there were.
-fn kill_processes_of(path: &Path) -> usize {
+pub(crate) fn kill_processes_of(path: &Path) -> usize {
     let needle = path.as_os_str().as_encoded_bytes();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));

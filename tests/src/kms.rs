@@ -1,6 +1,6 @@
 //! A key management service beside a cloud under test, as a process of the real command.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pe
 use jiff::Timestamp;
 use tokio::process::{Child, Command};
 
-use crate::{eventually, paths};
+use crate::{eventually, free_addresses, paths};
 
 const START_PATIENCE: Duration = Duration::from_mins(1);
 const CALL_TIMEOUT: Duration = Duration::from_secs(40);
@@ -39,9 +39,7 @@ impl KmsPlace {
         let kept = data_dir.join("kms-ports.json");
         let ports: [u16; 2] = std::fs::read(&kept).map_or_else(
             |_| {
-                // Both are held until both are known.
-                let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-                let ports = free.map(|listener| listener.local_addr().expect("its address").port());
+                let ports = free_addresses().map(|address| address.port());
                 std::fs::create_dir_all(data_dir).expect("the data directory");
                 std::fs::write(&kept, serde_json::to_vec(&ports).expect("JSON")).expect("a file");
                 ports
@@ -80,7 +78,23 @@ impl KmsPlace {
     pub async fn start(&self, development_root: &Path, api: SocketAddr) -> Kms {
         std::fs::create_dir_all(self.dir()).expect("a directory");
         std::fs::write(self.token_file(), TOKEN).expect("a file");
-        let child = Command::new(self.host_process().executable)
+        let mut child = self.spawn(development_root, api);
+        eventually("the KMS serves", START_PATIENCE, async || {
+            // The service of a former life may have the addresses for a moment longer.
+            if child.try_wait().expect("its status").is_some() {
+                child = self.spawn(development_root, api);
+            }
+            if self.serves().await.is_none() {
+                self.onboard().await?;
+            }
+            self.serves().await
+        })
+        .await;
+        Kms(child)
+    }
+
+    fn spawn(&self, development_root: &Path, api: SocketAddr) -> Child {
+        Command::new(self.host_process().executable)
             .arg("--data-dir")
             .arg(&self.data_dir)
             .args(["serve", "kms", "--exit-with-parent"])
@@ -98,15 +112,7 @@ impl KmsPlace {
             .stdout(Stdio::null())
             .kill_on_drop(true)
             .spawn()
-            .expect("cloister starts");
-        eventually("the KMS serves", START_PATIENCE, async || {
-            if self.serves().await.is_none() {
-                self.onboard().await?;
-            }
-            self.serves().await
-        })
-        .await;
-        Kms(child)
+            .expect("cloister starts")
     }
 
     async fn serves(&self) -> Option<()> {

@@ -1,15 +1,17 @@
 //! A whole cloud in one process, with a KMS in a second one, that kills itself, as `kill -9` would, at one boundary of one step.
 //!
-//! Arguments: data directory, directory of guest images, and optionally `operation/step/boundary`, for
-//! example `create/start_vm/CarriedOut`. Prints one line of JSON when it is up: `api`, `http` and, at
-//! the first start, `key`.
+//! Arguments: data directory, directory of guest images, and optionally the place of its death:
+//! `operation/step/boundary`, for example `create/start_vm/CarriedOut`, or `rollout/state/moment`, for example
+//! `rollout/rolling_back/Decided`. Prints one line of JSON when it is up: `api`, `http` and, at the first
+//! start, `key`.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cloister_control_plane::operations::{EngineOptions, Observer};
+use cloister_control_plane::operations::{EngineOptions, Patience};
 use cloister_control_plane::{Config, ControlPlane, DEVELOPMENT_ROOT_FILE};
 use cloister_fleet_tls::Credentials;
 use cloister_node::ingress::{DEFAULT_DOMAIN, Ingress, IngressConfig, Limits};
@@ -20,6 +22,8 @@ use rustix::process::{Signal, getpid, kill_process};
 type Failure = Box<dyn std::error::Error>;
 
 const NODE: &str = "mortal";
+/// How long an application does badly before a change fails; applications of tests do not get well again.
+const UNHEALTHY: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args_os().skip(1);
@@ -38,7 +42,7 @@ async fn live(data_dir: PathBuf, images: PathBuf, death: Option<String>) -> Resu
     let mut config = Config::embedded(data_dir.join("control-plane"), any, any);
     let kms = KmsPlace::of(&data_dir);
     config.kms = vec![kms.config()];
-    config.engine = EngineOptions { observer: death.map(die_at), ..EngineOptions::default() };
+    die_at(death, &mut config);
     let control_plane = ControlPlane::start(config).await?;
 
     let mut node_config = cloister_node::Config::new(
@@ -87,11 +91,19 @@ async fn credentials(
     Ok(credentials)
 }
 
-/// Ends this process at a boundary, with no chance to clean up.
-fn die_at(place: String) -> Observer {
-    Arc::new(move |kind, step, boundary| {
-        if format!("{kind}/{step}/{boundary:?}") == place {
+/// Ends this process at a place, with no chance to clean up.
+fn die_at(place: Option<String>, config: &mut Config) {
+    let patience = Patience { unhealthy: UNHEALTHY, ..Patience::default() };
+    config.engine = EngineOptions { patience, ..EngineOptions::default() };
+    let Some(place) = place else { return };
+    let die_here = Arc::new(move |here: String| {
+        if here == place {
             let _ = kill_process(getpid(), Signal::KILL);
         }
-    })
+    });
+    let die = Arc::clone(&die_here);
+    config.engine.observer =
+        Some(Arc::new(move |kind, step, boundary| die(format!("{kind}/{step}/{boundary:?}"))));
+    config.rollout_observer =
+        Some(Arc::new(move |state, moment| die_here(format!("rollout/{state}/{moment:?}"))));
 }
