@@ -20,6 +20,9 @@ fn with_list(sums: &str) -> Result<CheckedImage, CheckError> {
     CheckedImage::check(dir.path(), None, Others::Ignored)
 }
 
+/// Makes something at a path.
+type Addition = fn(&Path);
+
 fn flip_last_bit(bytes: &mut [u8]) {
     *bytes.last_mut().unwrap() ^= 1;
 }
@@ -108,12 +111,12 @@ fn files_that_are_not_there_are_missed() {
 
 #[test]
 fn other_files_are_refused_where_they_would_go_on() {
-    let add: [(&str, fn(&Path)); 3] = [
+    let additions: [(&str, Addition); 3] = [
         ("extra", |path| fs::write(path, "").unwrap()),
         ("dir", |path| fs::create_dir(path).unwrap()),
         ("link", |path| std::os::unix::fs::symlink("vmlinuz", path).unwrap()),
     ];
-    for (other, add) in add {
+    for (other, add) in additions {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &files());
         add(&dir.path().join(other));

@@ -11,13 +11,10 @@ use crate::api::input::OptionalBody;
 use crate::api::responses::Authenticated;
 use crate::rollouts::RolloutEvent;
 
-/// Every operation that moves a rollout.
+/// Failures of every operation that moves a rollout.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes responses, is never made")]
 enum OnMove {
-    /// The rollout
-    #[response(status = 200)]
-    Moved(Rollout),
     /// It has ended, or is ending
     #[response(status = 400)]
     Over(PlainError),
@@ -30,12 +27,9 @@ enum OnMove {
 ///
 /// Nothing new begins; what was begun ends.
 #[utoipa::path(
-    post,
-    path = "/apps/{app_id}/rollouts/{rollout_id}/pause",
-    tag = "Apps",
-    operation_id = "pause_rollout",
+    post, path = "/apps/{app_id}/rollouts/{rollout_id}/pause", tag = "Apps", operation_id = "pause_rollout",
     params(RolloutPath),
-    responses(OnMove, Authenticated)
+    responses((status = 200, description = "The rollout", body = Rollout), OnMove, Authenticated),
 )]
 pub(crate) async fn pause(rollout: NamedRollout) -> ApiResult<Json<Rollout>> {
     rollout.steer(RolloutEvent::Pause, Some("paused")).await
@@ -45,12 +39,9 @@ pub(crate) async fn pause(rollout: NamedRollout) -> ApiResult<Json<Rollout>> {
 ///
 /// It goes on where it stopped; CVMs that could not be changed are tried again.
 #[utoipa::path(
-    post,
-    path = "/apps/{app_id}/rollouts/{rollout_id}/resume",
-    tag = "Apps",
-    operation_id = "resume_rollout",
+    post, path = "/apps/{app_id}/rollouts/{rollout_id}/resume", tag = "Apps", operation_id = "resume_rollout",
     params(RolloutPath),
-    responses(OnMove, Authenticated)
+    responses((status = 200, description = "The rollout", body = Rollout), OnMove, Authenticated),
 )]
 pub(crate) async fn resume(rollout: NamedRollout) -> ApiResult<Json<Rollout>> {
     rollout.steer(RolloutEvent::Resume, None).await
@@ -62,7 +53,8 @@ pub(crate) async fn resume(rollout: NamedRollout) -> ApiResult<Json<Rollout>> {
 /// changed go back one after the other.
 #[utoipa::path(
     post, path = "/apps/{app_id}/rollouts/{rollout_id}/abort", tag = "Apps", operation_id = "abort_rollout",
-    params(RolloutPath), request_body = Option<AbortRolloutRequest>, responses(OnMove, Authenticated),
+    params(RolloutPath), request_body = Option<AbortRolloutRequest>,
+    responses((status = 200, description = "The rollout", body = Rollout), OnMove, Authenticated),
 )]
 pub(crate) async fn abort(
     rollout: NamedRollout,
