@@ -3,6 +3,7 @@
 //! | Job | Entity | Kept | Why |
 //! |---|---|---|---|
 //! | expired provisions | provision cache | 14 days | spec section 3: later creates are rejected |
+//! | expired changes | changes that wait to be allowed | 14 days, while the CVM lives | a commit token holds for so long |
 //! | stale updates | documents provisioned for a CVM | 14 days, while the CVM lives | spec section 3 |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
@@ -39,12 +40,19 @@ pub(crate) async fn run(store: Store, clock: Clock, stop: CancellationToken) {
 #[derive(Clone, Copy)]
 enum Job {
     ExpiredProvisions,
+    ExpiredChanges,
     StaleUpdates,
     OldQuotes,
     UnusedCollaterals,
 }
 
-const JOBS: [Job; 4] = [Job::ExpiredProvisions, Job::StaleUpdates, Job::OldQuotes, Job::UnusedCollaterals];
+const JOBS: [Job; 5] = [
+    Job::ExpiredProvisions,
+    Job::ExpiredChanges,
+    Job::StaleUpdates,
+    Job::OldQuotes,
+    Job::UnusedCollaterals,
+];
 
 async fn round(store: &Store, now_ms: i64) -> Result<u64, StoreError> {
     let mut total = 0;
@@ -62,6 +70,7 @@ impl Job {
             let mut change = store.change().await?;
             let count = match self {
                 Self::ExpiredProvisions => change.delete_expired_provisions(now_ms, BATCH).await?,
+                Self::ExpiredChanges => change.delete_expired_prepared_changes(now_ms, BATCH).await?,
                 Self::StaleUpdates => change.delete_stale_update_provisions(now_ms, BATCH).await?,
                 Self::OldQuotes => change.delete_old_quotes(KEPT_QUOTES, BATCH).await?,
                 Self::UnusedCollaterals => change.delete_unused_collaterals(BATCH).await?,

@@ -19,6 +19,7 @@ mod operations;
 mod os_images;
 mod platforms;
 mod ports;
+mod prepared_changes;
 mod provisions;
 mod quotes;
 mod replicas;
@@ -29,6 +30,7 @@ mod ssh_keys;
 #[cfg(test)]
 pub(crate) mod tests;
 mod update_provisions;
+mod webhook_events;
 
 use std::path::Path;
 use std::sync::{Arc, Once};
@@ -50,6 +52,9 @@ pub use operations::{
 };
 pub use os_images::OsImageRow;
 pub use platforms::DeviceRow;
+pub use prepared_changes::{
+    NewPreparedChange, OpenChange, PreparedChangeRow, PreparedKind, PreparedState,
+};
 pub use provisions::ProvisionRow;
 pub use quotes::{QuoteRow, RecentQuoteRow};
 pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};
@@ -57,6 +62,7 @@ pub use rollouts::{MemberRow, NewMember, NewRollout, PlacedRow, RolloutRow};
 pub use routes::RouteRow;
 pub use ssh_keys::{NewSshKey, SshKeyRow};
 pub use update_provisions::{UpdateProvisionCounts, UpdateProvisionRow};
+pub use webhook_events::WebhookEventRow;
 
 /// A failure of the database, or a stored value that this version does not understand.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cloister_app_compose::ComposeHash;
+use cloister_app_compose::{AppId, ComposeHash};
 use sqlx::FromRow;
 
 use super::{Change, Result, Store};
@@ -59,6 +59,29 @@ impl Store {
             .bind(now_ms)
             .fetch_optional(&self.pool)
             .await?)
+    }
+
+    /// The CVMs of an application in a workspace, and at most `limit` documents that wait for them.
+    pub async fn waiting_documents_of_app(
+        &self,
+        app_id: AppId,
+        workspace_id: i64,
+        now_ms: i64,
+        limit: i64,
+    ) -> Result<Vec<(i64, ComposeHash)>> {
+        let rows: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT p.cvm_id, p.compose_hash FROM update_provisions p JOIN cvms c ON c.id = p.cvm_id \
+             WHERE c.app_id = $1 AND p.workspace_id = $2 AND c.deleted_at_ms IS NULL \
+             AND p.applied_at_ms IS NULL AND p.expires_at_ms > $3 ORDER BY p.cvm_id, p.compose_hash LIMIT $4",
+        )
+        .bind(app_id.to_string())
+        .bind(workspace_id)
+        .bind(now_ms)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await?;
+        // What is stored is a hash.
+        Ok(rows.into_iter().filter_map(|(cvm, hash)| Some((cvm, hash.parse().ok()?))).collect())
     }
 }
 
