@@ -9,12 +9,12 @@ pub const MAX_ENDPOINTS: usize = 8;
 /// Most blocks on top of the confirmed one: nodes keep the state of their last 128 blocks only.
 pub const MAX_CONFIRMATIONS: u64 = 64;
 /// A head older than this is refused unless the configuration says otherwise.
-pub const DEFAULT_MAX_HEAD_AGE: Duration = Duration::from_secs(120);
+pub const DEFAULT_MAX_HEAD_AGE: Duration = Duration::from_mins(2);
 /// How long one endpoint may take for one answer unless the configuration says otherwise.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shortest and longest time that one endpoint may be given.
 const REQUEST_TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(60);
+    Duration::from_millis(100)..=Duration::from_mins(1);
 /// Longest name of a chain, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 

@@ -87,7 +87,7 @@ impl Heads {
     /// Looks up the head and the confirmed block: two round trips.
     pub(crate) async fn look_up(&self, endpoints: &Endpoints) -> Result<Known, ChainError> {
         let newest = |endpoint: Arc<Endpoint>| async move {
-            let head = block(&endpoint, "latest".into()).await?;
+            let head = block(&endpoint, "latest").await?;
             self.check_age(head.timestamp)?;
             Ok(head.number)
         };
@@ -102,7 +102,7 @@ impl Heads {
     pub(crate) async fn confirm(&self, endpoints: &Endpoints, head: u64) -> Result<Known, ChainError> {
         let height = self.confirmed_at(head);
         let at_height = |endpoint: Arc<Endpoint>| async move {
-            let found = block(&endpoint, hexadecimal(height)).await?;
+            let found = block(&endpoint, &hexadecimal(height)).await?;
             if found.number == height { Ok(found) } else { Err(Failure::Garbage("another block")) }
         };
         let agreed = endpoints.agree(at_height, |a, b| a == b).await?;
@@ -119,7 +119,7 @@ impl Heads {
 }
 
 /// The call for the header of the block at a height, or of `latest`.
-pub(crate) fn header_call(which: String) -> Call {
+pub(crate) fn header_call(which: &str) -> Call {
     Call::new("eth_getBlockByNumber", json!([which, false]))
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn header(item: Option<Item>) -> Result<BlockRef, Failure> {
     wire::header(&item)?.ok_or(Failure::UnknownBlock)
 }
 
-async fn block(endpoint: &Endpoint, which: String) -> Result<BlockRef, Failure> {
+async fn block(endpoint: &Endpoint, which: &str) -> Result<BlockRef, Failure> {
     let mut items = endpoint.batch(vec![header_call(which)]).await?;
     header(items.pop())
 }

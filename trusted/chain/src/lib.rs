@@ -13,6 +13,7 @@ mod quorum;
 mod reader;
 mod receipts;
 mod rpc;
+mod sender;
 
 pub use alloy_primitives::{Address, B256, Bytes};
 pub use answers::{
@@ -28,3 +29,4 @@ pub use config::{
 pub use error::{ChainError, EndpointFailure, Failure};
 pub use questions::MAX_QUESTIONS;
 pub use reader::{Chain, MAX_LOGS};
+pub use sender::{InvalidKey, LocalKey, Progress, SendError, Sender, Signer, Transaction, Wallet};

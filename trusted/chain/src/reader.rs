@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alloy_primitives::Address;
-use cloister_contracts::lens::{Answered, Inquiry};
+use cloister_contracts::lens::{Inquiry, ViewedBlock};
 use cloister_verifier::Clock;
 use serde_json::{Value, json};
 
@@ -138,9 +138,9 @@ impl Chain {
         let at = |block: &Value| data.iter().map(|data| lens_call(data, block)).collect::<Vec<_>>();
         let mut calls = at(&confirmed);
         calls.extend(at(&"latest".into()));
-        calls.push(header_call("latest".to_owned()));
-        calls.push(header_call(hexadecimal(known.confirmed.number)));
-        calls.push(header_call(hexadecimal(self.0.heads.confirmed_at(known.head))));
+        calls.push(header_call("latest"));
+        calls.push(header_call(&hexadecimal(known.confirmed.number)));
+        calls.push(header_call(&hexadecimal(self.0.heads.confirmed_at(known.head))));
         calls
     }
 
@@ -157,39 +157,41 @@ impl Chain {
             return Err(Failure::UnknownBlock);
         }
         self.0.heads.check_age(head.timestamp)?;
-        let mut items = items.into_iter();
-        let mut answered = |check: &dyn Fn(&Answered<I::Answer>) -> Result<(), Failure>| {
-            let answers = inquiries.iter().map(|inquiry| {
-                let answered = self.answer(inquiry, items.next())?;
-                check(&answered)?;
-                Ok(answered.answer)
-            });
-            answers.collect::<Result<Vec<_>, Failure>>()
-        };
-        let confirmed = answered(&|answered| {
-            let is_it = answered.at.number == known.confirmed.number
-                && answered.at.timestamp == known.confirmed.timestamp;
+        let is_confirmed = |at: &ViewedBlock| {
+            let is_it = at.number == known.confirmed.number && at.timestamp == known.confirmed.timestamp;
             if is_it { Ok(()) } else { Err(Failure::Garbage("an answer of another block")) }
-        })?;
-        let latest = answered(&|answered| {
-            if answered.at.number < known.confirmed.number {
+        };
+        let is_newest = |at: &ViewedBlock| {
+            if at.number < known.confirmed.number {
                 return Err(Failure::Garbage("an answer of an old block"));
             }
-            self.0.heads.check_age(answered.at.timestamp)
-        })?;
+            self.0.heads.check_age(at.timestamp)
+        };
+        let mut items = items.into_iter();
+        let confirmed = self.answers(inquiries, &mut items, is_confirmed)?;
+        let latest = self.answers(inquiries, &mut items, is_newest)?;
         Ok(Vote { both: Both { at: known.confirmed, confirmed, latest }, head: head.number, next })
     }
 
-    fn answer<I: Inquiry>(&self, inquiry: &I, item: Option<Item>) -> Result<Answered<I::Answer>, Failure> {
-        let item = item.ok_or(Failure::Garbage("an answer is missing"))??;
-        let answered = inquiry
-            .answer(&wire::data(&item)?)
-            .map_err(|_| Failure::Garbage("not an answer to the question about contracts"))?;
-        if answered.at.chain_id == self.0.config.chain_id {
-            Ok(answered)
-        } else {
-            Err(Failure::WrongChain(answered.at.chain_id.to_string()))
-        }
+    /// The answers to `inquiries`, each of a block that is good enough.
+    fn answers<I: Inquiry>(
+        &self,
+        inquiries: &[I],
+        items: &mut impl Iterator<Item = Item>,
+        is_good: impl Fn(&ViewedBlock) -> Result<(), Failure>,
+    ) -> Result<Vec<I::Answer>, Failure> {
+        let answer = |inquiry: &I| {
+            let item = items.next().ok_or(Failure::Garbage("an answer is missing"))??;
+            let answered = inquiry
+                .answer(&wire::data(&item)?)
+                .map_err(|_| Failure::Garbage("not an answer to the question about contracts"))?;
+            if answered.at.chain_id != self.0.config.chain_id {
+                return Err(Failure::WrongChain(answered.at.chain_id.to_string()));
+            }
+            is_good(&answered.at)?;
+            Ok(answered.answer)
+        };
+        inquiries.iter().map(answer).collect()
     }
 
     pub(crate) fn nobody(&self) -> ChainError {

@@ -41,8 +41,8 @@ impl Chain {
         let item =
             endpoint.batch(vec![call]).await?.pop().ok_or(Failure::Garbage("an answer is missing"))??;
         let Some(mut receipt) = wire::receipt(&item, transaction)? else { return Ok(None) };
-        let at_its_height = header_call(hexadecimal(receipt.block.number));
-        let mut items = endpoint.batch(vec![at_its_height, header_call("latest".to_owned())]).await?;
+        let at_its_height = header_call(&hexadecimal(receipt.block.number));
+        let mut items = endpoint.batch(vec![at_its_height, header_call("latest")]).await?;
         let head = header(items.pop())?;
         let block = header(items.pop())?;
         self.0.heads.check_age(head.timestamp)?;

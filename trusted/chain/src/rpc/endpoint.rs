@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use url::Url;
 
 use super::transport::{self, DEFAULT_PAUSE};
-use super::{Call, Item, decode, encode, is_limit, wire};
+use super::{Call, Item, decode, encode, encode_one, is_limit, wire};
 use crate::config::{ChainConfig, InvalidChainConfig, shown};
 use crate::error::Failure;
 
@@ -75,25 +75,45 @@ impl Endpoint {
 
     /// The answers to `calls`, in their order, from a node of the right chain.
     pub(crate) async fn batch(&self, mut calls: Vec<Call>) -> Result<Vec<Item>, Failure> {
-        calls.push(Call::new("eth_chainId", json!([])));
-        let body = encode(&calls)?;
+        calls.push(chain_id_call());
+        let mut items = self.exchange(&encode(&calls)?, calls.len()).await?;
+        let chain_id = items.pop().ok_or(Failure::Garbage("an answer is missing"))?;
+        self.check_chain(&chain_id?)?;
+        Ok(items)
+    }
+
+    /// The answer to one call that is sent alone: wallets may know no batches.
+    pub(crate) async fn call(&self, call: Call) -> Result<String, Failure> {
+        let items = self.exchange(&encode_one(&call)?, 1).await?;
+        Ok(items.into_iter().next().ok_or(Failure::Garbage("an answer is missing"))??)
+    }
+
+    /// Fails if it serves another chain.
+    pub(crate) async fn require_chain(&self) -> Result<(), Failure> {
+        self.check_chain(&self.call(chain_id_call()).await?)
+    }
+
+    fn check_chain(&self, item: &str) -> Result<(), Failure> {
+        match wire::number(item)? {
+            id if id == self.chain_id => Ok(()),
+            id => Err(Failure::WrongChain(id.to_string())),
+        }
+    }
+
+    /// Sends `body` and reads `count` answers, within the time, and when the endpoint wants requests.
+    async fn exchange(&self, body: &[u8], count: usize) -> Result<Vec<Item>, Failure> {
         let deadline = deadline(self.time_limit);
         let answered = timeout_at(deadline, async {
             let _turn = self.turns.acquire().await.map_err(|_| Failure::Connection)?;
             loop {
                 self.wait_for_leave(deadline).await?;
-                match self.attempt(&body, calls.len()).await {
+                match self.attempt(body, count).await {
                     Err(Failure::RateLimited(pause)) => self.leave_alone(pause),
                     other => return other,
                 }
             }
         });
         let mut items = answered.await.unwrap_or(Err(Failure::Timeout)).map_err(|why| self.redacted(why))?;
-        let chain_id = items.pop().ok_or(Failure::Garbage("an answer is missing"))?;
-        match wire::number(&chain_id.map_err(|error| self.redacted(error.into()))?)? {
-            id if id == self.chain_id => {}
-            id => return Err(Failure::WrongChain(id.to_string())),
-        }
         for error in items.iter_mut().filter_map(|item| item.as_mut().err()) {
             error.message = self.without_secrets(&error.message);
         }
@@ -145,6 +165,10 @@ impl Endpoint {
             .filter(|part| part.len() >= SECRET_BYTES)
             .fold(message.to_owned(), |message, secret| message.replace(&secret, "…"))
     }
+}
+
+fn chain_id_call() -> Call {
+    Call::new("eth_chainId", json!([]))
 }
 
 fn deadline(after: Duration) -> Instant {

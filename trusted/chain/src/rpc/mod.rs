@@ -30,6 +30,10 @@ impl Call {
     pub(crate) const fn new(method: &'static str, params: Value) -> Self {
         Self { method, params }
     }
+
+    fn request(&self, id: usize) -> Request<'_> {
+        Request { jsonrpc: "2.0", id, method: self.method, params: &self.params }
+    }
 }
 
 /// What a node says is wrong with a call.
@@ -75,6 +79,15 @@ struct Response<'a> {
     error: Option<ErrorObject>,
 }
 
+impl Response<'_> {
+    fn item(self) -> Item {
+        match self.error {
+            Some(error) => Err(error.into()),
+            None => Ok(self.result.map_or("null", RawValue::get).to_owned()),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct ErrorObject {
     #[serde(default)]
@@ -94,34 +107,33 @@ impl From<ErrorObject> for RpcError {
 
 /// The body of a request with `calls`.
 pub(crate) fn encode(calls: &[Call]) -> Result<Vec<u8>, Failure> {
-    let requests: Vec<Request<'_>> = calls
-        .iter()
-        .enumerate()
-        .map(|(id, call)| Request { jsonrpc: "2.0", id, method: call.method, params: &call.params })
-        .collect();
+    let requests: Vec<Request<'_>> = calls.iter().enumerate().map(|(id, call)| call.request(id)).collect();
     serde_json::to_vec(&requests).map_err(|_| Failure::Garbage("the request"))
+}
+
+/// The body of a request with one call that is no batch.
+pub(crate) fn encode_one(call: &Call) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(&call.request(0)).map_err(|_| Failure::Garbage("the request"))
 }
 
 /// The answers in `body` to `count` calls, in the order of the calls: each exactly once.
 pub(crate) fn decode(body: &[u8], count: usize) -> Result<Vec<Item>, Failure> {
     let is_object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     if is_object {
+        // The answer to one call, or what is wrong with the whole batch.
         let response: Response<'_> = read(body)?;
-        return Err(match response.error {
-            Some(error) => RpcError::from(error).into(),
-            None => Failure::Garbage("no batch"),
-        });
+        return match response.item() {
+            Err(error) => Err(error.into()),
+            Ok(item) if count == 1 => Ok(vec![Ok(item)]),
+            Ok(_) => Err(Failure::Garbage("no batch")),
+        };
     }
     let Bounded(responses) = read::<Bounded<Response<'_>, MAX_BATCH>>(body)?;
     let mut items: Vec<Option<Item>> = (0..count).map(|_| None).collect();
     for response in responses {
         let id = response.id.as_ref().and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| items.get_mut(id)).ok_or(Failure::Garbage("an answer to no question"))?;
-        let item = match response.error {
-            Some(error) => Err(error.into()),
-            None => Ok(response.result.map_or("null", RawValue::get).to_owned()),
-        };
-        if slot.replace(item).is_some() {
+        if slot.replace(response.item()).is_some() {
             return Err(Failure::Garbage("two answers to one question"));
         }
     }

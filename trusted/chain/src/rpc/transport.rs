@@ -17,7 +17,7 @@ pub(crate) const MAX_ANSWER_BYTES: usize = 2 << 20;
 /// How long an endpoint that does not say for how long is left alone.
 pub(super) const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time that an endpoint may ask to be left alone for.
-const MAX_PAUSE: Duration = Duration::from_secs(3600);
+const MAX_PAUSE: Duration = Duration::from_hours(1);
 
 /// A client for `url`: no redirects (the address is the authority), no proxy to this machine.
 pub(super) fn client(url: &Url, connect_timeout: Duration) -> Result<Client, InvalidChainConfig> {
