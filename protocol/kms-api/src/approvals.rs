@@ -38,7 +38,7 @@ pub const MAX_SIGNATURES: usize = 2 * MAX_OWNERS;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approvals {
-    /// Serial of the statement that was signed.
+    /// Serial of the statement that was signed, see [`ApprovalStatement::serial`].
     pub serial: u64,
     /// What `ssh-keygen -Y sign` wrote, whole, armoured; at most [`MAX_SIGNATURES`] of at most
     /// [`MAX_SIGNATURE_BYTES`] each.

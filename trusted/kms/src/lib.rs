@@ -21,6 +21,8 @@ mod directory;
 mod door;
 mod failure;
 mod onboarding;
+#[cfg(test)]
+mod owner;
 mod policy;
 mod release;
 mod rotation;

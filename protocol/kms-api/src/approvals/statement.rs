@@ -56,7 +56,7 @@ pub struct ApprovalStatement {
     pub app_id: AppId,
     /// What becomes of it.
     pub action: Action,
-    /// Tells later statements from earlier ones, at most [`MAX_SERIAL`]; take Unix time in milliseconds. A
+    /// Tells later statements from earlier ones, 1 to [`MAX_SERIAL`]; take Unix time in milliseconds. A
     /// document is not allowed by a statement whose serial is not greater than that with which owners last
     /// revoked it, and owners are not changed by one whose serial is not greater than that of the owners in
     /// force.
@@ -98,7 +98,7 @@ impl FromStr for ApprovalStatement {
         let action = value(&mut lines, "action: ", "a line `action: …` is missing")?;
         let action = Self::action(action, &mut lines)?;
         let serial = value(&mut lines, "serial: ", "a line `serial: …` is missing")?;
-        let serial = serial.parse().ok().filter(|serial| *serial <= MAX_SERIAL);
+        let serial = serial.parse().ok().filter(|serial| (1..=MAX_SERIAL).contains(serial));
         let statement =
             Self { app_id, action, serial: serial.ok_or(InvalidStatement("its serial is none"))? };
         // Other cases of letters, leading zeros, line ends, further lines: all that could be read twice.

@@ -86,6 +86,7 @@ fn a_statement_has_one_text() {
         ("cloister approval v1", "cloister approval v2"),
         ("\n", "\r\n"),
         ("serial: 1", "serial: 01"),
+        ("serial: 1763800000000", "serial: 0"),
         ("serial: 1", "serial: +1"),
         ("serial: 1763800000000", "serial: 9007199254740992"),
         ("serial: 1763800000000\n", "serial: 1763800000000"),
@@ -167,7 +168,7 @@ fn too_few_owners_do_not() {
     let [first, _, _, stranger] = people();
     assert_eq!(not_enough(&[]), (0, 0));
     let one = first.sign(&statement());
-    assert_eq!(not_enough(&[one.clone()]), (1, 0));
+    assert_eq!(not_enough(std::slice::from_ref(&one)), (1, 0));
     // However often.
     assert_eq!(not_enough(&[one.clone(), one.clone(), one.clone()]), (1, 0));
     // And whoever else says it too.
@@ -217,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn every_statement_is_read_again(app_id: [u8; 20], bytes: [u8; 32], kind in 0..3, serial in 0..=MAX_SERIAL) {
+    fn every_statement_is_read_again(app_id: [u8; 20], bytes: [u8; 32], kind in 0..3, serial in 1..=MAX_SERIAL) {
         let action = match kind {
             0 => Action::AllowComposeHash(ComposeHash::from_bytes(bytes)),
             1 => Action::RevokeComposeHash(ComposeHash::from_bytes(bytes)),

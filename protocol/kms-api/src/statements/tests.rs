@@ -293,9 +293,9 @@ fn what_a_root_says_of_owners_holds_for_this_application_now() {
             |answer| answer.root_version += 1,
         ];
         for (index, change) in changes.into_iter().enumerate() {
-            let mut changed = answer.clone();
-            change(&mut changed);
-            assert!(verify_app_owners(&app(), &changed, TIME, &root).is_err(), "change {index}");
+            let mut other = answer.clone();
+            change(&mut other);
+            assert!(verify_app_owners(&app(), &other, TIME, &root).is_err(), "change {index}");
         }
     }
 }

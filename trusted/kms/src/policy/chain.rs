@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use cloister_chain::{
     Address, AppBootInfo, B256, Chain, ChainConfig, ChainError, Clock, Decision, InvalidChainConfig,
 };
@@ -136,13 +137,13 @@ fn as_contracts_ask(question: Question, boot: &BootInfo) -> Result<AppBootInfo, 
     let address = |bytes: Option<&[u8; 20]>| bytes.map_or(Address::ZERO, |bytes| Address::from(*bytes));
     let word = |bytes: Option<&[u8; 32]>| bytes.map_or(B256::ZERO, |bytes| B256::from(*bytes));
     Ok(AppBootInfo {
-        appId: address(boot.app_id.as_ref().map(|id| id.as_bytes())),
-        composeHash: word(boot.compose_hash.as_ref().map(|hash| hash.as_bytes())),
-        instanceId: address(boot.instance_id.as_ref().map(|id| id.as_bytes())),
+        appId: address(boot.app_id.as_ref().map(AppId::as_bytes)),
+        composeHash: word(boot.compose_hash.as_ref().map(ComposeHash::as_bytes)),
+        instanceId: address(boot.instance_id.as_ref().map(InstanceId::as_bytes)),
         deviceId: B256::from(boot.device_id),
         mrAggregated: B256::from(boot.mr_aggregated),
         mrSystem: B256::from(boot.mr_system),
-        osImageHash: word(boot.os_image_hash.as_ref().map(|hash| hash.as_bytes())),
+        osImageHash: word(boot.os_image_hash.as_ref().map(OsImageHash::as_bytes)),
         tcbStatus: boot.tcb_status.to_string(),
         advisoryIds: boot.advisory_ids.clone(),
     })

@@ -149,26 +149,22 @@ fn approve_document(
     compose_hash: ComposeHash,
     approvals: Option<&Approvals>,
 ) -> Result<Approval, KmsError> {
+    let required = |reason: String| KmsError::new(KmsErrorCode::ApprovalsRequired, reason);
+    let Some(approvals) = approvals else {
+        let (threshold, owners) = (ownership.owners.threshold(), ownership.owners.keys().len());
+        return Err(required(format!(
+            "{threshold} of the {owners} owners of application {app_id} must approve {compose_hash}"
+        )));
+    };
+    check_serial(approvals.serial)?;
     let revoked_until = ownership.revoked_until(&compose_hash);
-    match approvals {
-        None => {
-            let (threshold, owners) = (ownership.owners.threshold(), ownership.owners.keys().len());
-            Err(KmsError::new(
-                KmsErrorCode::ApprovalsRequired,
-                format!(
-                    "{threshold} of the {owners} owners of application {app_id} must approve {compose_hash}"
-                ),
-            ))
-        }
-        Some(approvals) if approvals.serial <= revoked_until && revoked_until > 0 => Err(KmsError::new(
-            KmsErrorCode::ApprovalsRequired,
-            format!(
-                "owners revoked {compose_hash} with serial {revoked_until}, after this approval; they must sign a \
-                 new one with a greater serial"
-            ),
-        )),
-        Some(approvals) => ownership.approve(app_id, Action::AllowComposeHash(compose_hash), approvals),
+    if approvals.serial <= revoked_until {
+        return Err(required(format!(
+            "owners revoked {compose_hash} with serial {revoked_until}, after this approval; they must sign a new \
+             one with a greater serial"
+        )));
     }
+    ownership.approve(app_id, Action::AllowComposeHash(compose_hash), approvals)
 }
 
 /// Who sends approvals believes that they are needed: where they are not, he should know.

@@ -93,12 +93,12 @@ impl Ownership {
 
 /// Serials are whole numbers that every reader keeps.
 pub(crate) fn check_serial(serial: u64) -> Result<(), KmsError> {
-    if serial <= MAX_SERIAL {
+    if (1..=MAX_SERIAL).contains(&serial) {
         return Ok(());
     }
     Err(KmsError::new(
         KmsErrorCode::BadRequest,
-        format!("a serial is at most {MAX_SERIAL}; take Unix time in milliseconds"),
+        format!("a serial is 1 to {MAX_SERIAL}; take Unix time in milliseconds"),
     ))
 }
 
@@ -108,4 +108,30 @@ fn refused(error: &ApprovalError) -> KmsError {
         ApprovalError::TooMany(_) | ApprovalError::Signature { .. } => KmsErrorCode::BadRequest,
     };
     KmsError::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::owners;
+
+    fn document(number: u64) -> ComposeHash {
+        ComposeHash::of(&number.to_be_bytes())
+    }
+
+    #[test]
+    fn revocations_are_kept_however_many_there_are() {
+        let mut ownership = Ownership::first(owners(1, &[0]), 1);
+        let many = MAX_REVOCATIONS as u64 + 3;
+        for number in 1..=many {
+            assert!(ownership.revoke(document(number), number));
+        }
+        assert_eq!(ownership.revoked.len(), MAX_REVOCATIONS);
+        for number in [1, 2, 3, 4, many] {
+            assert!(ownership.revoked_until(&document(number)) >= number);
+            assert!(!ownership.revoke(document(number), number));
+        }
+        // The price: what was never revoked needs an approval that is newer than what was forgotten.
+        assert_eq!(ownership.revoked_until(&document(0)), 3);
+    }
 }

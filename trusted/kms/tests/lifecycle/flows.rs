@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use cloister_evidence::{PlatformEvidence, VersionedAttestation};
 use cloister_kms::{Config, Kms, StartError, StateError};
+use cloister_kms_api::admin::{ALLOW_APP, SET_OWNERS, START_ROTATION, SetOwners};
+use cloister_kms_api::approvals::Owners;
 use cloister_kms_api::log::Event;
 use cloister_kms_api::{
     AttestationInfo, BootstrapResponse, KmsErrorCode, OnboardRequest, OnboardResponse, method, statements,
@@ -12,7 +14,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixListener};
 use tokio::time::timeout;
 
-use crate::client::{Directory, bootstrap, finish, parse, plain, post};
+use crate::client::{Directory, an_app, bootstrap, finish, parse, plain, post};
 use crate::lab::{Lab, Place};
 
 /// A KMS whose doors are open.
@@ -189,8 +191,16 @@ async fn another_kms_takes_the_roots() {
     let lab = Lab::new().await;
     let (source, its_directory, made) = whole(&lab.sharing("source")).await;
     let status: cloister_kms_api::admin::RotationStatus =
-        its_directory.admin(cloister_kms_api::admin::START_ROTATION, &()).await.unwrap();
+        its_directory.admin(START_ROTATION, &()).await.unwrap();
     let current = status.roots.last().unwrap().k256_pubkey.clone();
+    let owner = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti";
+    let set = SetOwners {
+        app_id: an_app().app_id,
+        owners: Owners::new(1, vec![owner.parse().unwrap()]).unwrap(),
+        serial: 7,
+        signatures: Vec::new(),
+    };
+    its_directory.admin::<serde_json::Value>(SET_OWNERS, &set).await.unwrap();
     let place = lab.sharing("replica");
     let replica = place.start().await.unwrap();
 
@@ -223,6 +233,9 @@ async fn another_kms_takes_the_roots() {
         matches!(event, Event::Release { released: cloister_kms_api::log::Released::Roots, .. })
     });
     assert_eq!(roots.count(), 2, "{handed_over:?}");
+    // The application's owners are its owners here, too.
+    let refused = directory.admin::<serde_json::Value>(ALLOW_APP, &an_app()).await;
+    assert_eq!(refused.unwrap_err().code, KmsErrorCode::ApprovalsRequired);
     replica.stop().await;
     source.stop().await;
 }
