@@ -9,6 +9,7 @@
 //!   guest-images/       one directory for each guest image
 //! ```
 
+mod chain;
 pub(crate) mod control_plane;
 mod home;
 mod host_options;
@@ -17,6 +18,7 @@ pub(crate) mod kms;
 pub(crate) mod node;
 mod sockets;
 
+pub(crate) use chain::ChainArgs;
 pub(crate) use home::Home;
 pub(crate) use host_options::HostOptions;
 pub(crate) use interrupts::Interrupts;

@@ -13,7 +13,7 @@ use super::Logging;
 use crate::commands::Outcome;
 use crate::commands::kms::announce;
 use crate::failure::Failure;
-use crate::parts::{Interrupts, kms};
+use crate::parts::{ChainArgs, Interrupts, kms};
 use crate::session::Session;
 
 /// Longest time that requests under way get after the parent has gone: nobody else would end this process.
@@ -42,8 +42,10 @@ pub(crate) struct Args {
     admin_token_file: Option<PathBuf>,
     /// Service that decides who gets keys (public webhook: POST URL/bootAuth/app) instead of the built-in
     /// rules
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "kms_contract")]
     auth_webhook: Option<Url>,
+    #[command(flatten)]
+    chain: ChainArgs,
     /// Rules with which a new KMS begins, a policy document in JSON
     #[arg(long, value_name = "FILE")]
     initial_rules: Option<PathBuf>,
@@ -70,7 +72,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let data_dir = session.data_dir()?.join(kms::DIRECTORY);
     let mut parent = args.exit_with_parent.then(watch_parent);
     let start = async {
-        Kms::start(args.config(data_dir.clone()))
+        Kms::start(args.config(data_dir.clone())?)
             .await
             .map_err(|error| Failure::local("the key management service did not start", error))
     };
@@ -100,17 +102,22 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
 }
 
 impl Args {
-    fn config(self, data_dir: PathBuf) -> Config {
+    fn config(self, data_dir: PathBuf) -> Result<Config, Failure> {
+        let contract = self.chain.contract(self.production)?;
         let mut config = Config::new(data_dir, self.listen, self.directory_listen);
         config.agent_socket = self.agent_socket;
         config.sealing_key_file = self.sealing_key_file;
         config.admin_token_file = self.admin_token_file;
-        config.authorization = self.auth_webhook.map_or(Authorization::BuiltIn, Authorization::Webhook);
+        config.authorization = match (contract, self.auth_webhook) {
+            (Some((chain, kms_contract)), _) => Authorization::Chain { chain, kms_contract },
+            (None, Some(url)) => Authorization::Webhook(url),
+            (None, None) => Authorization::BuiltIn,
+        };
         config.initial_rules = self.initial_rules;
         config.development_root = self.development_root;
         config.production = self.production;
         config.pccs_url = self.pccs_url;
-        config
+        Ok(config)
     }
 }
 
