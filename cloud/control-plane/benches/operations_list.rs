@@ -1,5 +1,5 @@
-//! The history of one CVM with 100, 10,000 and 1,000,000 events, in the embedded database: the first page, one in
-//! the middle, the last one, and the first one of a kind that is one in a hundred.
+//! The history of one CVM with 100, 10,000 and 1,000,000 events, in the embedded database: full pages of equal
+//! length at its beginning, in its middle and at its end, and the first page of a kind of which there are twelve.
 //!
 //! `cargo bench -p cloister-control-plane --bench operations_list` prints the table; docs/performance.md
 //! quotes it. Server and load share the machine.
@@ -26,6 +26,10 @@ const NOW_MS: i64 = 1_790_000_000_000;
 const EVENTS: [i64; 3] = [100, 10_000, 1_000_000];
 /// Events of an operation, about as many as a restart has.
 const EVENTS_EACH: i64 = 8;
+/// Operations of a page; the smallest history fills one.
+const PAGE: i64 = 10;
+/// How many operations are of the rare kind, however many there are.
+const OPERATIONS_OF_RARE_KIND: i64 = 12;
 /// Timed requests of a page.
 const REQUESTS: usize = 400;
 const WARM_UP: usize = 50;
@@ -39,7 +43,7 @@ async fn main() -> Outcome<()> {
     for events in EVENTS {
         tables.push(measure(events).await?);
     }
-    println!("| Page of 50 | {} | p99, largest / smallest |", EVENTS.map(heading).join(" | "));
+    println!("| Page of {PAGE} | {} | p99, largest / smallest |", EVENTS.map(heading).join(" | "));
     println!("|---|---|---|---|---|");
     for (index, name) in PAGES.iter().enumerate() {
         let row: Vec<Figures> = tables.iter().filter_map(|table| table.get(index).copied()).collect();
@@ -50,7 +54,7 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-const PAGES: [&str; 4] = ["first", "middle", "last", "first, one kind of a hundred"];
+const PAGES: [&str; 4] = ["first", "middle", "last", "first, a rare kind"];
 
 fn heading(events: i64) -> String {
     format!("{events} events, p50 / p99")
@@ -75,7 +79,7 @@ async fn measure(events: i64) -> Outcome<Vec<Figures>> {
     let control_plane = ControlPlane::start(config).await?;
     let mut client = Client::connect(control_plane.api_address(), key).await?;
 
-    let path = format!("/api/v1/cvms/{cvm}/operations?limit=50");
+    let path = format!("/api/v1/cvms/{cvm}/operations?limit={PAGE}");
     let (middle, last) = client.cursors(&path, operations).await?;
     let behind = |cursor: &Option<String>| {
         cursor.as_ref().map_or_else(|| path.clone(), |cursor| format!("{path}&cursor={cursor}"))
@@ -105,13 +109,16 @@ async fn fill(data_dir: &Path, operations: i64) -> Outcome<i64> {
         "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1) \
          INSERT INTO operations (correlation_id, cvm_id, kind, status, arguments, triggered_by, step, \
          step_deadline_ms, cancel_requested, started_at_ms, completed_at_ms, lease_until_ms) \
-         SELECT printf('%08x-0000-4000-8000-%012x', (i * 2654435761) % 4294967296, i), $2, \
-         CASE WHEN i % 100 = 0 THEN 'resize' ELSE 'restart' END, 'completed', '{}', 1, 0, 0, 0, \
+         SELECT printf('%08x-%04x-7000-8000-%012x', ($3 + i * 1000) / 65536, ($3 + i * 1000) % 65536, \
+         (i * 2654435761) % 4294967296), $2, \
+         CASE WHEN i % $4 = 0 THEN 'resize' ELSE 'restart' END, 'completed', '{}', 1, 0, 0, 0, \
          $3 + i * 1000, $3 + i * 1000 + 900, 0 FROM n",
     )
     .bind(operations)
     .bind(id)
     .bind(NOW_MS)
+    // Lies as far apart as it can, and fills a page all the same.
+    .bind(operations / OPERATIONS_OF_RARE_KIND)
     .execute(&mut *transaction)
     .await?;
     sqlx::query(
@@ -197,7 +204,7 @@ impl Client {
 
     /// Cursors of the middle page and of the last one, found by walking through all.
     async fn cursors(&mut self, path: &str, operations: i64) -> Outcome<(Option<String>, Option<String>)> {
-        let path = path.replace("limit=50", "limit=500");
+        let path = path.replace(&format!("limit={PAGE}"), "limit=500");
         let (mut cursor, mut middle, mut seen) = (None::<String>, None, 0);
         loop {
             let page = match &cursor {

@@ -75,4 +75,11 @@ impl Random {
     pub fn uuid(self) -> Result<Uuid, NoRandomness> {
         Ok(uuid::Builder::from_random_bytes(self.bytes()?).into_uuid())
     }
+
+    /// A UUID that sorts by this Unix time in milliseconds (version 7, RFC 9562): what was made together lies
+    /// together in an index.
+    pub fn uuid_at(self, now_ms: i64) -> Result<Uuid, NoRandomness> {
+        let millis = u64::try_from(now_ms).unwrap_or_default();
+        Ok(uuid::Builder::from_unix_timestamp_millis(millis, &self.bytes()?).into_uuid())
+    }
 }

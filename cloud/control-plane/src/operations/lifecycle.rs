@@ -356,7 +356,7 @@ impl Lifecycle {
         predecessor: Option<Uuid>,
     ) -> Result<NewOperation, NoRandomness> {
         Ok(NewOperation {
-            correlation_id: self.random.uuid()?,
+            correlation_id: self.random.uuid_at(self.clock.now_ms())?,
             cvm_id,
             kind,
             arguments: arguments.to_json(),

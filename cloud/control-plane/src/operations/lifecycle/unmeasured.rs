@@ -26,7 +26,7 @@ impl Lifecycle {
             app_id: cvm.app_id,
             operation_type: "update",
             configuration: &configuration,
-            correlation_id: self.random.uuid()?,
+            correlation_id: self.random.uuid_at(now_ms)?,
             triggered_by: user_id,
         };
         let id = change.insert_revision(&revision, now_ms).await?;
