@@ -15,7 +15,7 @@ mod reverts;
 mod text;
 
 pub use abi::{AppBootInfo, KmsInfo};
-pub use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
+pub use alloy_primitives::{Address, B256, Bytes, IntoLogData, U256, hex, keccak256};
 pub use alloy_sol_types::{SolCall, SolError, SolEvent, SolValue};
 pub use deploy::NewApp;
 pub use ids::{app_address, app_id, compose_hash, compose_word, instance_address, os_image_word};
