@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images, relay, revisions,
+    commit, completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images, relay, revisions,
     rollouts, serve, ssh_keys, topics, up, update, verify, version,
 };
 
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Update(Box<update::Args>),
     /// Show what an update would change, and the new hash, and change nothing
     Diff(Box<update::DiffArgs>),
+    /// Carry out a change that waited until those who decide had allowed it
+    Commit(commit::Args),
     /// Look at CVMs and change their state
     #[command(subcommand)]
     Cvms(cvms::Command),

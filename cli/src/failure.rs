@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// Exit codes; part of the command's interface and never renumbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -26,11 +27,13 @@ pub enum Exit {
     Unreachable = 7,
     /// Evidence was judged and refused.
     Unverified = 8,
+    /// Those who decide for the application have to allow it first.
+    AwaitsApproval = 9,
 }
 
 impl Exit {
     /// Every code with its meaning, in order; the text of `cloister help exit-codes`.
-    pub const TABLE: [(Self, &'static str); 9] = [
+    pub const TABLE: [(Self, &'static str); 10] = [
         (Self::Success, "done"),
         (Self::Failed, "failed; the text on stderr says why and what to do"),
         (Self::Usage, "the command line or an input file is wrong"),
@@ -40,6 +43,7 @@ impl Exit {
         (Self::TimedOut, "gave up waiting; the operation goes on and may still finish"),
         (Self::Unreachable, "no answer from the server, or no cloud is running"),
         (Self::Unverified, "the evidence does not prove what is expected: do not trust the CVM"),
+        (Self::AwaitsApproval, "prepared; those who decide for the application have to allow it first"),
     ];
 }
 
@@ -55,6 +59,8 @@ pub(crate) struct Failure {
     pub(crate) hints: Vec<String>,
     /// Number under which the server's operator finds the request in the logs.
     pub(crate) request_id: Option<String>,
+    /// What has to be allowed first, and how to go on, as the server said it.
+    pub(crate) approval: Option<Box<Map<String, Value>>>,
     #[source]
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -62,7 +68,14 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure with a message only.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hints: Vec::new(), request_id: None, source: None }
+        Self {
+            exit,
+            message: message.into(),
+            hints: Vec::new(),
+            request_id: None,
+            approval: None,
+            source: None,
+        }
     }
 
     /// Wrong input.

@@ -9,6 +9,9 @@ use crate::failure::{Exit, Failure};
 /// Code of "CVM not found".
 const UNKNOWN_CVM: &str = "ERR-03-001";
 
+/// Status of a change that those who decide for the application have to allow first.
+const APPROVAL_NEEDED: u16 = 465;
+
 /// Every form of error body at once: coded (`message` and friends) or plain and validation (`detail`).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -47,7 +50,11 @@ pub(super) fn failure(status: StatusCode, body: &[u8], header_request_id: Option
     };
     let code = body.error_code.map(|code| format!(" ({code})")).unwrap_or_default();
     let mut failure = Failure::new(exit_of(status), format!("{}{code}", message.trim_end_matches('.')));
-    failure.hints.extend(body.details.iter().filter_map(Detail::text));
+    if status.as_u16() == APPROVAL_NEEDED {
+        failure.approval = Some(Box::new(body.details.into_iter().filter_map(Detail::member).collect()));
+    } else {
+        failure.hints.extend(body.details.iter().filter_map(Detail::text));
+    }
     failure.hints.extend(body.suggestions);
     failure.hints.extend(next_step(status, &code).map(str::to_owned));
     failure.request_id = body.request_id.or(header_request_id);
@@ -55,6 +62,10 @@ pub(super) fn failure(status: StatusCode, body: &[u8], header_request_id: Option
 }
 
 impl Detail {
+    fn member(self) -> Option<(String, Value)> {
+        Some((self.field?, self.value))
+    }
+
     fn text(&self) -> Option<String> {
         match (&self.message, &self.field) {
             (Some(message), _) => Some(message.clone()),
@@ -85,6 +96,7 @@ const fn exit_of(status: StatusCode) -> Exit {
         408 | 504 => Exit::TimedOut,
         409 | 429 | 503 => Exit::Conflict,
         502 => Exit::Unreachable,
+        APPROVAL_NEEDED | 468 => Exit::AwaitsApproval,
         _ => Exit::Failed,
     }
 }

@@ -1,5 +1,7 @@
 //! One file per subcommand.
 
+mod approval;
+pub(crate) mod commit;
 pub(crate) mod completion;
 pub(crate) mod cvms;
 pub(crate) mod deploy;
@@ -44,6 +46,7 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Deploy(args) => block_on(deploy::run(args, session)),
         Command::Update(args) => block_on(update::run(*args, session)),
         Command::Diff(args) => block_on(update::diff(*args, session)),
+        Command::Commit(args) => block_on(commit::run(args, session)),
         Command::Cvms(command) => block_on(cvms::run(command, session)),
         Command::Verify(args) => block_on(verify::run(*args, session)),
         Command::Operations(command) => block_on(operations::run(command, session)),
