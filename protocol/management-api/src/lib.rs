@@ -4,6 +4,7 @@
 //! [`cloister_app_compose::decode`]); answers are written so that every published client, however strict,
 //! reads them: the members that a client needs are not optional here.
 
+mod approvals;
 mod apps;
 mod attestations;
 mod catalogue;
@@ -31,6 +32,10 @@ pub mod v20251028;
 pub mod v20260121;
 mod version;
 
+pub use approvals::{
+    CommitRequest, CommittedUpdate, ContractCall, OnChainStatus, PendingUpdate, PendingUpdatePreview,
+    PendingUpdates, PreparedChange,
+};
 pub use apps::{
     App, AppFilterOptions, AppMinimal, AppPage, AppProfile, AppRecord, CvmBasicInfo, Quota, Quotas,
     ReservedGpus, WorkspaceQuotas,

@@ -30,7 +30,13 @@ pub(crate) struct ApiError {
 #[derive(Debug, Clone)]
 enum Content {
     Plain(String),
-    Coded { code: ErrorCode, message: String, details: Vec<ErrorDetail>, suggestions: Vec<String> },
+    Coded {
+        code: ErrorCode,
+        message: String,
+        details: Vec<ErrorDetail>,
+        suggestions: Vec<String>,
+        links: Vec<ErrorLink>,
+    },
     Faults(Vec<Fault>),
 }
 
@@ -56,6 +62,7 @@ impl ApiError {
                 message: message.into(),
                 details: Vec::new(),
                 suggestions: Vec::new(),
+                links: Vec::new(),
             },
             retry_after_s: None,
         }
@@ -105,6 +112,14 @@ impl ApiError {
     pub(crate) fn suggest(mut self, text: impl Into<String>) -> Self {
         if let Content::Coded { suggestions, .. } = &mut self.content {
             suggestions.push(text.into());
+        }
+        self
+    }
+
+    /// Adds where a person goes on, to a coded failure.
+    pub(crate) fn link(mut self, url: impl Into<String>, label: &str) -> Self {
+        if let Content::Coded { links, .. } = &mut self.content {
+            links.push(ErrorLink { url: url.into(), label: label.to_owned() });
         }
         self
     }
@@ -189,12 +204,12 @@ impl ApiError {
         let body = match self.content {
             Content::Plain(detail) => json(&PlainError { detail }),
             Content::Faults(faults) => json(&ValidationError::from(faults)),
-            Content::Coded { code, message, details, suggestions } => json(&ErrorBody {
+            Content::Coded { code, message, details, suggestions, links } => json(&ErrorBody {
                 error_code: code.to_string(),
                 message,
                 details,
                 suggestions: [code.remedy().to_owned()].into_iter().chain(suggestions).collect(),
-                links: link(code, public_url).into_iter().collect(),
+                links: links.into_iter().chain(link(code, public_url)).collect(),
                 request_id: request_id.to_owned(),
             }),
         };

@@ -5,6 +5,7 @@
 
 mod account;
 mod admin;
+mod approvals;
 mod apps;
 mod attestations;
 mod auth;
@@ -91,6 +92,10 @@ pub(crate) struct Api {
     own_evidence_reads: Slots,
     /// Diagnoses of domains, by workspace.
     diagnoses: Slots,
+    /// Commits of prepared changes, by change.
+    commits: Slots,
+    /// Looks at prepared changes, by change.
+    approval_looks: Slots,
 }
 
 impl Deref for Api {
@@ -119,6 +124,8 @@ impl Api {
             evidence_reads: Slots::new(attestations::MAX_READS),
             own_evidence_reads: Slots::new(attestations::MAX_READS),
             diagnoses: Slots::new(cvms::domain::MAX_DIAGNOSES),
+            commits: Slots::new(approvals::MAX_COMMITS),
+            approval_looks: Slots::new(approvals::MAX_LOOKS),
         })
     }
 }
@@ -159,6 +166,7 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route("/readyz", get(health::readyz))
         .route("/errors/{code}", get(health::error_page))
         .merge(development_pccs::router())
+        .merge(approvals::page::router())
         .merge(metrics)
         .route_layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT))
 }
@@ -207,6 +215,7 @@ fn protected_streams() -> OpenApiRouter<Arc<Api>> {
 fn public() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .merge(evidence_routes())
+        .merge(commit_routes())
         .routes(routes!(catalogue::instance_types::list))
         .routes(routes!(catalogue::instance_types::family))
 }
@@ -224,6 +233,14 @@ fn evidence_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(attestations::raw::raw))
         .routes(routes!(apps::attestations::attestations))
         .routes(routes!(apps::tcb_evaluation::tcb_evaluation))
+}
+
+/// Authorised by the commit token.
+fn commit_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(approvals::commit_update::look, approvals::commit_update::commit))
+        .routes(routes!(approvals::commit_replica::look, approvals::commit_replica::commit))
+        .layer(DefaultBodyLimit::max(approvals::MAX_BODY_BYTES))
 }
 
 /// Authorised by the signature in their URLs.
@@ -347,6 +364,8 @@ fn rollout_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(apps::revisions::diff))
         .routes(routes!(apps::redeploy::redeploy_app))
         .routes(routes!(apps::redeploy::redeploy_cvm))
+        .routes(routes!(apps::pending_updates::list))
+        .routes(routes!(apps::pending_updates::preview))
         .routes(routes!(apps::rollouts::list, apps::rollouts::create::create))
         .routes(routes!(apps::rollouts::detail))
         .routes(routes!(apps::rollouts::steer::pause))

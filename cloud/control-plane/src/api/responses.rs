@@ -55,9 +55,57 @@ pub(crate) enum OnChange {
     /// The body is too large.
     #[response(status = 413)]
     TooLarge(PlainError),
-    /// The change does not give the expected compose hash (ERR-01-006).
+}
+
+/// Every operation that those who decide for the application may have to allow.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes responses, is never made")]
+pub(crate) enum OnApproval {
+    /// Those who decide have not allowed it, or it was only to be prepared (ERR-01-005). It is kept: the details
+    /// say what has to be allowed, and have the token to commit it with.
+    #[response(status = 465)]
+    Required(ErrorBody),
+    /// The change does not give the expected compose hash, or nothing that was prepared does (ERR-01-006).
     #[response(status = 466)]
     Superseded(ErrorBody),
+    /// The transaction is not confirmed, was reverted, or did not allow this (ERR-01-007).
+    #[response(status = 467)]
+    Unproved(ErrorBody),
+    /// Those who decide do not allow it (ERR-01-008).
+    #[response(status = 468)]
+    Denied(ErrorBody),
+    /// Those who decide cannot be asked: the chain is not configured, or has no contract of the application.
+    #[response(status = 500)]
+    Misconfigured(PlainError),
+    /// Those who decide cannot be asked now, or the node is under maintenance; repeat the request after
+    /// `Retry-After`.
+    #[response(status = 503)]
+    Unreachable(PlainError),
+}
+
+/// Every operation whose only credential is a commit token.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes responses, is never made")]
+pub(crate) enum OnCommit {
+    /// The body is too large.
+    #[response(status = 413)]
+    TooLarge(PlainError),
+    /// The request does not fit its schema.
+    #[response(status = 422)]
+    Invalid(ValidationError),
+    /// The same token is used at this moment; repeat the request after `Retry-After`.
+    #[response(status = 429)]
+    InUse(PlainError),
+    /// The token is unknown, expired, superseded or used, or the CVM was changed meanwhile (ERR-01-006).
+    #[response(status = 466)]
+    TokenInvalid(ErrorBody),
+    /// Those who decide cannot be asked: the chain is not configured, or has no contract of the application.
+    #[response(status = 500)]
+    Misconfigured(PlainError),
+    /// Those who decide cannot be asked now, or the node is under maintenance; repeat the request after
+    /// `Retry-After`.
+    #[response(status = 503)]
+    Unreachable(PlainError),
 }
 
 /// A form with a file, for the OpenAPI document.

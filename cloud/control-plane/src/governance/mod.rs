@@ -5,9 +5,11 @@
 //! have. What cannot be told counts as not allowed.
 
 mod contracts;
+mod prepared;
 mod standing;
 #[cfg(test)]
 pub(crate) mod testing;
+mod transaction;
 
 use cloister_app_compose::{AppId, ComposeHash};
 
@@ -15,7 +17,13 @@ pub use contracts::{
     Address, AppContract, BlockRef, CannotTell, ContractReceipt, Contracts, KmsContractView, KmsQuestion,
     KnownChain, NoContracts, PublishedKeys, ReceiptLog,
 };
+pub use prepared::with_token;
+pub(crate) use prepared::{
+    CommitUrls, Preparation, PrepareError, PreparedReplica, PreparedRequest, PreparedUpdate, Tokens, Waiting,
+    contract_in_words, hash_token, prepare_in,
+};
 pub(crate) use standing::{device_of_node, of_app, of_cvm, standing, standings};
+pub(crate) use transaction::{AllowedBy, Needed, needed, prove};
 
 use crate::kms::{Kms, KmsContract};
 

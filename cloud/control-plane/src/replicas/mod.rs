@@ -51,6 +51,19 @@ pub(crate) struct ReplicaRequest {
     pub(crate) user_id: i64,
 }
 
+/// What a request comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rehearsal {
+    /// Where the replica goes.
+    pub(crate) node_id: i64,
+    /// The CVM whose configuration it gets.
+    pub(crate) model: i64,
+    /// The revision that one has.
+    pub(crate) model_revision: Option<i64>,
+    /// Hash of the replica's document.
+    pub(crate) compose_hash: ComposeHash,
+}
+
 /// Why no replica was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplicaError {
@@ -63,6 +76,9 @@ pub(crate) enum ReplicaError {
     /// The source is being changed; the same request may succeed later.
     #[error("the source CVM is being changed; wait for that to end, or cancel it")]
     SourceBusy,
+    /// The CVM that it was to be like has another configuration by now.
+    #[error("the source CVM was changed meanwhile; look at it and try again")]
+    ChangedMeanwhile,
     /// Which configuration is not clear.
     #[error("the application runs with {} configurations; say which by its compose_hash", .0.len())]
     HashNeeded(Vec<ComposeHash>),
@@ -110,6 +126,51 @@ pub(crate) async fn replicate(
     lifecycle: &Lifecycle,
     request: &ReplicaRequest,
 ) -> Result<CvmRow, ReplicaError> {
+    begin(lifecycle, request, attempt(store, lifecycle, request, None).await?).await
+}
+
+/// The same, if what comes of it is what was rehearsed.
+pub(crate) async fn replicate_as_rehearsed(
+    store: &Store,
+    lifecycle: &Lifecycle,
+    request: &ReplicaRequest,
+    rehearsed: &Rehearsal,
+) -> Result<CvmRow, ReplicaError> {
+    begin(lifecycle, request, attempt(store, lifecycle, request, Some(rehearsed)).await?).await
+}
+
+async fn begin(
+    lifecycle: &Lifecycle,
+    request: &ReplicaRequest,
+    (change, replica, _): (Change, CvmRow, Rehearsal),
+) -> Result<CvmRow, ReplicaError> {
+    change.commit().await?;
+    lifecycle.wake();
+    info!(
+        source_id = request.source,
+        cvm_id = replica.id,
+        node_id = replica.node_id,
+        "a replica was accepted"
+    );
+    Ok(replica)
+}
+
+/// What would come of a request now. Nothing is changed.
+pub(crate) async fn rehearse(
+    store: &Store,
+    lifecycle: &Lifecycle,
+    request: &ReplicaRequest,
+) -> Result<Rehearsal, ReplicaError> {
+    // Dropping the change undoes it.
+    attempt(store, lifecycle, request, None).await.map(|(_, _, rehearsal)| rehearsal)
+}
+
+async fn attempt(
+    store: &Store,
+    lifecycle: &Lifecycle,
+    request: &ReplicaRequest,
+    rehearsed: Option<&Rehearsal>,
+) -> Result<(Change, CvmRow, Rehearsal), ReplicaError> {
     let mut full = Vec::new();
     for _ in 0..MAX_CHOICES {
         let source = store.cvm(request.source).await?.ok_or(ReplicaError::SourceGone)?;
@@ -119,17 +180,13 @@ pub(crate) async fn replicate(
             Place::Anywhere { but } => choose(store, lifecycle, &source, but, &full).await?,
         };
         let mut change = store.change().await?;
-        match replicate_in(&mut change, lifecycle, request, node).await {
+        match replicate_in(&mut change, lifecycle, request, node, rehearsed).await {
             // Filled up since it was chosen.
             Err(ReplicaError::Placement(_)) if matches!(request.place, Place::Anywhere { .. }) => {
                 full.push(node);
             }
             Err(error) => return Err(error),
-            Ok(replica) => {
-                change.commit().await?;
-                lifecycle.wake();
-                return Ok(replica);
-            }
+            Ok((replica, rehearsal)) => return Ok((change, replica, rehearsal)),
         }
     }
     Err(NoNodeFits::default().into())
@@ -188,17 +245,19 @@ fn needs(configuration: &Configuration, home: Option<&NodeStanding>) -> Requirem
 
 /// Adds a replica on a node as a part of a larger change, which holds no lock of a CVM or a node yet and may
 /// not be committed after an error; after its commit somebody has to [`Lifecycle::wake`] the workers. Where
-/// `request.place` points does not matter here.
-async fn replicate_in(
+/// `request.place` points does not matter here. With a rehearsal, what comes of it is what was rehearsed, or
+/// nothing.
+pub(crate) async fn replicate_in(
     change: &mut Change,
     lifecycle: &Lifecycle,
     request: &ReplicaRequest,
     node_id: i64,
-) -> Result<CvmRow, ReplicaError> {
+    rehearsed: Option<&Rehearsal>,
+) -> Result<(CvmRow, Rehearsal), ReplicaError> {
     // Read before the locks, which are taken from the workspace down.
     let named = change.cvm(request.source).await?.ok_or(ReplicaError::SourceGone)?;
     change.lock_workspace(named.workspace_id).await?;
-    let model = model(change, request, &named).await?;
+    let model = model(change, request, &named, rehearsed).await?;
     if request.encrypted_env.is_some() && model.kms_id.is_none() {
         return Err(ReplicaError::NothingOpensEnv);
     }
@@ -216,11 +275,15 @@ async fn replicate_in(
     let is_dev = image.is_some_and(|image| image.is_dev);
     let gpus = node.choose_gpus(&needs.gpus, is_dev).map_err(|reason| node.refused(reason))?;
     configuration.gpus = GpuSlots(gpus);
-    if !request.changes.is_empty() {
-        let document = AppCompose::parse(configuration.app_compose.as_bytes())?;
-        let document = document.with(request.changes.iter().cloned())?;
-        configuration.compose_hash = document.compose_hash();
-        configuration.app_compose = String::from_utf8_lossy(document.bytes()).into_owned();
+    compose_for(&mut configuration, &request.changes)?;
+    let rehearsal = Rehearsal {
+        node_id,
+        model: model.id,
+        model_revision: model.revision_id,
+        compose_hash: configuration.compose_hash,
+    };
+    if rehearsed.is_some_and(|rehearsed| *rehearsed != rehearsal) {
+        return Err(ReplicaError::ChangedMeanwhile);
     }
     if let Some(env) = &request.encrypted_env {
         configuration.encrypted_env = Some(env.as_hex().to_owned());
@@ -244,8 +307,29 @@ async fn replicate_in(
         InsertError::Lost => ReplicaError::SourceGone,
     })?;
     change.copy_cvm_settings(model.id, replica.id).await?;
-    info!(source_id = model.id, cvm_id = replica.id, node_id, "a replica was accepted");
-    Ok(replica)
+    Ok((replica, rehearsal))
+}
+
+/// What a replica's document has instead of its source's members. An empty script is none.
+pub(crate) fn changes(compose: Option<String>, script: Option<String>) -> Vec<(&'static str, Value)> {
+    let script = script.map(|text| if text.is_empty() { Value::Null } else { text.into() });
+    let members = [("docker_compose_file", compose.map(Value::from)), ("pre_launch_script", script)];
+    members.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Gives a configuration a document with other members.
+pub(crate) fn compose_for(
+    configuration: &mut Configuration,
+    changes: &[(&'static str, Value)],
+) -> Result<(), ComposeError> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let document = AppCompose::parse(configuration.app_compose.as_bytes())?;
+    let document = document.with(changes.iter().cloned())?;
+    configuration.compose_hash = document.compose_hash();
+    configuration.app_compose = String::from_utf8_lossy(document.bytes()).into_owned();
+    Ok(())
 }
 
 /// The CVM whose configuration the replica gets: the named one, or the one that runs the named document.
@@ -253,7 +337,11 @@ async fn model(
     change: &mut Change,
     request: &ReplicaRequest,
     named: &CvmRow,
+    rehearsed: Option<&Rehearsal>,
 ) -> Result<CvmRow, ReplicaError> {
+    if let Some(rehearsed) = rehearsed {
+        return usable(change.lock_living_cvm(rehearsed.model).await?);
+    }
     let live = change.hashes_of_app(named.workspace_id, named.app_id).await?;
     let id = if let Some(hash) = request.compose_hash {
         let runs = |(id, other): &&(i64, ComposeHash)| *other == hash && *id == named.id;
@@ -268,7 +356,11 @@ async fn model(
         }
         named.id
     };
-    let model = change.lock_living_cvm(id).await?.ok_or(ReplicaError::SourceGone)?;
+    usable(change.lock_living_cvm(id).await?)
+}
+
+fn usable(model: Option<CvmRow>) -> Result<CvmRow, ReplicaError> {
+    let model = model.ok_or(ReplicaError::SourceGone)?;
     match model.status {
         CvmStatus::Error | CvmStatus::Removing => Err(ReplicaError::SourceStatus(model.status)),
         // Which of its two configurations is meant, nobody could say.

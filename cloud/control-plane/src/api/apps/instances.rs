@@ -4,33 +4,36 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use cloister_management_api::{AddInstanceRequest, ApiVersion, ErrorBody, ErrorCode, PlainError, Vm};
+use cloister_management_api::{AddInstanceRequest, ApiVersion, CommitRequest, ErrorBody, PlainError, Vm};
 use serde_json::Value;
 
 use crate::api::Api;
+use crate::api::approvals;
 use crate::api::auth::Auth;
-use crate::api::cvms::replicas::{add, given_name, sealed};
+use crate::api::changes::Approval;
+use crate::api::cvms::replicas::{given_name, sealed};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::OptionalBody;
 use crate::api::negotiate::Version;
-use crate::api::responses::Authenticated;
+use crate::api::responses::{Authenticated, OnApproval};
 use crate::api::scene::Scene;
 use crate::api::target;
 use crate::api::view::View;
 use crate::operations::CvmStatus;
-use crate::replicas::{Place, ReplicaRequest};
-use crate::store::CvmRow;
+use crate::replicas::{Place, ReplicaRequest, changes};
+use crate::store::{Caller, CvmRow};
 
 /// Add an instance of an application
 ///
 /// Makes another CVM of the application, on the node that fits best: one that has none of its CVMs before one
 /// that has. Its document is the application's, with another compose file or pre-launch script if the request
-/// brings one. Repeating the request makes another instance.
+/// brings one. Repeating the request makes another instance. With `token` it commits an instance that was
+/// prepared, and only `compose_hash` and `transaction_hash` are looked at beside.
 #[utoipa::path(
     post, path = "/apps/{app_id}/instances", tag = "Apps", operation_id = "add_app_instance",
     params(
         ("app_id" = String, Path, description = "App id, with or without `0x` or `app_`"),
-        ("X-Prepare-Only" = Option<String>, Header, description = "For applications whose key management service a contract owns; without effect for others"),
+        ("X-Prepare-Only" = Option<String>, Header, description = "`true`: only prepare the instance, where somebody has to allow it; without effect elsewhere"),
     ),
     request_body = Option<AddInstanceRequest>,
     responses(
@@ -38,8 +41,7 @@ use crate::store::CvmRow;
         (status = 400, description = "No room (ERR-02-…), which configuration is not clear (ERR-03-009), or encrypted_env cannot be used", body = ErrorBody),
         (status = 404, description = "No such application in the workspace, or no such node (ERR-01-001)", body = PlainError),
         (status = 409, description = "The source is being changed; repeat the request after `Retry-After`. Or the name is taken (ERR-01-004)", body = PlainError),
-        (status = 466, description = "No prepared change has this token (ERR-01-006)", body = ErrorBody),
-        Authenticated,
+        Authenticated, OnApproval,
     ),
 )]
 pub(crate) async fn add_instance(
@@ -47,6 +49,7 @@ pub(crate) async fn add_instance(
     Auth(caller): Auth,
     Version(version): Version,
     Path(app_id): Path<String>,
+    approval: Approval,
     OptionalBody(body): OptionalBody<AddInstanceRequest>,
 ) -> ApiResult<Json<Value>> {
     let missing = || ApiError::not_found("App");
@@ -55,10 +58,26 @@ pub(crate) async fn add_instance(
     cvms.retain(|cvm| cvm.workspace_id == caller.workspace_id);
     let source = best_source(&cvms).ok_or_else(missing)?;
     let body = body.unwrap_or_default();
-    if body.token.is_some_and(|token| !token.is_empty()) {
-        return Err(ApiError::coded(ErrorCode::CommitTokenInvalid));
+    let cvm = if body.token.as_deref().is_some_and(|token| !token.trim().is_empty()) {
+        approvals::commit_instance(&api, &caller, app_id, commit_of(body)).await?
+    } else {
+        let request = request_of(&caller, source, body)?;
+        approvals::add(&api, &caller, source, request, &approval).await?
+    };
+    let scene = Scene::of(&api, std::slice::from_ref(&cvm)).await?;
+    answer(&View::new(&api, &scene, &cvm), version).map(Json)
+}
+
+fn commit_of(body: AddInstanceRequest) -> CommitRequest {
+    CommitRequest {
+        token: body.token,
+        compose_hash: body.compose_hash.and_then(|hash| hash.0).map(|hash| hash.to_string()),
+        transaction_hash: body.transaction_hash,
     }
-    let request = ReplicaRequest {
+}
+
+fn request_of(caller: &Caller, source: &CvmRow, body: AddInstanceRequest) -> ApiResult<ReplicaRequest> {
+    Ok(ReplicaRequest {
         source: source.id,
         place: body.node_id.map_or(Place::Anywhere { but: None }, Place::Node),
         compose_hash: body.compose_hash.and_then(|hash| hash.0),
@@ -66,10 +85,7 @@ pub(crate) async fn add_instance(
         changes: changes(body.docker_compose_file, body.pre_launch_script),
         name: given_name(body.name),
         user_id: caller.user_id,
-    };
-    let cvm = add(&api, &request).await?;
-    let scene = Scene::of(&api, std::slice::from_ref(&cvm)).await?;
-    answer(&View::new(&api, &scene, &cvm), version).map(Json)
+    })
 }
 
 /// The CVM that the new one is to be like: one that works before one that does not, the oldest first.
@@ -80,13 +96,6 @@ fn best_source(cvms: &[CvmRow]) -> Option<&CvmRow> {
         _ => 1,
     };
     cvms.iter().min_by_key(rank)
-}
-
-/// What the instance's document has instead of the application's members. An empty script is none.
-fn changes(compose: Option<String>, script: Option<String>) -> Vec<(&'static str, Value)> {
-    let script = script.map(|text| if text.is_empty() { Value::Null } else { text.into() });
-    let members = [("docker_compose_file", compose.map(Value::from)), ("pre_launch_script", script)];
-    members.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// The record of the new CVM. Clients of later versions read it as an item of a list, so it is both.

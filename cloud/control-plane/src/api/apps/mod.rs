@@ -7,6 +7,7 @@ pub(crate) mod filter_options;
 pub(crate) mod instances;
 pub(crate) mod list;
 mod own;
+pub(crate) mod pending_updates;
 mod record;
 pub(crate) mod redeploy;
 pub(crate) mod revisions;

@@ -5,20 +5,40 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use cloister_app_compose::members;
 use cloister_management_api::{ErrorBody, ErrorCode, PlainError, RedeployRequest, Redeployment, RolloutId};
+
+use utoipa::IntoParams;
 
 use super::own::{NamedRevision, OwnApp, RevisionPath, revision};
 use super::rollouts::{self, Source};
 use crate::api::Api;
 use crate::api::auth::Auth;
-use crate::api::changes::{self, Edit, Manner};
+use crate::api::changes::{self, Approval, Edit, Manner};
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::input::OptionalBody;
-use crate::api::responses::{Authenticated, OnCvm, OnPower};
+use crate::api::input::{OptionalBody, Query};
+use crate::api::responses::{Authenticated, OnApproval, OnCvm, OnPower};
 use crate::api::target::Target;
 use crate::operations::OperationKind;
 use crate::rollouts::{Arguments, OnFailure};
 use crate::store::{Caller, CvmRow, RevisionRow};
+
+members! {
+    /// Query of a redeployment.
+    #[derive(Debug, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct TransactionQuery {
+        /// Transaction that allowed the document; `already-registered` has only the contract asked.
+        #[param(required = false)]
+        pub transaction_hash: Option<String>,
+    }
+}
+
+impl TransactionQuery {
+    fn approval(&self, headers: Approval) -> Approval {
+        Approval::of(None, self.transaction_hash.as_deref()).or(headers)
+    }
+}
 
 /// Bring a revision back
 ///
@@ -28,8 +48,7 @@ use crate::store::{Caller, CvmRow, RevisionRow};
 #[utoipa::path(
     post, path = "/apps/{app_id}/revisions/{revision_id}/redeploy", tag = "Apps", operation_id = "redeploy_app_revision",
     params(
-        RevisionPath,
-        ("transaction_hash" = Option<String>, Query, description = "Transaction that registered the hash, where a contract has to allow it"),
+        RevisionPath, TransactionQuery,
     ),
     request_body = Option<RedeployRequest>,
     responses(
@@ -37,7 +56,7 @@ use crate::store::{Caller, CvmRow, RevisionRow};
         (status = 200, description = "The CVM has this configuration already", body = Redeployment),
         (status = 400, description = "Which CVM is not clear (ERR-03-009), its node lacks the image (ERR-03-006) or room (ERR-02-…), or the environment does not fit (ERR-02-009)", body = ErrorBody),
         (status = 404, description = "No such app, revision or CVM in the workspace", body = PlainError),
-        OnPower, Authenticated,
+        OnApproval, OnPower, Authenticated,
     ),
 )]
 pub(crate) async fn redeploy_app(
@@ -45,6 +64,8 @@ pub(crate) async fn redeploy_app(
     Auth(caller): Auth,
     app: OwnApp,
     NamedRevision(id): NamedRevision,
+    Query(query): Query<TransactionQuery>,
+    approval: Approval,
     OptionalBody(request): OptionalBody<RedeployRequest>,
 ) -> ApiResult<(StatusCode, Json<Redeployment>)> {
     let request = request.unwrap_or_default();
@@ -61,7 +82,7 @@ pub(crate) async fn redeploy_app(
     };
     match members.as_slice() {
         [] => Err(ApiError::plain(StatusCode::BAD_REQUEST, "No CVM of the app is left; create one")),
-        [cvm] => redeploy(&api, &caller, cvm, &row, &request).await,
+        [cvm] => redeploy(&api, &caller, cvm, &row, &request, query.approval(approval)).await,
         _ => {
             let env = request.encrypted_env.as_ref().and_then(|env| env.0.as_ref());
             let source = Source::Revision { row: &row, env, allow_env_mismatch: request.allow_env_mismatch };
@@ -92,13 +113,13 @@ pub(crate) async fn redeploy_app(
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
         ("revision_id" = String, Path, description = "Id of the revision"),
-        ("transaction_hash" = Option<String>, Query, description = "Transaction that registered the hash, where a contract has to allow it"),
+        TransactionQuery,
     ),
     request_body = Option<RedeployRequest>,
     responses(
         (status = 202, description = "Accepted", body = Redeployment),
         (status = 200, description = "The CVM has this configuration already", body = Redeployment),
-        OnCvm, OnPower,
+        OnCvm, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn redeploy_cvm(
@@ -106,10 +127,12 @@ pub(crate) async fn redeploy_cvm(
     Auth(caller): Auth,
     Target(cvm): Target,
     NamedRevision(id): NamedRevision,
+    Query(query): Query<TransactionQuery>,
+    approval: Approval,
     OptionalBody(request): OptionalBody<RedeployRequest>,
 ) -> ApiResult<(StatusCode, Json<Redeployment>)> {
     let row = revision(&api, &caller, cvm.app_id, &id).await?;
-    redeploy(&api, &caller, &cvm, &row, &request.unwrap_or_default()).await
+    redeploy(&api, &caller, &cvm, &row, &request.unwrap_or_default(), query.approval(approval)).await
 }
 
 async fn redeploy(
@@ -118,6 +141,7 @@ async fn redeploy(
     cvm: &CvmRow,
     row: &RevisionRow,
     request: &RedeployRequest,
+    approval: Approval,
 ) -> ApiResult<(StatusCode, Json<Redeployment>)> {
     let env = request.encrypted_env.as_ref().and_then(|env| env.0.as_ref());
     let mut edit = Edit::of(cvm);
@@ -134,6 +158,6 @@ async fn redeploy(
         let message = "The CVM has this configuration already; nothing is done";
         return Ok((StatusCode::OK, answer("no_change", message, String::new())));
     }
-    let id = changes::accept(api, caller, edit, OperationKind::Update, Manner::default()).await?;
+    let id = changes::accept(api, caller, edit, OperationKind::Update, Manner::of(approval)).await?;
     Ok((StatusCode::ACCEPTED, answer("in_progress", "The CVM gets the revision", id.to_string())))
 }

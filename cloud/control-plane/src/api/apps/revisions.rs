@@ -167,9 +167,7 @@ pub(crate) async fn diff(
         (Some(row.id), row.configuration)
     };
     let after_id = RevisionId(after.id);
-    // Comparing long programs is work; it must not hold up other requests.
-    let compared = tokio::task::spawn_blocking(move || compare(&before, &after.configuration)).await;
-    let diff = compared.map_err(|error| ApiError::internal(&error))?;
+    let diff = compared(before, after.configuration).await?;
     let summary = diff.to_words();
     Ok(Json(RevisionDiff { before: before_id.map(RevisionId), after: after_id, summary, diff }))
 }
@@ -177,6 +175,13 @@ pub(crate) async fn diff(
 fn no_cvm() -> ApiError {
     let text = "No CVM of the app is left to compare with; name a revision in against";
     ApiError::plain(axum::http::StatusCode::BAD_REQUEST, text)
+}
+
+/// What differs between two configurations.
+pub(crate) async fn compared(before: Configuration, after: Configuration) -> ApiResult<ConfigurationDiff> {
+    // Comparing long programs is work; it must not hold up other requests.
+    let compared = tokio::task::spawn_blocking(move || compare(&before, &after)).await;
+    compared.map_err(|error| ApiError::internal(&error))
 }
 
 fn compare(before: &Configuration, after: &Configuration) -> ConfigurationDiff {

@@ -5,15 +5,15 @@ use axum::http::StatusCode;
 use cloister_management_api::CvmUpdate;
 use uuid::Uuid;
 
-use super::Edit;
+use super::{Approval, Edit, request_error};
 use crate::api::Api;
-use crate::api::cvms::power::request_error;
+use crate::api::approvals;
 use crate::api::error::ApiResult;
 use crate::operations::{OperationKind, UpdateRequest};
 use crate::store::{Caller, PolicyChange};
 
 /// How a change is carried out.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Manner {
     /// Seconds that the guest gets to shut down, 10 to 1200; the usual time if absent.
     pub(crate) shutdown_timeout_s: Option<u32>,
@@ -21,15 +21,30 @@ pub(crate) struct Manner {
     pub(crate) allow_force_stop: bool,
     /// What becomes of the CVM's policy, from this change on.
     pub(crate) policy: PolicyChange,
+    /// What is said about those who have to allow it.
+    pub(crate) approval: Approval,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { shutdown_timeout_s: None, allow_force_stop: true, policy: PolicyChange::default() }
+        Self {
+            shutdown_timeout_s: None,
+            allow_force_stop: true,
+            policy: PolicyChange::default(),
+            approval: Approval::default(),
+        }
     }
 }
 
-/// Accepts an edit as an operation of this kind; its correlation id.
+impl Manner {
+    /// The usual manner, with what a request says about those who have to allow its change.
+    pub(crate) fn of(approval: Approval) -> Self {
+        Self { approval, ..Self::default() }
+    }
+}
+
+/// Accepts an edit as an operation of this kind; its correlation id. One that somebody has to allow and has not
+/// allowed is prepared, and refused with 465.
 pub(crate) async fn accept(
     api: &Api,
     caller: &Caller,
@@ -37,20 +52,25 @@ pub(crate) async fn accept(
     kind: OperationKind,
     manner: Manner,
 ) -> ApiResult<Uuid> {
-    let (cvm_id, base_revision) = (edit.cvm.id, edit.cvm.revision_id);
+    manner.approval.check(edit.compose_hash())?;
+    let cvm = edit.cvm;
     let update = UpdateRequest {
         kind,
+        base_revision: cvm.revision_id,
         configuration: edit.into_configuration(),
-        base_revision,
         shutdown_timeout_s: manner.shutdown_timeout_s,
         allow_force_stop: manner.allow_force_stop,
     };
+    approvals::pass(api, caller, cvm, &update, manner.policy, &manner.approval).await?;
+    let (hash, now_ms) = (update.configuration.compose_hash, api.clock.now_ms());
     let mut change = api.store.change().await?;
-    let accepted = api.lifecycle.update_in(&mut change, cvm_id, &update, caller.user_id, None).await;
+    let accepted = api.lifecycle.update_in(&mut change, cvm.id, &update, caller.user_id, None).await;
     let correlation_id = accepted.map_err(request_error)?.correlation_id;
     if !manner.policy.is_empty() {
-        change.set_policy(cvm_id, manner.policy, api.clock.now_ms()).await?;
+        change.set_policy(cvm.id, manner.policy, now_ms).await?;
     }
+    change.set_update_provision_applied(cvm.id, hash, now_ms).await?;
+    change.end_prepared_updates(cvm.id, hash, correlation_id, now_ms).await?;
     change.commit().await?;
     api.lifecycle.wake();
     Ok(correlation_id)
@@ -72,6 +92,7 @@ pub(crate) async fn answer(
     edit: Edit<'_>,
     manner: Manner,
 ) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
+    manner.approval.check(edit.compose_hash())?;
     if let Some(kind) = edit.kind() {
         let correlation_id = accept(api, caller, edit, kind, manner).await?;
         return Ok((StatusCode::ACCEPTED, Json(in_progress(correlation_id, "The CVM is being changed"))));

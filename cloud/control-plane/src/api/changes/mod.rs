@@ -5,10 +5,10 @@
 //! lifecycle, which refuses it again when the CVM was changed meanwhile.
 
 mod accept;
+mod approval;
 mod document;
 mod env;
 mod machine;
-mod precondition;
 mod request;
 mod revision;
 mod text;
@@ -17,14 +17,15 @@ use cloister_app_compose::{AppCompose, ComposeHash, Runner};
 use cloister_management_api::ErrorCode;
 use serde_json::Value;
 
+pub(in crate::api) use super::cvms::power::request_error;
 use super::error::{ApiError, ApiResult};
 use crate::operations::{CvmStatus, OperationKind};
 use crate::store::{Configuration, CvmRow};
 
 pub(crate) use accept::{Manner, accept, answer, in_progress};
+pub(crate) use approval::{Approval, allowed_by};
 pub(crate) use document::{compose_error, with_kept_settings};
 pub(crate) use env::check_names;
-pub(crate) use precondition::Precondition;
 pub(crate) use request::{edit_of, manner_of};
 pub(crate) use text::{SCRIPT, Text, YAML};
 

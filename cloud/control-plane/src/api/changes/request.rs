@@ -3,7 +3,7 @@
 use cloister_management_api::{ResizeRequest, UpdateCvmRequest};
 use serde_json::{Value, json};
 
-use super::{Edit, Manner};
+use super::{Approval, Edit, Manner};
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
 use crate::store::{CvmRow, PolicyChange};
@@ -68,13 +68,14 @@ fn members(request: &UpdateCvmRequest) -> Vec<(&'static str, Value)> {
 }
 
 /// How a request wants the change carried out.
-pub(crate) fn manner_of(request: &UpdateCvmRequest) -> ApiResult<Manner> {
+pub(crate) fn manner_of(request: &UpdateCvmRequest, approval: Approval) -> ApiResult<Manner> {
     let shutdown_timeout = bounded("shutdown_timeout", request.shutdown_timeout, 10, 1200)?;
     let health_timeout_s = bounded("health_timeout", request.health_timeout, 30, 3600)?;
     Ok(Manner {
         shutdown_timeout_s: shutdown_timeout.and_then(|seconds| u32::try_from(seconds).ok()),
         allow_force_stop: request.allow_force_stop,
         policy: PolicyChange { rollback_on_failure: request.rollback_on_failure, health_timeout_s },
+        approval,
     })
 }
 

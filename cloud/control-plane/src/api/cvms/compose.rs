@@ -13,7 +13,7 @@ use crate::api::auth::Auth;
 use crate::api::changes::{self, Edit, Manner};
 use crate::api::error::ApiResult;
 use crate::api::input::Body;
-use crate::api::responses::{OnChange, OnCvm, OnPower};
+use crate::api::responses::{OnApproval, OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
 
 /// Members of the manifest that go into the document. Its versions are those of an older format.
@@ -31,7 +31,7 @@ const TAKEN: [&str; 6] =
         (status = 202, description = "Accepted; the CVM is restarted with the file", body = LegacyComposeUpdate),
         (status = 200, description = "Nothing changes", body = LegacyComposeUpdate),
         (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
-        OnCvm, OnChange, OnPower,
+        OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn compose(

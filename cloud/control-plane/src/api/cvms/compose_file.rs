@@ -16,10 +16,10 @@ use utoipa::IntoParams;
 
 use crate::api::Api;
 use crate::api::auth::Auth;
-use crate::api::changes::{self, Edit, Manner};
+use crate::api::changes::{self, Approval, Edit, Manner};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::{Body, Query};
-use crate::api::responses::{OnChange, OnCvm, OnPower};
+use crate::api::responses::{OnApproval, OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
 use crate::operations::OperationKind;
 
@@ -66,18 +66,23 @@ pub(crate) async fn compose_file(Target(cvm): Target, Query(query): Query<RawQue
 /// that is off gets it with its next start.
 #[utoipa::path(
     patch, path = "/cvms/{cvm_id}/compose_file", tag = "CVMs", operation_id = "apply_cvm_compose_file",
-    params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
+    params(
+        ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
+        ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
+        ("X-Prepare-Only" = Option<String>, Header, description = "`true`: only prepare the change, where somebody has to allow it"),
+    ),
     request_body = ApplyComposeRequest,
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the document", body = CvmUpdate),
         (status = 400, description = "No document with this hash was provisioned for the CVM, or it expired; or a parameter is invalid (ERR-02-…)", body = PlainError),
-        OnCvm, OnChange, OnPower,
+        OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn apply(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
     Target(cvm): Target,
+    approval: Approval,
     Body(request): Body<ApplyComposeRequest>,
 ) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
     let (hash, now_ms) = (request.compose_hash.0, api.clock.now_ms());
@@ -100,10 +105,7 @@ pub(crate) async fn apply(
         edit.seal(&api, &env).await?;
     }
     let correlation_id =
-        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::default()).await?;
-    let mut change = api.store.change().await?;
-    change.set_update_provision_applied(cvm.id, hash, now_ms).await?;
-    change.commit().await?;
+        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::of(approval)).await?;
     Ok((
         StatusCode::ACCEPTED,
         Json(changes::in_progress(correlation_id, "The compose document is being applied")),
@@ -117,19 +119,24 @@ pub(crate) async fn apply(
 /// everywhere. The text whose hash it is is what the CVM gets. A CVM that is up is restarted with it.
 #[utoipa::path(
     post, path = "/cvms/{cvm_id}/compose_file", tag = "CVMs", operation_id = "replace_cvm_compose_file",
-    params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
+    params(
+        ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
+        ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
+        ("X-Prepare-Only" = Option<String>, Header, description = "`true`: only prepare the change, where somebody has to allow it"),
+    ),
     request_body = ReplaceComposeRequest,
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the document", body = CvmUpdate),
         (status = 400, description = "The hash is not that of the document, the document is empty (ERR-01-002) or changes what cannot change (ERR-02-009)", body = PlainError),
         (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
-        OnCvm, OnChange, OnPower,
+        OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn replace(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
     Target(cvm): Target,
+    approval: Approval,
     Body(request): Body<ReplaceComposeRequest>,
 ) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
     let refused = |error| changes::compose_error(error, &["body", "compose_file"]);
@@ -149,7 +156,7 @@ pub(crate) async fn replace(
         edit.seal(&api, &env).await?;
     }
     let correlation_id =
-        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::default()).await?;
+        changes::accept(&api, &caller, edit, OperationKind::ComposeUpdate, Manner::of(approval)).await?;
     Ok((
         StatusCode::ACCEPTED,
         Json(changes::in_progress(correlation_id, "The compose document is being replaced")),

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use cloister_app_compose::decode::{self, Source};
-use cloister_app_compose::{Additions, AppCompose, ComposeError, Draft};
+use cloister_app_compose::{Additions, AppCompose, ComposeError, ComposeHash, Draft};
 use cloister_management_api::{AppComposeV2, ComposeProvision, ErrorBody, ErrorCode, PlainError};
 use serde_json::{Map, Value};
 
@@ -17,6 +17,7 @@ use crate::api::input::Body;
 use crate::api::provisioning::LIFETIME_MS;
 use crate::api::responses::OnCvm;
 use crate::api::target::Target;
+use crate::governance::{self, Question};
 use crate::operations::CvmStatus;
 use crate::store::{CvmRow, UpdateProvisionRow};
 
@@ -61,9 +62,16 @@ pub(crate) async fn provision(
         device_id: device.map(|device| device.device_id),
         compose_hash: compose.compose_hash(),
         kms_info: cvm.kms_id.and_then(|id| api.kmses.get(id)).map(|kms| kms.info()),
-        // No contract has to allow it.
-        compose_hash_registered: true,
+        compose_hash_registered: is_registered(&api, &cvm, compose.compose_hash()).await?,
     }))
+}
+
+/// Whether nobody has to allow the document any more. Where nobody can say, somebody has.
+async fn is_registered(api: &Api, cvm: &CvmRow, compose_hash: ComposeHash) -> ApiResult<bool> {
+    let governance = governance::of_cvm(api, cvm).await?;
+    let question = Question { compose_hash, device_id: None };
+    let standing = governance::standing(api, &governance, cvm.app_id, question).await;
+    Ok(standing.is_ok_and(|standing| standing.is_allowed(false)))
 }
 
 /// The document that the CVM would get.

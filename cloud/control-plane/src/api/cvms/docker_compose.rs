@@ -7,7 +7,7 @@ use cloister_management_api::{CvmUpdate, ErrorBody, PlainError};
 
 use super::program_files::{COMPOSE_FILE, Replacement};
 use crate::api::error::ApiResult;
-use crate::api::responses::{FileForm, OnChange, OnCvm, OnPower};
+use crate::api::responses::{FileForm, OnApproval, OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
 
 /// Get the compose file of a CVM
@@ -32,14 +32,14 @@ pub(crate) async fn docker_compose(Target(cvm): Target) -> Response {
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
         ("X-Compose-Hash" = Option<String>, Header, description = "Refuse a change that does not give this hash"),
-        ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that registered the hash, where a contract has to allow it"),
+        ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
     ),
     request_body(content((FileForm = "multipart/form-data"), (String = "text/yaml"), (String = "text/plain"))),
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the file", body = CvmUpdate),
         (status = 400, description = "Not a text of a type that is taken, or an empty one", body = PlainError),
         (status = 422, description = "The compose file is invalid (ERR-01-003)", body = ErrorBody),
-        OnCvm, OnChange, OnPower,
+        OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn update(replacement: Replacement) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {

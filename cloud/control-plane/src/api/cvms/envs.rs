@@ -9,10 +9,10 @@ use cloister_management_api::{EnvsUpdate, UpdateCvmEnvsRequest};
 
 use crate::api::Api;
 use crate::api::auth::Auth;
-use crate::api::changes::{self, Edit, Manner, Precondition};
+use crate::api::changes::{self, Approval, Edit, Manner};
 use crate::api::error::ApiResult;
 use crate::api::input::Body;
-use crate::api::responses::{OnChange, OnCvm, OnPower};
+use crate::api::responses::{OnApproval, OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
 use crate::operations::OperationKind;
 
@@ -27,13 +27,14 @@ use crate::operations::OperationKind;
     request_body = UpdateCvmEnvsRequest,
     responses(
         (status = 202, description = "Accepted; the environment is replaced and the CVM restarted", body = EnvsUpdate),
-        OnCvm, OnChange, OnPower,
+        OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn envs(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
     Target(cvm): Target,
+    approval: Approval,
     Body(request): Body<UpdateCvmEnvsRequest>,
 ) -> ApiResult<(StatusCode, Json<EnvsUpdate>)> {
     let mut edit = Edit::of(&cvm);
@@ -42,12 +43,13 @@ pub(crate) async fn envs(
         Some(names) => edit.allow_names(names)?,
         None => false,
     };
-    Precondition::of(request.compose_hash.as_deref()).check(edit.compose_hash())?;
+    let said = Approval::of(request.compose_hash.as_deref(), request.transaction_hash.as_deref());
+    let manner = Manner::of(said.or(approval));
     let kind = if allowed_envs_changed { OperationKind::ComposeUpdate } else { OperationKind::EnvUpdate };
     let answer = EnvsUpdate {
         status: "in_progress".to_owned(),
         message: "The environment is being replaced".to_owned(),
-        correlation_id: changes::accept(&api, &caller, edit, kind, Manner::default()).await?,
+        correlation_id: changes::accept(&api, &caller, edit, kind, manner).await?,
         allowed_envs_changed,
     };
     Ok((StatusCode::ACCEPTED, Json(answer)))

@@ -6,7 +6,7 @@ use cloister_management_api::{CvmUpdate, PlainError};
 
 use super::program_files::{PRE_LAUNCH_SCRIPT, Replacement};
 use crate::api::error::ApiResult;
-use crate::api::responses::{FileForm, OnChange, OnCvm, OnPower};
+use crate::api::responses::{FileForm, OnApproval, OnChange, OnCvm, OnPower};
 use crate::api::target::Target;
 
 /// Get the pre-launch script of a CVM
@@ -33,13 +33,13 @@ pub(crate) async fn pre_launch_script(Target(cvm): Target) -> Response {
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
         ("X-Compose-Hash" = Option<String>, Header, description = "Refuse a change that does not give this hash"),
-        ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that registered the hash, where a contract has to allow it"),
+        ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
     ),
     request_body(content((FileForm = "multipart/form-data"), (String = "text/plain"), (String = "application/x-sh"))),
     responses(
         (status = 200, description = "Accepted; the CVM is restarted with the script", body = CvmUpdate),
         (status = 400, description = "Not a text of a type that is taken, or an empty one", body = PlainError),
-        OnCvm, OnChange, OnPower,
+        OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn update(replacement: Replacement) -> ApiResult<Json<CvmUpdate>> {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::api::Api;
 use crate::api::auth::Auth;
-use crate::api::changes::{self, Edit, Manner, Precondition, Text};
+use crate::api::changes::{self, Approval, Edit, Manner, Text};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::target::Target;
 use crate::api::view::Shown;
@@ -64,7 +64,7 @@ pub(crate) struct Replacement {
     api: Arc<Api>,
     caller: Arc<Caller>,
     cvm: CvmRow,
-    expected: Precondition,
+    approval: Approval,
     request: Request,
 }
 
@@ -75,9 +75,9 @@ impl FromRequest<Arc<Api>> for Replacement {
         let (mut parts, body) = request.into_parts();
         let Auth(caller) = Auth::from_request_parts(&mut parts, api).await?;
         let Target(cvm) = Target::from_request_parts(&mut parts, api).await?;
-        let Ok(expected) = Precondition::from_request_parts(&mut parts, api).await;
+        let Ok(approval) = Approval::from_request_parts(&mut parts, api).await;
         let request = Request::from_parts(parts, body);
-        Ok(Self { api: Arc::clone(api), caller, cvm, expected, request })
+        Ok(Self { api: Arc::clone(api), caller, cvm, approval, request })
     }
 }
 
@@ -88,8 +88,7 @@ impl Replacement {
         let mut edit = Edit::of(&self.cvm);
         (file.check)(&edit)?;
         edit.members(vec![(file.member, json!(text))])?;
-        self.expected.check(edit.compose_hash())?;
-        let (kind, manner) = (OperationKind::ComposeUpdate, Manner::default());
+        let (kind, manner) = (OperationKind::ComposeUpdate, Manner::of(self.approval));
         let correlation_id = changes::accept(&self.api, &self.caller, edit, kind, manner).await?;
         Ok(changes::in_progress(correlation_id, &format!("The {} is being replaced", file.name)))
     }

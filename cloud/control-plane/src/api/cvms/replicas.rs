@@ -10,17 +10,19 @@ use cloister_management_api::{
 };
 
 use crate::api::Api;
+use crate::api::approvals;
 use crate::api::auth::Auth;
+use crate::api::changes::Approval;
 use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use crate::api::input::OptionalBody;
 use crate::api::negotiate::Version;
 use crate::api::placing::{no_node_error, placement_error};
 use crate::api::provisioning::{compose_error, nothing_opens_it};
-use crate::api::responses::OnCvm;
+use crate::api::responses::{OnApproval, OnCvm};
 use crate::api::scene::Scene;
 use crate::api::target::{self, Target};
 use crate::api::view::View;
-use crate::replicas::{Place, ReplicaError, ReplicaRequest, replicate as replicate_cvm};
+use crate::replicas::{Place, ReplicaError, ReplicaRequest};
 use crate::store::{Caller, CvmRow};
 
 /// Add a replica of a CVM
@@ -31,7 +33,7 @@ use crate::store::{Caller, CvmRow};
     post, path = "/cvms/{cvm_id}/replicas", tag = "CVMs", operation_id = "replicate_cvm",
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, instance id or name of the source"),
-        ("X-Prepare-Only" = Option<String>, Header, description = "For applications whose key management service a contract owns; without effect for others"),
+        ("X-Prepare-Only" = Option<String>, Header, description = "`true`: only prepare the replica, where somebody has to allow it; without effect elsewhere"),
     ),
     request_body = Option<ReplicateRequest>,
     responses(
@@ -39,7 +41,7 @@ use crate::store::{Caller, CvmRow};
         (status = 400, description = "No room (ERR-02-…), the node lacks the image (ERR-03-006), which configuration is not clear (ERR-03-009), or encrypted_env cannot be used", body = ErrorBody),
         (status = 404, description = "No such CVM (ERR-03-001), deleted meanwhile (ERR-03-008), or no such node (ERR-01-001)", body = ErrorBody),
         (status = 409, description = "The source is being changed; repeat the request after `Retry-After`", body = PlainError),
-        OnCvm,
+        OnCvm, OnApproval,
     ),
 )]
 pub(crate) async fn replicate(
@@ -47,9 +49,10 @@ pub(crate) async fn replicate(
     Auth(caller): Auth,
     Version(version): Version,
     Target(cvm): Target,
+    approval: Approval,
     OptionalBody(body): OptionalBody<ReplicateRequest>,
 ) -> ApiResult<Json<Vm>> {
-    accept(&api, &caller, version, &cvm, body.unwrap_or_default()).await
+    accept(&api, &caller, version, &cvm, &approval, body.unwrap_or_default()).await
 }
 
 /// Add a replica of an application's CVM
@@ -60,14 +63,14 @@ pub(crate) async fn replicate(
     params(
         ("app_id" = String, Path, description = "App id, with or without `0x` or `app_`"),
         ("vm_uuid" = String, Path, description = "UUID of the source, with or without dashes"),
-        ("X-Prepare-Only" = Option<String>, Header, description = "For applications whose key management service a contract owns; without effect for others"),
+        ("X-Prepare-Only" = Option<String>, Header, description = "`true`: only prepare the replica, where somebody has to allow it; without effect elsewhere"),
     ),
     request_body = Option<ReplicateRequest>,
     responses(
         (status = 200, description = "Accepted; follow the new CVM by its `vm_uuid`", body = Vm),
         (status = 400, description = "The CVM is of another application, or as for the same request by CVM", body = ErrorBody),
         (status = 409, description = "The source is being changed; repeat the request after `Retry-After`", body = PlainError),
-        OnCvm,
+        OnCvm, OnApproval,
     ),
 )]
 pub(crate) async fn replicate_of_app(
@@ -75,6 +78,7 @@ pub(crate) async fn replicate_of_app(
     Auth(caller): Auth,
     Version(version): Version,
     Path((app_id, vm_uuid)): Path<(String, String)>,
+    approval: Approval,
     OptionalBody(body): OptionalBody<ReplicateRequest>,
 ) -> ApiResult<Json<Vm>> {
     if vm_uuid.parse::<uuid::Uuid>().is_err() {
@@ -85,7 +89,7 @@ pub(crate) async fn replicate_of_app(
         let message = format!("the CVM belongs to application {}", cvm.app_id);
         return Err(ApiError::explained(ErrorCode::IncompatibleParameters, message).about("app_id", app_id));
     }
-    accept(&api, &caller, version, &cvm, body.unwrap_or_default()).await
+    accept(&api, &caller, version, &cvm, &approval, body.unwrap_or_default()).await
 }
 
 async fn accept(
@@ -93,6 +97,7 @@ async fn accept(
     caller: &Caller,
     version: ApiVersion,
     source: &CvmRow,
+    approval: &Approval,
     body: ReplicateRequest,
 ) -> ApiResult<Json<Vm>> {
     let request = ReplicaRequest {
@@ -104,14 +109,9 @@ async fn accept(
         name: None,
         user_id: caller.user_id,
     };
-    let cvm = add(api, &request).await?;
+    let cvm = approvals::add(api, caller, source, request, approval).await?;
     let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
     Ok(Json(View::new(api, &scene, &cvm).vm(version)))
-}
-
-/// Adds the replica.
-pub(crate) async fn add(api: &Api, request: &ReplicaRequest) -> ApiResult<CvmRow> {
-    replicate_cvm(&api.store, &api.lifecycle, request).await.map_err(replica_error)
 }
 
 /// A sealed environment, by this endpoint's own rule: what cannot be one is a wrong value, not a wrong schema.
@@ -124,12 +124,14 @@ pub(crate) fn sealed(text: Option<&str>) -> ApiResult<Option<SealedEnv>> {
 }
 
 /// A refusal in the words of the interface.
-fn replica_error(error: ReplicaError) -> ApiError {
+pub(in crate::api) fn replica_error(error: ReplicaError) -> ApiError {
     let text = error.to_string();
     match error {
         ReplicaError::SourceGone => ApiError::explained(ErrorCode::ReplicaSourceNotVisible, text),
         ReplicaError::SourceStatus(_) => ApiError::plain(StatusCode::BAD_REQUEST, text),
-        ReplicaError::SourceBusy => ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S),
+        ReplicaError::SourceBusy | ReplicaError::ChangedMeanwhile => {
+            ApiError::plain(StatusCode::CONFLICT, text).retry_after(RETRY_AFTER_S)
+        }
         ReplicaError::HashNeeded(hashes) => {
             let hashes: Vec<String> = hashes.iter().map(ToString::to_string).collect();
             ApiError::explained(ErrorCode::HashNeeded, text).about("compose_hash", hashes)

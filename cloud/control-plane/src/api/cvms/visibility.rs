@@ -12,7 +12,7 @@ use crate::api::auth::Auth;
 use crate::api::changes::{self, Edit, Manner};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
-use crate::api::responses::{OnChange, OnCvm, OnPower};
+use crate::api::responses::{OnApproval, OnChange, OnCvm, OnPower};
 use crate::api::scene::Scene;
 use crate::api::target::Target;
 use crate::api::view::View;
@@ -28,7 +28,7 @@ use cloister_management_api::ErrorCode;
     request_body = VisibilityRequest,
     responses(
         (status = 200, description = "Accepted, or so already", body = v20251028::CvmDetail),
-        OnCvm, OnChange, OnPower,
+        OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn visibility(

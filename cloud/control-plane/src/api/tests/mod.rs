@@ -2,6 +2,7 @@
 //! a report.
 
 mod accounts;
+mod approvals;
 mod apps;
 mod attestations;
 mod authorisation;

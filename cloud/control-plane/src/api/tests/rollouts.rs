@@ -11,7 +11,7 @@ const NEXT: &str = "services:\n  web:\n    image: nginx:2\n";
 
 impl Installation {
     /// Lets the change of a CVM end as if a worker had done it.
-    async fn carry_out(&self, vm: &Value) {
+    pub(super) async fn carry_out(&self, vm: &Value) {
         let cvm = self.row(vm).await;
         let operation = cvm.operation_id.clone().unwrap().parse().unwrap();
         let operation = self.app.store.operation(operation).await.unwrap().unwrap();

@@ -13,9 +13,10 @@ use cloister_management_api::{
 use super::view::wire;
 use super::{missing, refusal, rollouts};
 use crate::api::Api;
+use crate::api::approvals;
 use crate::api::apps::own::{MAX_CVMS, OwnApp, revision};
 use crate::api::auth::Auth;
-use crate::api::changes::{self, Edit};
+use crate::api::changes::{self, Approval, Edit};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::responses::Authenticated;
@@ -55,6 +56,7 @@ pub(crate) struct How {
         (status = 400, description = "Nothing would change, a CVM cannot take the change, or a parameter is invalid", body = ErrorBody),
         (status = 404, description = "No such app, revision or CVM in the workspace", body = PlainError),
         (status = 409, description = "Another rollout or operation is under way", body = PlainError),
+        (status = 465, description = "Those who decide have not allowed the document, or the device of a CVM (ERR-01-005). Nothing is kept: have it allowed, and start the rollout again", body = ErrorBody),
         Authenticated,
     ),
 )]
@@ -78,7 +80,7 @@ pub(crate) async fn create(
     let on_failure = on_failure.parse().map_err(|_| {
         ApiError::fault(&["body", "on_failure"], "enum", "Input should be 'roll_back' or 'pause'")
     })?;
-    let manner = changes::manner_of(&change)?;
+    let manner = changes::manner_of(&change, Approval::default())?;
     if !manner.policy.is_empty() {
         let message = "a rollout does not change the policies of CVMs; set rollback_on_failure and health_timeout \
                        of each CVM";
@@ -152,6 +154,9 @@ pub(crate) async fn begin(
             configuration: edit.into_configuration(),
         });
     }
+    let documents: Vec<_> =
+        cvms.iter().zip(&members).map(|(cvm, member)| (*cvm, member.configuration.compose_hash)).collect();
+    approvals::check_members(api, &documents).await?;
     // The history shows what all have in common.
     kinds.dedup();
     let arguments = match (source, kinds.as_slice()) {
