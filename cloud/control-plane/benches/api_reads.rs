@@ -159,6 +159,8 @@ fn provision(node_id: i64, name: &str, seed: [u8; 32]) -> ProvisionRow {
         env_pubkey: None,
         encrypted_env: None,
         gpus: GpuSlots::default(),
+        awaits_contract: 0,
+        device_id: None,
         expires_at_ms: NOW_MS,
     }
 }

@@ -145,6 +145,7 @@ async fn create(cloud: &Cloud) -> Outcome<Duration> {
         let request = CreateRequest {
             compose_hash: provision.compose_hash,
             app_id: provision.app_id,
+            is_allowed_by_contract: false,
             encrypted_env: None,
             scheduled_delete_at_ms: None,
         };
@@ -190,6 +191,8 @@ fn provision(cloud: &Cloud, number: u32, needs: &Requirements, choice: &Choice) 
         env_pubkey: None,
         encrypted_env: None,
         gpus: GpuSlots(choice.gpus.clone()),
+        awaits_contract: 0,
+        device_id: None,
         expires_at_ms: cloud.clock.now_ms() + HOUR_MS,
     }
 }

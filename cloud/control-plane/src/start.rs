@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_chain::ChainConfig;
 use cloister_development_tee::Vendor;
 use cloister_fleet_tls::{
     Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config, shared_secret,
@@ -25,7 +26,7 @@ use crate::dns::Dns;
 use crate::evidence;
 use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
 use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, ReadyVms, VmChanges, make_join_token};
-use crate::governance::{Contracts, NoContracts};
+use crate::governance::{Chains, ChainsError, Contracts};
 use crate::housekeeping;
 use crate::kms::{KmsConfig, Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
@@ -71,6 +72,8 @@ pub struct Config {
     /// Key management services; the first one is used unless a request names another. Without any,
     /// applications get no keys and no environment.
     pub kms: Vec<KmsConfig>,
+    /// Chains with the contracts that decide for them; each contract's chain has to be one of these.
+    pub chains: Vec<ChainConfig>,
 }
 
 impl Config {
@@ -91,6 +94,7 @@ impl Config {
             production: false,
             pccs_url: None,
             kms: Vec::new(),
+            chains: Vec::new(),
         }
     }
 }
@@ -137,6 +141,9 @@ pub enum StartError {
     /// The key management services cannot be used.
     #[error(transparent)]
     Kmses(#[from] KmsesError),
+    /// The chains cannot be used.
+    #[error(transparent)]
+    Chains(#[from] ChainsError),
     /// Whom to trust is not known.
     #[error(transparent)]
     Trust(#[from] TrustError),
@@ -231,6 +238,8 @@ impl ControlPlane {
         os_images.tidy(&store, &clock).await?;
         let os_images = Arc::new(os_images);
 
+        let chains = Chains::new(config.chains, config.production, &clock)?;
+        chains.check(config.kms.iter().filter_map(|kms| Some((kms.slug.as_str(), kms.contract?))))?;
         let kmses = Arc::new(Kmses::open(config.kms, &store, &clock).await?);
 
         let listen_error = |address| move |source| StartError::Listen { address, source };
@@ -279,7 +288,7 @@ impl ControlPlane {
             store,
             fleet,
             kmses,
-            contracts: Arc::new(NoContracts),
+            contracts: Arc::new(chains),
             os_images,
             authority,
             clock,
@@ -371,11 +380,29 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
+    use crate::kms::KmsContract;
 
     async fn stands_for_an_administrator(control_plane: &ControlPlane, key: &FirstKey) -> bool {
         let hash = hex::encode(Sha256::digest(key.reveal()));
         let caller = control_plane.app.store.caller(&hash, control_plane.app.clock.now_ms()).await.unwrap();
         caller.is_some_and(|caller| caller.is_admin())
+    }
+
+    #[tokio::test]
+    async fn a_contract_on_a_chain_that_nobody_can_ask_is_refused() {
+        let (dir, any) = (tempfile::tempdir().unwrap(), "127.0.0.1:0".parse().unwrap());
+        let kms = KmsConfig {
+            slug: "main".to_owned(),
+            guest_url: "https://10.0.2.2:12001".parse().unwrap(),
+            directory_url: "https://127.0.0.1:9".parse().unwrap(),
+            ca_file: "/nonexistent/root-ca.pem".into(),
+            admin_token_file: "/nonexistent/token".into(),
+            contract: Some(KmsContract { chain_id: 8453, address: [1; 20] }),
+        };
+        let config = Config { kms: vec![kms], ..Config::embedded(dir.path().to_owned(), any, any) };
+        let refused = ControlPlane::start(config).await.err().unwrap();
+        let words = "the contract of KMS main is on chain 8453, which is not configured; add the chain";
+        assert_eq!(refused.to_string(), words);
     }
 
     #[tokio::test]

@@ -90,6 +90,9 @@ pub struct Vm {
     pub created_at: Timestamp,
     /// Key to seal environments to.
     pub encrypted_env_pubkey: Option<String>,
+    /// Contract that decides what the application may run, `0x` and 40 hex digits; left out where none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_auth_contract_address: Option<String>,
 }
 
 /// `GET /cvms/{cvm_id}/state` and the events of its stream. Unknown members are left out, never null.

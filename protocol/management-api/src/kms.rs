@@ -1,6 +1,6 @@
 //! Key management services.
 
-use cloister_app_compose::AppId;
+use cloister_app_compose::{AppId, OsImageHash};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -93,8 +93,55 @@ pub struct KmsInspection {
     /// Nodes whose CVMs use it.
     pub teepods: Vec<KmsTeepod>,
     /// What its contract says; null off chain.
-    #[schema(value_type = Option<Object>)]
-    pub on_chain: Option<serde_json::Value>,
+    pub on_chain: Option<KmsOnChain>,
+}
+
+/// What the contract of a key management service says, and whether it is about the service that runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OnChainInfo)]
+pub struct KmsOnChain {
+    /// Keys that the contract publishes; null while its owner has not set them.
+    pub kms_info: Option<KmsOnChainKeys>,
+    /// Gateway that it names; null while its owner has not set one.
+    pub gateway_app_id: Option<String>,
+    /// Account or contract that may change it, `0x` and 40 hex digits.
+    pub owner: Option<String>,
+    /// Whether the service that runs is the one of the contract.
+    pub verification: KmsOnChainVerification,
+    /// Why the contract could not be asked.
+    pub error: Option<String>,
+}
+
+/// Keys of a key management service as its contract publishes them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OnChainKmsInfo)]
+pub struct KmsOnChainKeys {
+    /// secp256k1 key of its root, hex.
+    pub k256_pubkey: String,
+    /// Key of its certificate authority, hex.
+    pub ca_pubkey: String,
+    /// Bytes of the quote over them.
+    pub quote_length: usize,
+    /// Bytes of that quote's event log.
+    pub eventlog_length: usize,
+}
+
+/// What was compared. Null: one of the two sides is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OnChainVerification)]
+pub struct KmsOnChainVerification {
+    /// The contract publishes the key of the root that the service has.
+    pub k256_pubkey_match: Option<bool>,
+    /// The contract publishes the key of the certificate authority that the service has.
+    pub ca_pubkey_match: Option<bool>,
+    /// The contract and the service name the same gateway.
+    pub gateway_app_id_match: Option<bool>,
+    /// The contract allows the device that the service proved to run on.
+    pub device_id_allowed: Option<bool>,
+    /// The contract allows the image that the service proved to run.
+    pub os_image_allowed: Option<bool>,
+    /// The contract allows the measurements that the service proved.
+    pub mr_aggregated_allowed: Option<bool>,
 }
 
 /// What a key management service says about itself.
@@ -206,7 +253,79 @@ pub struct OnChainKms {
     pub chain_name: String,
     /// Its number.
     pub chain_id: i64,
-    /// Contracts there; none in an installation whose services belong to no contract.
-    #[schema(value_type = Vec<Object>)]
-    pub contracts: Vec<serde_json::Value>,
+    /// Contracts there that decide for services of this installation.
+    pub contracts: Vec<OnChainKmsContract>,
+}
+
+/// A contract of key management services, and what it says of what this installation has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OnChainKmsContractOut)]
+pub struct OnChainKmsContract {
+    /// Its address, `0x` and 40 hex digits.
+    pub contract_address: String,
+    /// Its chain.
+    pub chain_id: i64,
+    /// Name of its chain.
+    pub chain_name: String,
+    /// Devices of this installation's nodes.
+    pub devices: Vec<OnChainDevice>,
+    /// Guest images of this installation.
+    pub os_images: Vec<OnChainOsImage>,
+    /// secp256k1 key that it publishes, hex; null while it cannot be asked or publishes none.
+    pub k256_pubkey: Option<String>,
+    /// Key of the certificate authority that it publishes, hex; null as above.
+    pub ca_pubkey: Option<String>,
+    /// App id of the gateway that it names; null as above.
+    pub gateway_contract_address: Option<String>,
+}
+
+/// A device, and whether a key management service may run on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OnChainDeviceOut)]
+pub struct OnChainDevice {
+    /// Platform: SHA-256 of its provisioning id, hex.
+    pub device_id: String,
+    /// Node that is this device.
+    pub node_name: Option<String>,
+    /// What the contract says; null while it cannot be asked.
+    pub on_chain_allowed: Option<bool>,
+}
+
+/// A guest image, and whether applications get keys on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OnChainOsImageOut)]
+pub struct OnChainOsImage {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// Its hash, hex.
+    #[schema(value_type = Option<String>)]
+    pub os_image_hash: Option<OsImageHash>,
+    /// What the contract says; null while it cannot be asked.
+    pub on_chain_allowed: Option<bool>,
+}
+
+/// Services of one contract.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KmsNodes {
+    /// The services.
+    pub items: Vec<KmsNode>,
+    /// How many.
+    pub total: usize,
+}
+
+/// One of several services that hold the same keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KmsNode {
+    /// Id.
+    pub id: KmsId,
+    /// Name in requests.
+    pub slug: Option<String>,
+    /// Where guests reach it.
+    pub url: String,
+    /// Version of its program; `unknown` until it was reached.
+    pub version: String,
+    /// Kind: `phala` off chain, else that of the chain.
+    pub kms_type: String,
 }

@@ -4,6 +4,7 @@
 //! [`cloister_app_compose::decode`]); answers are written so that every published client, however strict,
 //! reads them: the members that a client needs are not optional here.
 
+mod allowances;
 mod approvals;
 mod apps;
 mod attestations;
@@ -32,6 +33,10 @@ pub mod v20251028;
 pub mod v20260121;
 mod version;
 
+pub use allowances::{
+    AllowlistedDevice, AppCvmsIsAllowed, AppGovernance, AppIsAllowedRequest, CvmIsAllowed,
+    CvmIsAllowedRequest, DeployerType, DeviceAllowlist, IsAllowed,
+};
 pub use approvals::{
     CommitRequest, CommittedUpdate, ContractCall, OnChainStatus, PendingUpdate, PendingUpdatePreview,
     PendingUpdates, PreparedChange,
@@ -71,8 +76,9 @@ pub use instance_ids::{
     RefreshInstanceIdRequest, RefreshInstanceIdsRequest,
 };
 pub use kms::{
-    KmsBootstrapInfo, KmsContract, KmsInspection, KmsMachine, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo,
-    KmsTeepod, KmsTeepodImage, NextAppId, NextAppIds, OnChainKms,
+    KmsBootstrapInfo, KmsContract, KmsInspection, KmsMachine, KmsNode, KmsNodes, KmsOnChain, KmsOnChainKeys,
+    KmsOnChainVerification, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo, KmsTeepod, KmsTeepodImage, NextAppId,
+    NextAppIds, OnChainDevice, OnChainKms, OnChainKmsContract, OnChainOsImage,
 };
 pub use live::{
     CvmNetwork, CvmSystemInfo, CvmUserConfig, DiskInfo, FirewallStatus, MappedPort, NetworkConfig,
@@ -88,9 +94,10 @@ pub use refs::{
 };
 pub use replicas::{AddInstanceRequest, ReplicateRequest, WorkloadRequest};
 pub use requests::{
-    BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, GpuConfig, Instant, InvalidSealedEnv, KmsType,
-    MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed, PortMapping,
-    ProvisionAgentAppRequest, ProvisionAppRequest, RestartRequest, SealedEnv, UpdateCvmEnvsRequest,
+    BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, DeviceId, GpuConfig, Instant, InvalidDeviceId,
+    InvalidSealedEnv, KmsType, MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed,
+    PortMapping, ProvisionAgentAppRequest, ProvisionAppRequest, RestartRequest, SealedEnv,
+    UpdateCvmEnvsRequest,
 };
 pub use revisions::{
     CvmRef, CvmType, RedeployRequest, Redeployment, Revision, RevisionDetail, RevisionDiff, RevisionPage,

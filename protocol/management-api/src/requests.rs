@@ -8,7 +8,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 pub use values::{
-    Instant, InvalidSealedEnv, KmsType, MAX_SEALED_BYTES, MIN_SEALED_BYTES, Optional, Parsed, SealedEnv,
+    DeviceId, Instant, InvalidDeviceId, InvalidSealedEnv, KmsType, MAX_SEALED_BYTES, MIN_SEALED_BYTES,
+    Optional, Parsed, SealedEnv,
 };
 
 use crate::names::CvmName;
@@ -50,7 +51,8 @@ members! {
         pub kms_id: Option<String>,
         /// Contract of a key management service.
         pub kms_contract: Option<String>,
-        /// App id to use, together with `nonce`; also read as `custom_app_id`.
+        /// App id to use: together with `nonce` one of the workspace's wallet, or alone the address of a contract that
+        /// exists, where a contract decides for the key management service; also read as `custom_app_id`.
         #[schema(value_type = Option<String>)]
         pub app_id["custom_app_id"]: Option<Parsed<AppId>>,
         /// Nonce of the workspace's wallet that gives `app_id`.
@@ -144,8 +146,11 @@ members! {
         pub kms_id: Option<String>,
         /// Contract of the application.
         pub contract_address: Option<String>,
-        /// Who deployed that contract.
+        /// Who deployed that contract, if that was not who sent the transaction.
         pub deployer_address: Option<String>,
+        /// Transaction that deployed or registered it; left out, empty or `already-registered` for a look at what is
+        /// on chain alone.
+        pub transaction_hash: Option<String>,
         /// Names that come from the sealed environment.
         pub env_keys: Option<Vec<String>>,
     }

@@ -7,7 +7,7 @@ use cloister_control_plane::Config;
 use cloister_control_plane::proof_of_cloud::{ListSigner, ListSource, ProofOfCloudConfig};
 use url::Url;
 
-use super::{Logging, kms_list};
+use super::{Logging, chain_list, kms_list};
 use crate::commands::Outcome;
 use crate::parts::{Home, Interrupts, control_plane};
 use crate::session::Session;
@@ -46,9 +46,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", env = "CLOISTER_PCCS_URL", hide_env = true)]
     pccs_url: Option<Url>,
     /// Key management services that CVMs can have their keys from, a JSON list of objects with `slug`,
-    /// `guest_url`, `directory_url`, `ca_file` and `admin_token_file`
+    /// `guest_url`, `directory_url`, `ca_file`, `admin_token_file` and, where a contract decides, `contract` with its
+    /// `chain_id` and `address`
     #[arg(long, value_name = "FILE")]
     kms_list: Option<PathBuf>,
+    /// Chains of those contracts, a JSON list of objects with `chain_id`, `name` and `endpoints`. A file for its owner
+    /// only, because providers put API keys into the addresses of endpoints
+    #[arg(long, value_name = "FILE")]
+    chains: Option<PathBuf>,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -63,6 +68,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     config.production = args.production;
     config.pccs_url = args.pccs_url;
     config.kms = args.kms_list.as_deref().map(kms_list::read).transpose()?.unwrap_or_default();
+    config.chains = args.chains.as_deref().map(chain_list::read).transpose()?.unwrap_or_default();
     config.node_names.extend(args.fleet_name);
     config.proof_of_cloud = args
         .platform_list

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use cloister_control_plane::kms::KmsConfig;
-use serde::Deserialize;
+use cloister_chain::Address;
+use cloister_control_plane::kms::{KmsConfig, KmsContract};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use crate::failure::Failure;
@@ -23,6 +25,20 @@ struct Entry {
     directory_url: Url,
     ca_file: PathBuf,
     admin_token_file: PathBuf,
+    contract: Option<Contract>,
+}
+
+/// The contract that decides for a service.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contract {
+    chain_id: u64,
+    #[serde(deserialize_with = "address")]
+    address: Address,
+}
+
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
+    String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
 /// Reads the list. Whether names and addresses are good is the control plane's to say.
@@ -45,7 +61,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<KmsConfig>, Failure> {
         directory_url: entry.directory_url,
         ca_file: dir.join(entry.ca_file),
         admin_token_file: dir.join(entry.admin_token_file),
-        contract: None,
+        contract: entry
+            .contract
+            .map(|contract| KmsContract { chain_id: contract.chain_id, address: contract.address.into() }),
     };
     Ok(entries.into_iter().map(config).collect())
 }
@@ -62,6 +80,25 @@ mod tests {
         let list = read(&path).unwrap();
         assert_eq!((list.len(), list[0].slug.as_str()), (1, "main"));
         assert_eq!(list[0].ca_file, dir.path().join("root-ca.pem"));
+    }
+
+    #[test]
+    fn a_contract_may_decide() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kms.json");
+        let contract = |chain_id: &str, address: &str| {
+            let contract = format!(r#""contract": {{"chain_id": {chain_id}, "address": "{address}"}}}}]"#);
+            std::fs::write(&path, EXAMPLE.replace("}]", &format!(", {contract}"))).unwrap();
+            read(&path)
+        };
+        let list = contract("8453", "0xd343a3f5593b93D8056aB5D60c433622d7D65a80").unwrap();
+        let decides = list[0].contract.unwrap();
+        assert_eq!((decides.chain_id, decides.address[0]), (8453, 0xd3));
+        for (chain_id, address) in
+            [("8453", "0xd3"), ("\"base\"", "0xd343a3f5593b93D8056aB5D60c433622d7D65a80")]
+        {
+            assert!(contract(chain_id, address).is_err());
+        }
     }
 
     #[test]

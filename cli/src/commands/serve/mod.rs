@@ -1,5 +1,6 @@
 //! `cloister serve`: one part of a cloud, for service managers.
 
+mod chain_list;
 mod control_plane;
 mod kms;
 mod kms_list;

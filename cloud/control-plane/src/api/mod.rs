@@ -16,6 +16,7 @@ mod cvms;
 mod development_pccs;
 mod document;
 mod error;
+mod governance;
 mod gpu_wish;
 mod guard;
 mod health;
@@ -92,6 +93,8 @@ pub(crate) struct Api {
     own_evidence_reads: Slots,
     /// Diagnoses of domains, by workspace.
     diagnoses: Slots,
+    /// Questions to chains, by workspace.
+    chain_reads: Slots,
     /// Commits of prepared changes, by change.
     commits: Slots,
     /// Looks at prepared changes, by change.
@@ -124,6 +127,7 @@ impl Api {
             evidence_reads: Slots::new(attestations::MAX_READS),
             own_evidence_reads: Slots::new(attestations::MAX_READS),
             diagnoses: Slots::new(cvms::domain::MAX_DIAGNOSES),
+            chain_reads: Slots::new(governance::MAX_CHAIN_READS),
             commits: Slots::new(approvals::MAX_COMMITS),
             approval_looks: Slots::new(approvals::MAX_LOOKS),
         })
@@ -201,6 +205,7 @@ fn protected() -> OpenApiRouter<Arc<Api>> {
         .merge(account_routes())
         .merge(ssh_key_routes())
         .merge(kms_routes())
+        .merge(governance_routes())
         .merge(admin_routes())
 }
 
@@ -354,6 +359,17 @@ fn kms_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(kms::pubkey::pubkey))
         .routes(routes!(kms::next_app_id::next_app_id))
         .routes(routes!(kms::on_chain::on_chain))
+        .routes(routes!(kms::nodes::nodes))
+}
+
+/// Who decides about applications, and what they say.
+fn governance_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(apps::is_allowed::is_allowed))
+        .routes(routes!(apps::is_allowed::cvms_are_allowed))
+        .routes(routes!(apps::device_allowlist::device_allowlist))
+        .routes(routes!(apps::kms_info::kms_info))
+        .routes(routes!(cvms::is_allowed::is_allowed))
 }
 
 /// What brings changes to applications, and their history.

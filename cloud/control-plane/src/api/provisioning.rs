@@ -6,6 +6,7 @@ use cloister_app_compose::{AppCompose, AppId, ComposeError, KeyProvider};
 use cloister_management_api::{ErrorCode, KmsContractId, KmsId, ProvisionResponse, SealedEnv};
 
 use super::Api;
+use super::cvms::contract_app::unproved;
 use super::error::{ApiError, ApiResult};
 use super::kms::{Selection, call_error};
 use super::placing::Wish;
@@ -27,12 +28,42 @@ pub(crate) struct Draft {
     pub(crate) compose: AppCompose,
     pub(crate) wish: Wish,
     pub(crate) listed: bool,
-    /// The app id that the caller chose, with the nonce that must give it.
-    pub(crate) app_id: Option<(AppId, u64)>,
+    /// The app id that it is for.
+    pub(crate) app_id: AppIdWish,
     pub(crate) user_config: Option<String>,
     /// Where keys come from, if the document wants any.
     pub(crate) kms: Option<Arc<Kms>>,
     pub(crate) encrypted_env: Option<SealedEnv>,
+}
+
+/// Which app id a provision is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AppIdWish {
+    /// The next one of the workspace's wallet; where a contract decides, that of a contract that is still to be
+    /// deployed.
+    Next,
+    /// The one that the workspace's wallet gives for this nonce.
+    OfWallet(AppId, u64),
+    /// That of a contract that exists.
+    Contract(AppId),
+}
+
+impl AppIdWish {
+    /// What a request says, for applications with keys from this service.
+    pub(crate) fn of(app_id: Option<AppId>, nonce: Option<u64>, kms: Option<&Kms>) -> ApiResult<Self> {
+        let is_of_contract = kms.is_some_and(|kms| kms.contract().is_some());
+        let message = match (app_id, nonce) {
+            (None, None) => return Ok(Self::Next),
+            (Some(app_id), Some(nonce)) if !is_of_contract => return Ok(Self::OfWallet(app_id, nonce)),
+            (Some(app_id), None) if is_of_contract => return Ok(Self::Contract(app_id)),
+            (_, Some(_)) if is_of_contract => {
+                "a contract decides for this key management service: app_id is the address of the application's \
+                 contract, and no wallet has a nonce for it"
+            }
+            _ => "app_id and nonce go together",
+        };
+        Err(ApiError::explained(ErrorCode::IncompatibleParameters, message))
+    }
 }
 
 /// The service that a document's keys come from: the one that the request means, if the document wants any.
@@ -54,7 +85,15 @@ pub(crate) fn nothing_opens_it() -> ApiError {
 }
 
 /// Places and caches a provision; repeating it starts its 14 days anew. Nothing is reserved.
-pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiResult<ProvisionResponse> {
+///
+/// Where a contract decides, the application is the contract: without one that exists, the answer tells the document
+/// and the device that its owner has to allow, and the app id is the caller's to bring.
+pub(crate) async fn provision(api: &Api, caller: &Caller, mut draft: Draft) -> ApiResult<ProvisionResponse> {
+    let is_of_contract = draft.kms.as_ref().is_some_and(|kms| kms.contract().is_some());
+    if is_of_contract && draft.wish.image.is_none() {
+        // What is worth a contract is not run where its operator can look into it, unless somebody says so.
+        draft.wish.prefer_dev.get_or_insert(false);
+    }
     if draft.encrypted_env.is_some() && draft.kms.is_none() {
         return Err(nothing_opens_it());
     }
@@ -62,9 +101,14 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
     if api.store.cvm_by_name(caller.workspace_id, &draft.name).await?.is_some() {
         return Err(ApiError::coded(ErrorCode::NameTaken).about("name", draft.name));
     }
-    if let Some((app_id, nonce)) = draft.app_id {
+    if let AppIdWish::OfWallet(app_id, nonce) = draft.app_id {
         check_app_id(api, caller, app_id, nonce).await?;
     }
+    let device = api.store.device_of_node(placement.node_id).await?;
+    if is_of_contract && device.is_none() {
+        return Err(unproved(placement.node_id));
+    }
+    let (fmspc, device_id) = device.map(|device| (device.fmspc, device.device_id)).unzip();
     let now_ms = api.clock.now_ms();
     let mut change = api.store.change().await?;
     let compose_hash = draft.compose.compose_hash();
@@ -73,13 +117,14 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
         return Err(ApiError::explained(ErrorCode::QuotaExceeded, message));
     }
     let app_id = match draft.app_id {
-        Some((app_id, _)) => app_id,
-        None => free_app_id(&mut change, caller, &draft.compose, now_ms).await?,
+        AppIdWish::OfWallet(app_id, _) | AppIdWish::Contract(app_id) => Some(app_id),
+        AppIdWish::Next if is_of_contract => None,
+        AppIdWish::Next => Some(free_app_id(api, &mut change, caller, &draft.compose, now_ms).await?),
     };
     let row = ProvisionRow {
         workspace_id: caller.workspace_id,
         compose_hash,
-        app_id,
+        app_id: app_id.unwrap_or(AppId::from_bytes([0; 20])),
         name: draft.name,
         app_compose: String::from_utf8_lossy(draft.compose.bytes()).into_owned(),
         node_id: placement.node_id,
@@ -96,20 +141,20 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, draft: Draft) -> ApiRe
         env_pubkey: None,
         encrypted_env: draft.encrypted_env.map(|env| env.as_hex().to_owned()),
         gpus: GpuSlots(placement.gpus),
+        awaits_contract: i64::from(app_id.is_none()),
+        device_id: device_id.clone().filter(|_| is_of_contract),
         expires_at_ms: now_ms.saturating_add(LIFETIME_MS),
     };
     change.put_provision(&row).await?;
     change.delete_expired_provisions(now_ms, CLEARED_AT_ONCE).await?;
     change.commit().await?;
-    let env_pubkey = match &draft.kms {
-        Some(kms) => Some(env_pubkey(api, kms, &row).await?),
-        None => None,
+    let env_pubkey = match (&draft.kms, app_id) {
+        (Some(kms), Some(_)) => Some(env_pubkey(api, kms, &row).await?),
+        _ => None,
     };
-    let device = api.store.device_of_node(row.node_id).await?;
-    let (fmspc, device_id) = device.map(|device| (device.fmspc, device.device_id)).unzip();
     Ok(ProvisionResponse {
         compose_hash: row.compose_hash,
-        app_id: Some(row.app_id),
+        app_id,
         app_env_encrypt_pubkey: env_pubkey,
         kms_info: draft.kms.as_ref().map(|kms| kms.info()),
         fmspc,
@@ -151,13 +196,17 @@ async fn check_app_id(api: &Api, caller: &Caller, app_id: AppId, nonce: u64) -> 
 
 /// The app id of an earlier provision of the same document, else the next free one of the wallet.
 async fn free_app_id(
+    api: &Api,
     change: &mut Change,
     caller: &Caller,
     compose: &AppCompose,
     now_ms: i64,
 ) -> ApiResult<AppId> {
     let earlier = change.provision(caller.workspace_id, compose.compose_hash(), now_ms).await?;
-    if let Some(earlier) = earlier
+    let of_wallet = |earlier: &ProvisionRow| {
+        earlier.awaits_contract == 0 && !earlier.kms_id.is_some_and(|id| api.kmses.is_of_contract(id))
+    };
+    if let Some(earlier) = earlier.filter(of_wallet)
         && !change.app_in_use(earlier.app_id).await?
     {
         return Ok(earlier.app_id);

@@ -4,6 +4,7 @@
 //! plane says. Here people are told early, changes wait for those who decide, and are carried out once they
 //! have. What cannot be told counts as not allowed.
 
+mod chains;
 mod contracts;
 mod prepared;
 mod standing;
@@ -13,6 +14,7 @@ mod transaction;
 
 use cloister_app_compose::{AppId, ComposeHash};
 
+pub use chains::{Chains, ChainsError};
 pub use contracts::{
     Address, AppContract, BlockRef, CannotTell, ContractReceipt, Contracts, KmsContractView, KmsQuestion,
     KnownChain, NoContracts, PublishedKeys, ReceiptLog,

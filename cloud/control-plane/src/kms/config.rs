@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use url::Url;
 
+use super::contract::KmsContract;
+
 /// Longest slug in bytes.
 const MAX_SLUG_BYTES: usize = 63;
 
@@ -21,15 +23,6 @@ pub struct KmsConfig {
     pub admin_token_file: PathBuf,
     /// The contract that decides which applications get keys from it, if one does; the service asks the same.
     pub contract: Option<KmsContract>,
-}
-
-/// A contract that decides for a key management service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct KmsContract {
-    /// The chain that it is on (EIP-155).
-    pub chain_id: u64,
-    /// Its address.
-    pub address: [u8; 20],
 }
 
 /// Why a key management service cannot be one of the installation's.

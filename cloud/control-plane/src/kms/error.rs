@@ -37,6 +37,15 @@ pub enum KmsCallError {
         /// Its status.
         status: u16,
     },
+    /// It says that another contract decides, or none.
+    #[error(
+        "KMS {slug} does not name the contract that it is configured with here; correct the service or the \
+         configuration"
+    )]
+    AnotherContract {
+        /// Which service.
+        slug: String,
+    },
     /// It answered with a refusal.
     #[error("KMS {slug} refused: {refusal}")]
     Refused {
@@ -53,7 +62,7 @@ impl KmsCallError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Unknown => false,
-            Self::File { .. } | Self::Unreachable { .. } => true,
+            Self::File { .. } | Self::Unreachable { .. } | Self::AnotherContract { .. } => true,
             Self::Malformed { status, .. } => *status >= 500,
             Self::Refused { refusal, .. } => refusal.code.is_temporary(),
         }

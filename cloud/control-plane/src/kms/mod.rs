@@ -4,16 +4,19 @@
 
 mod client;
 mod config;
+mod contract;
 mod error;
 mod machine;
 mod registry;
 mod transport;
 
-pub use config::{InvalidKmsConfig, KmsConfig, KmsContract};
+pub use config::{InvalidKmsConfig, KmsConfig};
+pub use contract::KmsContract;
+pub(crate) use contract::OFF_CHAIN;
 pub use error::KmsCallError;
 pub use machine::{KmsMachine, KmsMachineError};
+pub(crate) use registry::address;
 pub use registry::{Kms, Kmses, KmsesError};
-pub(crate) use registry::{OFF_CHAIN, address};
 
 use std::time::Duration;
 

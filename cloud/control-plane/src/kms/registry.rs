@@ -12,7 +12,8 @@ use tracing::{info, warn};
 use url::Url;
 
 use super::client::Directory;
-use super::config::{InvalidKmsConfig, KmsConfig, KmsContract};
+use super::config::{InvalidKmsConfig, KmsConfig};
+use super::contract::{self, KmsContract};
 use super::error::KmsCallError;
 use crate::clock::Clock;
 use crate::store::{Store, StoreError};
@@ -23,8 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Version of a service that was never reached.
 const UNKNOWN_VERSION: &str = "unknown";
-/// The kind of every service so far, by the name of the public interface: no contract decides.
-pub(crate) const OFF_CHAIN: &str = "phala";
 
 /// A key management service.
 pub struct Kms {
@@ -85,17 +84,49 @@ impl Kms {
         self.look().await.map(|(meta, _)| meta)
     }
 
+    /// Its kind, by the names of the public interface.
+    pub(crate) fn kind(&self) -> &'static str {
+        contract::kind(self.contract())
+    }
+
     /// Asks what it is; also tells the certificate (DER) that it showed.
     pub(crate) async fn look(&self) -> Result<(Arc<Meta>, Vec<u8>), KmsCallError> {
         let (meta, certificate) = self.directory.meta().await?;
         let meta = Arc::new(meta);
         *self.meta.lock() = Some(Arc::clone(&meta));
+        self.check_contract(&meta)?;
         Ok((meta, certificate))
+    }
+
+    /// A service of another contract is as good as none: keys for applications of this one are not there.
+    fn check_contract(&self, meta: &Meta) -> Result<(), KmsCallError> {
+        if contract::agrees(self.contract(), meta) {
+            Ok(())
+        } else {
+            Err(KmsCallError::AnotherContract { slug: self.slug().to_owned() })
+        }
+    }
+
+    /// Refuses one that is known to be of another contract, and asks one of which that matters and is not known.
+    async fn check_known(&self) -> Result<(), KmsCallError> {
+        match self.known() {
+            Some(meta) if contract::agrees(self.contract(), &meta) => Ok(()),
+            None if self.contract().is_none() => Ok(()),
+            _ => self.look().await.map(|_| ()),
+        }
     }
 
     /// The key to seal an application's environment to, at most a minute old.
     pub async fn env_public_key(&self, app_id: AppId) -> Result<EnvPublicKeyResponse, KmsCallError> {
+        self.check_known().await?;
         self.directory.env_public_key(app_id).await
+    }
+
+    /// The same as it is now: 64 hex digits.
+    async fn current_env_public_key(&self, app_id: AppId) -> Result<String, KmsCallError> {
+        self.check_known().await?;
+        let key = self.directory.current_env_public_key(app_id).await?;
+        Ok(hex::encode(&key.public_key))
     }
 
     /// The images whose machines get keys; `None` where its own rules name none, because every development
@@ -116,10 +147,8 @@ impl Kms {
             slug: Some(self.slug().to_owned()),
             url: address(self.guest_url()),
             version: known(|meta| Some(meta.version.clone())).unwrap_or_else(|| UNKNOWN_VERSION.to_owned()),
-            chain_id: self.contract().and_then(|contract| contract.chain_id.try_into().ok()),
-            kms_contract_address: self
-                .contract()
-                .map(|contract| format!("0x{}", hex::encode(contract.address))),
+            chain_id: self.contract().map(|contract| contract.wire_chain_id()),
+            kms_contract_address: self.contract().map(|contract| contract.hex_address()),
             gateway_app_id: known(|meta| meta.gateway_app_id.clone()),
         }
     }
@@ -169,7 +198,22 @@ impl Kmses {
         self.0.iter().find(|kms| kms.id == id)
     }
 
-    /// The one that a text names: its id, that of what decides for it, its slug, or the kind of service.
+    /// The first one of a kind, by the names of the public interface.
+    pub(crate) fn of_kind(&self, kind: &str) -> Option<&Arc<Kms>> {
+        self.0.iter().find(|kms| kms.kind().eq_ignore_ascii_case(kind))
+    }
+
+    /// Those that a contract decides for, or that stand alone: the one with this number and its like.
+    pub(crate) fn of_same_contract(&self, kms: &Kms) -> impl Iterator<Item = &Arc<Kms>> {
+        let (id, contract) = (kms.id(), kms.contract());
+        self.0.iter().filter(move |other| match contract {
+            Some(_) => other.contract() == contract,
+            None => other.id() == id,
+        })
+    }
+
+    /// The one that a text names: its id, that of what decides for it, its slug, or the kind of service, of which
+    /// it is the first.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<&Arc<Kms>> {
         if let Ok(KmsId(id)) = text.parse() {
@@ -179,7 +223,23 @@ impl Kmses {
             return self.get(id);
         }
         let named = self.0.iter().find(|kms| kms.slug().eq_ignore_ascii_case(text));
-        named.or_else(|| self.default_one().filter(|_| text.eq_ignore_ascii_case(OFF_CHAIN)))
+        named.or_else(|| self.of_kind(text))
+    }
+
+    /// The kind of the service with this number; one that is not part of the installation any more counts as one
+    /// without a contract.
+    pub(crate) fn kind_of(&self, id: i64) -> &'static str {
+        contract::kind(self.get(id).and_then(|kms| kms.contract()))
+    }
+
+    /// Whether a contract decides for the service with this number: then nothing is told to it.
+    pub(crate) fn is_of_contract(&self, id: i64) -> bool {
+        self.get(id).is_some_and(|kms| kms.contract().is_some())
+    }
+
+    /// The key to seal the environment of an application of such a service to, as it is now: 64 hex digits.
+    pub(crate) async fn env_key(&self, id: i64, app_id: AppId) -> Result<String, KmsCallError> {
+        self.get(id).ok_or(KmsCallError::Unknown)?.current_env_public_key(app_id).await
     }
 
     /// Lets an application run a document at the service with this number. Answers with the key to seal its
@@ -191,9 +251,9 @@ impl Kmses {
         compose_hash: ComposeHash,
     ) -> Result<String, KmsCallError> {
         let kms = self.get(id).ok_or(KmsCallError::Unknown)?;
+        kms.check_known().await?;
         kms.directory.allow_app(app_id, compose_hash).await?;
-        let key = kms.directory.current_env_public_key(app_id).await?;
-        Ok(hex::encode(&key.public_key))
+        kms.current_env_public_key(app_id).await
     }
 
     /// Takes back that an application may run a document at the service with this number.

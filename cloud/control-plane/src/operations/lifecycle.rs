@@ -34,6 +34,9 @@ pub struct CreateRequest {
     pub compose_hash: ComposeHash,
     /// The app that the caller believes to create.
     pub app_id: AppId,
+    /// Whether the contract that the app is was found to allow it. Nothing is made without for a provision that
+    /// awaits a contract.
+    pub is_allowed_by_contract: bool,
     /// Sealed environment; without one, that of the provision is used.
     pub encrypted_env: Option<SealedEnv>,
     /// When it is deleted by itself.
@@ -156,24 +159,38 @@ impl Lifecycle {
         Self { store, clock, random, wake_workers }
     }
 
+    /// What an earlier call with the same request made; nothing if a call can make it now. An app id that another
+    /// configuration uses is refused.
+    pub async fn made_before(
+        &self,
+        caller: &Caller,
+        app_id: AppId,
+        compose_hash: ComposeHash,
+    ) -> Result<Option<CvmRow>, CreateError> {
+        let mut change = self.store.change().await?;
+        match made(&mut change, caller, app_id, compose_hash).await? {
+            None if change.app_in_use(app_id).await? => Err(CreateError::AppIdInUse(app_id)),
+            made => Ok(made),
+        }
+    }
+
     /// Creates a CVM from a cached provision. Repeating the call returns the same living CVM.
     pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<CvmRow, CreateError> {
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
         change.lock_workspace(caller.workspace_id).await?;
-        let existing =
-            change.cvm_of_app_and_hash(caller.workspace_id, request.app_id, request.compose_hash).await?;
-        match existing {
-            Some(cvm) if cvm.status == CvmStatus::Removing => return Err(CreateError::BeingRemoved),
-            Some(cvm) => return Ok(cvm),
-            None => {}
+        if let Some(cvm) = made(&mut change, caller, request.app_id, request.compose_hash).await? {
+            return Ok(cvm);
         }
-        let provision = change
+        let mut provision = change
             .provision(caller.workspace_id, request.compose_hash, now_ms)
             .await?
             .ok_or(CreateError::ProvisionNotFound)?;
         if change.app_in_use(request.app_id).await? {
             return Err(CreateError::AppIdInUse(request.app_id));
+        }
+        if provision.awaits_contract != 0 && request.is_allowed_by_contract {
+            provision.app_id = request.app_id;
         }
         if provision.app_id != request.app_id {
             return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
@@ -377,6 +394,19 @@ impl Lifecycle {
         change.insert_operation(operation, now_ms).await?;
         let event = format!("instance.{}.start", operation.kind);
         change.append_event(operation.correlation_id, &event, status.as_str(), now_ms).await
+    }
+}
+
+/// The living CVM of an application that runs a document.
+async fn made(
+    change: &mut Change,
+    caller: &Caller,
+    app_id: AppId,
+    compose_hash: ComposeHash,
+) -> Result<Option<CvmRow>, CreateError> {
+    match change.cvm_of_app_and_hash(caller.workspace_id, app_id, compose_hash).await? {
+        Some(cvm) if cvm.status == CvmStatus::Removing => Err(CreateError::BeingRemoved),
+        made => Ok(made),
     }
 }
 

@@ -198,6 +198,12 @@ pub(super) async fn run<N: Nodes>(
     let report = match step {
         Step::AllowKeys => {
             let Some(kms) = cvm.kms_id else { return Ok(Found::default()) };
+            if kmses.is_of_contract(kms) {
+                // The contract tells the service what to give keys to. What it does not allow is refused by the
+                // service, and the guest says so (MEASUREMENT_NOT_FOUND).
+                let env_pubkey = kmses.env_key(kms, cvm.app_id).await?;
+                return Ok(Found { env_pubkey: Some(env_pubkey), ..Found::default() });
+            }
             let hash = coming.map_or(cvm.compose_hash, |coming| coming.configuration.compose_hash);
             // After a change of the root a CVM starts once more before the old one ends: the key that is
             // shown is never one that nothing opens.
@@ -253,7 +259,8 @@ async fn retire_keys<N>(
     operation: &OperationRow,
     cvm: &CvmRow,
 ) -> Result<(), StepError> {
-    let Some(kms) = cvm.kms_id else { return Ok(()) };
+    // What a contract allows, only its owner takes back.
+    let Some(kms) = cvm.kms_id.filter(|kms| !context.kmses.is_of_contract(*kms)) else { return Ok(()) };
     for hash in context.store.unused_hashes(cvm, operation).await? {
         context.kmses.revoke_app(kms, cvm.app_id, hash).await?;
         // Somebody may have begun to use it between the look and the call.

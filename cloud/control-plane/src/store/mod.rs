@@ -6,6 +6,7 @@
 //! durable, before [`Change::commit`] returned.
 
 mod accounts;
+mod allowances;
 mod apps;
 mod cvm_changes;
 mod cvm_settings;
@@ -41,6 +42,7 @@ use sqlx::{Any, AnyPool, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub use accounts::{ApiKeyRow, Caller, NewApiKey, UserRow, WorkspaceRow};
+pub use allowances::AskedCvm;
 pub use apps::{AppFacet, AppFilter, AppRow};
 pub use cvm_settings::{DueDeletion, PolicyChange};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};

@@ -52,6 +52,11 @@ pub struct ProvisionRow {
     /// GPUs of the node that the CVM will get.
     #[sqlx(try_from = "String")]
     pub gpus: GpuSlots,
+    /// 0, or 1 for a document whose application is a contract that its owner has still to deploy: `app_id` is zero
+    /// then.
+    pub awaits_contract: i64,
+    /// Platform that its node was seen to be, 64 hex digits, where a contract has to allow it.
+    pub device_id: Option<String>,
     /// When the cache forgets it.
     pub expires_at_ms: i64,
 }
@@ -92,7 +97,7 @@ impl fmt::Debug for ProvisionRow {
 
 const PROVISION: &str = "SELECT workspace_id, compose_hash, app_id, name, app_compose, node_id, \
      os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, user_config, \
-     kms_id, env_pubkey, encrypted_env, gpus, expires_at_ms FROM provisions WHERE workspace_id = $1 AND compose_hash = $2 AND expires_at_ms > $3";
+     kms_id, env_pubkey, encrypted_env, gpus, awaits_contract, device_id, expires_at_ms FROM provisions WHERE workspace_id = $1 AND compose_hash = $2 AND expires_at_ms > $3";
 
 impl Store {
     /// The unexpired provision with this hash in a workspace.
@@ -151,8 +156,9 @@ impl Change {
         sqlx::query(
             "INSERT INTO provisions (workspace_id, compose_hash, app_id, name, app_compose, node_id, \
              os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, \
-             user_config, kms_id, env_pubkey, encrypted_env, expires_at_ms, gpus) VALUES \
-             ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
+             user_config, kms_id, env_pubkey, encrypted_env, expires_at_ms, gpus, awaits_contract, device_id) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
+             $21, $22) \
              ON CONFLICT (workspace_id, compose_hash) DO UPDATE SET app_id = excluded.app_id, \
              name = excluded.name, app_compose = excluded.app_compose, node_id = excluded.node_id, \
              os_image_hash = excluded.os_image_hash, os_image_name = excluded.os_image_name, \
@@ -161,6 +167,7 @@ impl Change {
              env_keys = excluded.env_keys, user_config = excluded.user_config, \
              kms_id = excluded.kms_id, env_pubkey = excluded.env_pubkey, \
              encrypted_env = excluded.encrypted_env, gpus = excluded.gpus, \
+             awaits_contract = excluded.awaits_contract, device_id = excluded.device_id, \
              expires_at_ms = excluded.expires_at_ms",
         )
         .bind(row.workspace_id)
@@ -183,6 +190,8 @@ impl Change {
         .bind(&row.encrypted_env)
         .bind(row.expires_at_ms)
         .bind(row.gpus.to_string())
+        .bind(row.awaits_contract)
+        .bind(&row.device_id)
         .execute(&mut *self.transaction)
         .await?;
         Ok(())

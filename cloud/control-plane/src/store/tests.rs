@@ -64,6 +64,8 @@ pub(crate) fn provision(ground: &Ground, seed: u8, name: &str) -> ProvisionRow {
         env_pubkey: None,
         encrypted_env: None,
         gpus: GpuSlots::default(),
+        awaits_contract: 0,
+        device_id: None,
         expires_at_ms: NOW + 1000,
     }
 }

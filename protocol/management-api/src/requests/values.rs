@@ -95,6 +95,32 @@ where
     }
 }
 
+/// A device: SHA-256 of its platform's provisioning id, or what a contract knows as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceId(pub [u8; 32]);
+
+/// A text that cannot be a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("device id must have 64 hex digits")]
+pub struct InvalidDeviceId;
+
+impl std::str::FromStr for DeviceId {
+    type Err = InvalidDeviceId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDeviceId> {
+        let mut bytes = [0; 32];
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        hex::decode_to_slice(digits, &mut bytes).map_err(|_| InvalidDeviceId)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
 /// A sealed environment: hex of what only the application's key opens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedEnv(String);

@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::api::attestations::{Presented, presented};
 use crate::api::error::ApiResult;
 use crate::api::view::Shown;
-use crate::kms::{Kms, OFF_CHAIN};
+use crate::kms::Kms;
 use crate::store::CvmRow;
 
 /// Get the evidence of an app's CVMs
@@ -35,11 +35,13 @@ pub(crate) async fn attestations(
     headers: HeaderMap,
 ) -> ApiResult<Json<AppAttestations>> {
     let (app_id, cvms) = visible_cvms(&api, &app_id, &headers).await?;
-    let kms = cvms.iter().find_map(|cvm| api.kmses.get(cvm.kms_id?)).map(|kms| kms_info(kms));
+    let kms = cvms.iter().find_map(|cvm| api.kmses.get(cvm.kms_id?));
+    let contract = kms.and_then(|kms| kms.contract());
+    let kms = kms.map(|kms| kms_info(kms));
     let instances = stream::iter(cvms).map(|cvm| instance(&api, cvm)).buffered(AT_A_TIME).collect().await;
     Ok(Json(AppAttestations {
         app_id: app_id.to_string(),
-        contract_address: String::new(),
+        contract_address: contract.map_or_else(String::new, |_| format!("0x{app_id}")),
         kms_info: kms.unwrap_or_default(),
         instances,
         kms_guest_agent_info: None,
@@ -54,7 +56,9 @@ fn kms_info(kms: &Kms) -> AppKmsInfo {
         version: info.version,
         url: info.url,
         gateway_app_id: info.gateway_app_id,
-        kms_type: OFF_CHAIN.to_owned(),
+        kms_type: kms.kind().to_owned(),
+        contract_address: info.kms_contract_address.unwrap_or_default(),
+        chain_id: info.chain_id.map(|id| id.to_string()),
         ..AppKmsInfo::default()
     }
 }

@@ -11,7 +11,6 @@ use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
 use crate::api::responses::Authenticated;
-use crate::kms::OFF_CHAIN;
 use crate::store::AppFacet;
 
 /// List what apps can be filtered by
@@ -36,7 +35,7 @@ pub(crate) async fn filter_options(
         image_versions: distinct(&facets, |facet| Some(facet.os_image_name.clone())),
         instance_types: distinct(&facets, |facet| facet.instance_type.clone()),
         kms_slugs: sorted(kms_ids.iter().filter_map(|id| Some(api.kmses.get(*id)?.slug().to_owned()))),
-        kms_types: kms_ids.first().map(|_| OFF_CHAIN.to_owned()).into_iter().collect(),
+        kms_types: sorted(kms_ids.iter().map(|id| api.kmses.kind_of(*id).to_owned())),
         regions: sorted(regions.map(|report| report.region.clone())),
         nodes: sorted(nodes.iter().map(|standing| standing.node.name.clone())),
     }))

@@ -17,7 +17,7 @@ use crate::api::negotiate::Version;
 use crate::api::paging::PageSizes;
 use crate::api::responses::Authenticated;
 use crate::fleet::NodeStanding;
-use crate::kms::OFF_CHAIN;
+use crate::kms::Kms;
 use crate::store::AppFilter;
 
 const PAGE_SIZES: PageSizes = PageSizes { usual: 20, most: 100 };
@@ -93,8 +93,9 @@ async fn filter(api: &Api, workspace_id: i64, query: AppsQuery) -> ApiResult<App
     let chosen = |text: Option<String>| text.filter(|text| !text.is_empty());
     let (kms_slug, kms_type) = (chosen(query.kms_slug), chosen(query.kms_type));
     let kms_ids = (kms_slug.is_some() || kms_type.is_some()).then(|| {
-        let is_kind = kms_type.is_none_or(|kind| kind.eq_ignore_ascii_case(OFF_CHAIN));
-        let all = api.kmses.all().iter().filter(|_| is_kind);
+        let is_kind =
+            |kms: &&Arc<Kms>| kms_type.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case(kms.kind()));
+        let all = api.kmses.all().iter().filter(is_kind);
         all.filter(|kms| kms_slug.as_deref().is_none_or(|slug| kms.slug() == slug))
             .map(|kms| kms.id())
             .collect()

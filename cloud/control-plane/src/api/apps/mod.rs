@@ -3,8 +3,11 @@
 pub(crate) mod attestations;
 pub(crate) mod cvms;
 pub(crate) mod detail;
+pub(crate) mod device_allowlist;
 pub(crate) mod filter_options;
 pub(crate) mod instances;
+pub(crate) mod is_allowed;
+pub(crate) mod kms_info;
 pub(crate) mod list;
 mod own;
 pub(crate) mod pending_updates;

@@ -7,7 +7,7 @@ use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::scene::Scene;
 use crate::api::view::{View, time};
-use crate::kms::OFF_CHAIN;
+use crate::kms::Kmses;
 use crate::operations::CvmStatus;
 use crate::store::{AppRow, CvmRow};
 
@@ -36,10 +36,10 @@ pub(super) async fn records(
     let record = |row: AppRow| {
         let own: Vec<&CvmRow> = cvms.iter().filter(|cvm| cvm.app_id == row.app_id).collect();
         if version >= ApiVersion::V20260121 {
-            let app = app(&row, &own, |cvm| View::new(api, &scene, cvm).info())?;
+            let app = app(&api.kmses, &row, &own, |cvm| View::new(api, &scene, cvm).info())?;
             return Some(AppRecord::Info(Box::new(app)));
         }
-        let app = app(&row, &own, |cvm| View::new(api, &scene, cvm).basic_info())?;
+        let app = app(&api.kmses, &row, &own, |cvm| View::new(api, &scene, cvm).basic_info())?;
         let workspace = scene.workspaces.get(&workspace_id);
         Some(AppRecord::Basic(Box::new(App {
             team_slug: workspace.map(|workspace| workspace.slug.clone()),
@@ -52,7 +52,12 @@ pub(super) async fn records(
 }
 
 /// An application with its CVMs, newest first; `None` without any.
-fn app<C: Clone>(row: &AppRow, cvms: &[&CvmRow], show: impl Fn(&CvmRow) -> C) -> Option<App<C>> {
+fn app<C: Clone>(
+    kmses: &Kmses,
+    row: &AppRow,
+    cvms: &[&CvmRow],
+    show: impl Fn(&CvmRow) -> C,
+) -> Option<App<C>> {
     let newest = cvms.first()?;
     let shown: Vec<C> = cvms.iter().map(|cvm| show(cvm)).collect();
     let current = cvms.iter().position(|cvm| cvm.status == CvmStatus::Running).unwrap_or_default();
@@ -63,7 +68,7 @@ fn app<C: Clone>(row: &AppRow, cvms: &[&CvmRow], show: impl Fn(&CvmRow) -> C) ->
         app_provision_type: None,
         app_icon_url: None,
         created_at: time(row.created_at_ms),
-        kms_type: newest.kms_id.map_or("", |_| OFF_CHAIN).to_owned(),
+        kms_type: newest.kms_id.map_or("", |id| kmses.kind_of(id)).to_owned(),
         profile: None,
         current_cvm: shown.get(current).cloned(),
         cvms: shown,

@@ -56,7 +56,7 @@ fn offer(node: &NodeStanding, kmses: &Kmses) -> NodeOffer {
         remaining_cvm_slots: left.cvms,
         remaining_disk: left.disk_gb,
         images: node.offered_images().map(image).collect(),
-        support_onchain_kms: false,
+        support_onchain_kms: kmses.all().iter().any(|kms| kms.contract().is_some()),
         device_id: node.device.as_ref().map(|device| device.device_id.clone()),
         region_identifier: node.report.as_ref().map(|report| report.region.clone()),
         default_kms: kmses.default_one().map(|kms| kms.slug().to_owned()),

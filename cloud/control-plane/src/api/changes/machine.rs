@@ -6,6 +6,7 @@ use cloister_management_api::{ErrorCode, GpuConfig, ResizeRequest};
 
 use super::Edit;
 use crate::api::Api;
+use crate::api::cvms::contract_app::check_image;
 use crate::api::cvms::image_rules;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::gpu_wish;
@@ -61,6 +62,10 @@ impl Edit<'_> {
             !node.retired.contains(&image.os_image_hash) || image.os_image_hash == self.cvm.os_image_hash
         });
         let image = image_rules::choose(offered, own, !self.wanted.gpus.0.is_empty(), name)?;
+        let contract = self.cvm.kms_id.and_then(|id| api.kmses.get(id)?.contract());
+        if let Some(contract) = contract.filter(|_| image.os_image_hash != self.cvm.os_image_hash) {
+            check_image(api, contract, image.os_image_hash, &image.name).await?;
+        }
         self.wanted.os_image_hash = image.os_image_hash;
         self.wanted.os_image_name.clone_from(&image.name);
         Ok(())

@@ -18,12 +18,14 @@ use crate::api::placing::wire_version;
 use crate::api::responses::OnCvm;
 use crate::api::target::Target;
 use crate::fleet::NodeStanding;
+use crate::governance::{KmsContractView, KmsQuestion};
+use crate::kms::KmsContract;
 use crate::store::CvmRow;
 
 /// List the OS images that a CVM may change to
 ///
 /// Those of its node, of its own kind (production or development), that drive its GPUs and that its key management
-/// service lets in, newest version first. Requests without `X-Phala-Version` get versions as objects.
+/// service lets in, newest version first. Where a contract decides and cannot be asked, only its own is listed. Requests without `X-Phala-Version` get versions as objects.
 #[utoipa::path(
     get, path = "/cvms/{cvm_id}/available-os-images", tag = "CVMs", operation_id = "list_available_os_images",
     params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
@@ -36,7 +38,7 @@ pub(crate) async fn available_os_images(
 ) -> ApiResult<Json<Vec<AvailableOsImages>>> {
     let node = api.fleet.standing(cvm.node_id).await?;
     let images = node.as_ref().map(NodeStanding::images).unwrap_or_default();
-    let allowed = allowed_by_kms(&api, &cvm).await;
+    let allowed = allowed_by_kms(&api, &cvm, images).await;
     let own = images.iter().find(|image| image.os_image_hash == cvm.os_image_hash);
     let is_offered = |image: &NodeImage| {
         image.os_image_hash == cvm.os_image_hash
@@ -51,9 +53,12 @@ pub(crate) async fn available_os_images(
     Ok(Json(by_version(images.iter().filter(fits), cvm.os_image_hash, as_list)))
 }
 
-/// What the service that the CVM's keys come from lets in, as far as it says so now.
-async fn allowed_by_kms(api: &Api, cvm: &CvmRow) -> Option<Vec<OsImageHash>> {
+/// What the service that the CVM's keys come from lets in; `None` where that is not known to be restricted.
+async fn allowed_by_kms(api: &Api, cvm: &CvmRow, images: &[NodeImage]) -> Option<Vec<OsImageHash>> {
     let kms = api.kmses.get(cvm.kms_id?)?;
+    if let Some(contract) = kms.contract() {
+        return Some(allowed_by_contract(api, contract, cvm, images).await);
+    }
     match kms.allowed_images().await {
         Ok(allowed) => allowed,
         // It has the last word in any case: a machine that it does not know gets no keys.
@@ -63,6 +68,26 @@ async fn allowed_by_kms(api: &Api, cvm: &CvmRow) -> Option<Vec<OsImageHash>> {
             None
         }
     }
+}
+
+/// The images that a contract allows, and the one that the CVM has. Nothing else is offered while the contract
+/// cannot be asked: a CVM with an image that it turns out not to allow would get no keys.
+async fn allowed_by_contract(
+    api: &Api,
+    contract: KmsContract,
+    cvm: &CvmRow,
+    images: &[NodeImage],
+) -> Vec<OsImageHash> {
+    let hashes: Vec<OsImageHash> = images.iter().map(|image| image.os_image_hash).collect();
+    let os_images = hashes.iter().map(|hash| *hash.as_bytes()).collect();
+    let said = api.contracts.kms(contract, KmsQuestion { os_images, ..KmsQuestion::default() }).await;
+    let said = said.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the contract of a KMS does not say which images it allows");
+        KmsContractView::default()
+    });
+    let allowed =
+        hashes.iter().zip(&said.os_images).filter_map(|(hash, is_allowed)| is_allowed.then_some(*hash));
+    allowed.chain([cvm.os_image_hash]).collect()
 }
 
 /// One entry for each version, newest first, with one image of each kind: the CVM's own before others.

@@ -7,9 +7,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use cloister_management_api::{ApiVersion, CreateCvmRequest, ErrorBody, ErrorCode, PlainError, Vm};
 
+use super::contract_app;
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
+use crate::api::governance::chain_reads;
 use crate::api::input::Body;
 use crate::api::negotiate::Version;
 use crate::api::placing::placement_error;
@@ -18,12 +20,16 @@ use crate::api::responses::Authenticated;
 use crate::api::scene::Scene;
 use crate::api::view::View;
 use crate::operations::{CreateError, CreateRequest};
-use crate::store::{Caller, ProvisionRow};
+use crate::store::{Caller, CvmRow, ProvisionRow};
 
 /// Create a CVM from a provision
 ///
 /// Takes a cached provision by its compose hash and starts the CVM; the work goes on after the answer.
 /// Follow it with `GET /cvms/{cvm_id}/state?target=running`. Repeating the call returns the same CVM.
+///
+/// Where a contract decides for the key management service, `app_id` is the application's contract. It has to be
+/// registered there and to allow the document on the node's device, in confirmed blocks; `transaction_hash` may name
+/// what deployed it.
 #[utoipa::path(
     post, path = "/cvms", tag = "CVMs", operation_id = "create_cvm",
     request_body(content = CreateCvmRequest, example = json!({
@@ -34,6 +40,9 @@ use crate::store::{Caller, ProvisionRow};
         (status = 200, description = "Accepted, or already there", body = Vm),
         (status = 400, description = "Contradicts the provision, or its node cannot take it now", body = ErrorBody),
         (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken", body = ErrorBody),
+        (status = 467, description = "The transaction did not make or register the application (ERR-01-007)", body = ErrorBody),
+        (status = 468, description = "The application's contract is not there, not registered, or does not allow this (ERR-01-008)", body = ErrorBody),
+        (status = 503, description = "The chain cannot be asked; repeat the request after `Retry-After`", body = PlainError),
         (status = 422, description = "No provision with this hash, or it expired; or the request does not fit its schema", body = PlainError),
         (status = 401, description = "No usable credential", body = PlainError),
     ),
@@ -57,6 +66,9 @@ pub(crate) async fn create(
         (status = 200, description = "Accepted, or already there", body = Vm),
         (status = 400, description = "Contradicts the provision, or its node cannot take it now", body = ErrorBody),
         (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken", body = ErrorBody),
+        (status = 467, description = "The transaction did not make or register the application (ERR-01-007)", body = ErrorBody),
+        (status = 468, description = "The application's contract is not there, not registered, or does not allow this (ERR-01-008)", body = ErrorBody),
+        (status = 503, description = "The chain cannot be asked; repeat the request after `Retry-After`", body = PlainError),
         Authenticated,
     ),
 )]
@@ -75,29 +87,52 @@ async fn accept(
     version: ApiVersion,
     request: CreateCvmRequest,
 ) -> ApiResult<Json<Vm>> {
-    let compose_hash = request.compose_hash.0;
+    let (app_id, compose_hash) = (request.app_id.0, request.compose_hash.0);
     let provision = api.store.provision(caller.workspace_id, compose_hash, api.clock.now_ms()).await?;
-    let encrypted_env = request.encrypted_env.and_then(|env| env.0);
+    let mut is_allowed_by_contract = false;
     if let Some(provision) = &provision {
-        check_kms(api, provision, request.kms_id.as_deref())?;
-        if encrypted_env.is_some() && provision.kms_id.is_none() {
-            return Err(nothing_opens_it());
+        check_provision(api, provision, &request)?;
+        if let Some(contract) = provision.kms_id.and_then(|id| api.kmses.get(id)?.contract()) {
+            let made = api.lifecycle.made_before(caller, app_id, compose_hash).await.map_err(create_error)?;
+            if let Some(cvm) = made {
+                return shown(api, version, &cvm).await;
+            }
+            let _turn = chain_reads(api, caller)?;
+            contract_app::check(api, provision, contract, &request).await?;
+            is_allowed_by_contract = true;
         }
     }
-    if let (Some(provision), Some(keys)) = (provision, &request.env_keys) {
-        let allowed: Vec<String> = serde_json::from_str(&provision.env_keys).unwrap_or_default();
-        if let Some(key) = keys.iter().find(|key| !allowed.contains(key)) {
+    let create = CreateRequest {
+        compose_hash,
+        app_id,
+        is_allowed_by_contract,
+        encrypted_env: request.encrypted_env.and_then(|env| env.0),
+        scheduled_delete_at_ms: None,
+    };
+    let cvm = api.lifecycle.create(caller, create).await.map_err(create_error)?;
+    shown(api, version, &cvm).await
+}
+
+/// Refuses what contradicts the provision.
+fn check_provision(api: &Api, provision: &ProvisionRow, request: &CreateCvmRequest) -> ApiResult<()> {
+    check_kms(api, provision, request.kms_id.as_deref())?;
+    let brings_env = request.encrypted_env.as_ref().is_some_and(|env| env.0.is_some());
+    if brings_env && provision.kms_id.is_none() {
+        return Err(nothing_opens_it());
+    }
+    let allowed: Vec<String> = serde_json::from_str(&provision.env_keys).unwrap_or_default();
+    match request.env_keys.iter().flatten().find(|key| !allowed.contains(key)) {
+        None => Ok(()),
+        Some(key) => {
             let message = "env_keys names a variable that the compose document does not allow";
-            return Err(
-                ApiError::explained(ErrorCode::InvalidParameter, message).about("env_keys", key.as_str())
-            );
+            Err(ApiError::explained(ErrorCode::InvalidParameter, message).about("env_keys", key.as_str()))
         }
     }
-    let request =
-        CreateRequest { compose_hash, app_id: request.app_id.0, encrypted_env, scheduled_delete_at_ms: None };
-    let cvm = api.lifecycle.create(caller, request).await.map_err(create_error)?;
-    let scene = Scene::of(api, std::slice::from_ref(&cvm)).await?;
-    Ok(Json(View::new(api, &scene, &cvm).vm(version)))
+}
+
+async fn shown(api: &Api, version: ApiVersion, cvm: &CvmRow) -> ApiResult<Json<Vm>> {
+    let scene = Scene::of(api, std::slice::from_ref(cvm)).await?;
+    Ok(Json(View::new(api, &scene, cvm).vm(version)))
 }
 
 /// The service is the one of the provision: applications are known to one only.

@@ -14,13 +14,17 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::kms::Selection;
 use crate::api::placing::Wish;
-use crate::api::provisioning::{self, compose_error};
+use crate::api::provisioning::{self, AppIdWish, compose_error};
 use crate::api::responses::Authenticated;
 
 /// Provision an app
 ///
 /// Checks a configuration, chooses node, OS image and identity for it, and keeps it for 14 days under its
 /// compose hash. Nothing is reserved or started: create the CVM with `POST /cvms`.
+///
+/// Where a contract decides for the key management service, `app_id` is null unless the request names a contract that
+/// exists: deploy one at `kms_info.kms_contract_address` that allows `compose_hash` on `device_id`, and create the CVM
+/// with its address. Production images are chosen then unless the request says otherwise.
 #[utoipa::path(
     post, path = "/cvms/provision", tag = "CVMs", operation_id = "provision_app",
     request_body(content = ProvisionAppRequest, example = json!({
@@ -54,12 +58,14 @@ pub(crate) async fn provision(
         id: request.kms_id.as_deref(),
         contract: request.kms_contract.as_deref(),
     };
+    let kms = provisioning::kms_of(&api, &compose, selection)?;
+    let (app_id, nonce) = (request.app_id.map(|id| id.0), request.nonce.map(u64::from));
     let draft = provisioning::Draft {
-        kms: provisioning::kms_of(&api, &compose, selection)?,
+        app_id: AppIdWish::of(app_id, nonce, kms.as_deref())?,
+        kms,
         compose,
         encrypted_env: request.encrypted_env.clone().and_then(|env| env.0),
         wish: Wish::of(&request)?,
-        app_id: request.app_id.map(|id| id.0).zip(request.nonce.map(u64::from)),
         name: request.name.to_string(),
         listed: request.listed,
         user_config: provisioned(request.user_config, &request.ssh_authorized_keys)?,
@@ -74,10 +80,6 @@ fn check(request: &ProvisionAppRequest) -> ApiResult<()> {
         return Err(
             ApiError::explained(ErrorCode::InvalidParameter, message).about("ports", request.ports.len())
         );
-    }
-    if request.app_id.is_some() != request.nonce.is_some() {
-        let message = "app_id and nonce go together";
-        return Err(ApiError::explained(ErrorCode::IncompatibleParameters, message));
     }
     match &request.user_config {
         Some(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() => {

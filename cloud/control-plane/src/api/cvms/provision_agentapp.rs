@@ -17,7 +17,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::kms::Selection;
 use crate::api::placing::Wish;
-use crate::api::provisioning::{self, compose_error};
+use crate::api::provisioning::{self, AppIdWish, compose_error};
 use crate::api::responses::Authenticated;
 
 /// The agent runtime that character files are written for.
@@ -65,7 +65,7 @@ pub(crate) async fn provision_agentapp(
         compose,
         encrypted_env: None,
         wish: Wish { node_id: request.teepod_id, image: request.image, ..Wish::default() },
-        app_id: None,
+        app_id: AppIdWish::Next,
         name: request.name.to_string(),
         listed: true,
         user_config: None,

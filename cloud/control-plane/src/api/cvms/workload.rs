@@ -7,7 +7,7 @@ use axum::extract::State;
 use cloister_app_compose::Additions;
 use cloister_app_compose::Draft;
 use cloister_app_compose::decode::{self, Source};
-use cloister_management_api::{ErrorBody, ErrorCode, Vm, WorkloadRequest};
+use cloister_management_api::{ErrorBody, ErrorCode, KmsType, Vm, WorkloadRequest};
 use serde_json::json;
 
 use super::create::create_error;
@@ -18,7 +18,7 @@ use crate::api::input::Body;
 use crate::api::kms::Selection;
 use crate::api::negotiate::Version;
 use crate::api::placing::Wish;
-use crate::api::provisioning::{self, compose_error};
+use crate::api::provisioning::{self, AppIdWish, compose_error};
 use crate::api::responses::Authenticated;
 use crate::api::scene::Scene;
 use crate::api::sizes;
@@ -61,12 +61,12 @@ pub(crate) async fn workload(
     let draft: Draft = decode::decode(&document, Source::Json, &["body"]).map_err(ApiError::faults)?;
     let compose = draft.prepare(&Additions::default()).map_err(compose_error)?;
     let draft = provisioning::Draft {
-        kms: provisioning::kms_of(&api, &compose, Selection::default())?,
+        kms: provisioning::kms_of(&api, &compose, without_contract(&api)?)?,
         compose,
         encrypted_env: None,
         // Nothing in the request could refuse the console of a development image.
         wish: Wish { instance_type: Some(request.instance_type), prefer_dev: Some(false), ..Wish::default() },
-        app_id: None,
+        app_id: AppIdWish::Next,
         name: request.name.to_string(),
         listed: true,
         user_config: None,
@@ -76,12 +76,23 @@ pub(crate) async fn workload(
     let create = CreateRequest {
         compose_hash: provision.compose_hash,
         app_id,
+        is_allowed_by_contract: false,
         encrypted_env: None,
         scheduled_delete_at_ms: request.scheduled_delete_at.map(|at| at.0.as_millisecond()),
     };
     let cvm = api.lifecycle.create(&caller, create).await.map_err(create_error)?;
     let scene = Scene::of(&api, std::slice::from_ref(&cvm)).await?;
     Ok(Json(View::new(&api, &scene, &cvm).vm(version)))
+}
+
+/// In one step nobody can deploy a contract, so that keys come from a service without one.
+fn without_contract(api: &Api) -> ApiResult<Selection<'static>> {
+    let selection = Selection { kind: Some(KmsType::Phala), ..Selection::default() };
+    selection.choose(&api.kmses).map(|_| selection).map_err(|_| {
+        let message = "a contract decides for every key management service here, and a model server is made in one \
+                       step; provision it with POST /api/v1/cvms/provision instead";
+        ApiError::explained(ErrorCode::NoMatchingKms, message)
+    })
 }
 
 /// How many GPUs the size has, if everything about the request can be had.

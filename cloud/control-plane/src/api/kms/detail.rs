@@ -15,7 +15,7 @@ use crate::api::responses::Authenticated;
 /// Get a key management service
 #[utoipa::path(
     get, path = "/kms/{kms_id}", tag = "KMS", operation_id = "get_kms_info",
-    params(("kms_id" = String, Path, description = "Id, slug, or `phala` for the default one")),
+    params(("kms_id" = String, Path, description = "Id, slug, or a kind (`phala`, `ethereum`, `base`) for the first one of it")),
     responses(
         (status = 200, description = "The service in the form of the version", body = KmsRecord),
         (status = 404, description = "There is no such service", body = PlainError),
@@ -27,5 +27,5 @@ pub(crate) async fn detail(
     Version(version): Version,
     Path(kms_id): Path<String>,
 ) -> ApiResult<Json<KmsRecord>> {
-    Ok(Json(record(named(&api, &kms_id)?, version)))
+    Ok(Json(record(&api.kmses, named(&api, &kms_id)?, version)))
 }

@@ -10,18 +10,19 @@ use cloister_management_api::{
 };
 
 use super::named;
+use super::on_chain::contract_says;
 use crate::api::Api;
 use crate::api::error::ApiResult;
 use crate::api::responses::Authenticated;
 use crate::fleet::{NodeStanding, NodeStatus};
-use crate::kms::{Kms, KmsMachine, OFF_CHAIN, address};
+use crate::kms::{Kms, KmsMachine, address};
 
 /// Inspect a key management service
 ///
 /// Asks the service itself. What cannot be asked is null, with the reason beside it.
 #[utoipa::path(
     get, path = "/kms/{kms_id}/info", tag = "KMS", operation_id = "inspect_kms",
-    params(("kms_id" = String, Path, description = "Id, slug, or `phala` for the default one")),
+    params(("kms_id" = String, Path, description = "Id, slug, or a kind (`phala`, `ethereum`, `base`) for the first one of it")),
     responses(
         (status = 200, description = "What could be found out", body = KmsInspection),
         (status = 404, description = "There is no such service", body = PlainError),
@@ -40,32 +41,38 @@ pub(crate) async fn inspect(
         (Some(meta), _) | (None, Ok((meta, _))) => meta.version.clone(),
         (None, Err(_)) => kms.info().version,
     };
-    let (rpc, guest_agent, rpc_error, guest_agent_error) = match asked {
+    let mut machine = None;
+    let (rpc, rpc_error, guest_agent_error) = match asked {
         Ok((meta, certificate)) => {
-            let machine = KmsMachine::of(certificate, &api.verifier).await;
-            let why_not = machine.as_ref().err().map(ToString::to_string);
-            (Some(rpc(&meta, &db_version)), machine.as_ref().ok().map(shown), None, why_not)
+            let outcome = KmsMachine::of(certificate, &api.verifier).await;
+            let why_not = outcome.as_ref().err().map(ToString::to_string);
+            machine = outcome.ok();
+            (Some(rpc(&meta, &db_version)), None, why_not)
         }
         Err(error) => {
             tracing::debug!(
                 error = &error as &dyn std::error::Error,
                 "a KMS that is inspected does not answer"
             );
-            (None, None, Some(error.to_string()), Some("the service did not answer".to_owned()))
+            (None, Some(error.to_string()), Some("the service did not answer".to_owned()))
         }
+    };
+    let on_chain = match kms.contract() {
+        Some(contract) => Some(contract_says(&api, contract, rpc.as_ref(), machine.as_ref()).await),
+        None => None,
     };
     Ok(Json(KmsInspection {
         id: KmsId(kms.id()),
         slug: Some(kms.slug().to_owned()),
         endpoint: address(kms.guest_url()),
-        kms_type: OFF_CHAIN.to_owned(),
+        kms_type: kms.kind().to_owned(),
         db_version,
         rpc,
         rpc_error,
-        guest_agent,
+        guest_agent: machine.as_ref().map(shown),
         guest_agent_error,
         teepods: nodes.iter().map(|node| teepod(node, kms)).collect(),
-        on_chain: None,
+        on_chain,
     }))
 }
 

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::members;
-use cloister_management_api::{KmsRecord, Page};
+use cloister_management_api::{ApiVersion, KmsRecord, Page};
 use utoipa::IntoParams;
 
-use super::record;
+use super::{first_of_contract, record};
 use crate::api::Api;
 use crate::api::error::ApiResult;
 use crate::api::input::{Query, within};
 use crate::api::negotiate::Version;
 use crate::api::responses::Authenticated;
+use crate::kms::Kms;
 
 members! {
     /// Query of `GET /kms`.
@@ -34,7 +35,7 @@ members! {
 
 /// List key management services
 ///
-/// From version 2026-06-23 on by what decides for them.
+/// From version 2026-06-23 on by what decides for them: services of one contract are one entry.
 #[utoipa::path(
     get, path = "/kms", tag = "KMS", operation_id = "list_kms",
     params(KmsQuery),
@@ -47,8 +48,11 @@ pub(crate) async fn list(
 ) -> ApiResult<Json<Page<KmsRecord>>> {
     let page = within("page", parameters.page, 1, 1..=u32::MAX)?;
     let page_size = within("page_size", parameters.page_size, 20, 1..=100)?;
-    // None of them belongs to a contract.
-    let shown = if parameters.is_onchain == Some(true) { &[] } else { api.kmses.all() };
-    let records = shown.iter().map(|kms| record(kms, version)).collect();
+    let is_wanted = |kms: &&Arc<Kms>| {
+        let is_whole = version < ApiVersion::V20260623 || first_of_contract(&api.kmses, kms).id() == kms.id();
+        is_whole && parameters.is_onchain.is_none_or(|wanted| wanted == kms.contract().is_some())
+    };
+    let shown = api.kmses.all().iter().filter(is_wanted);
+    let records = shown.map(|kms| record(&api.kmses, kms, version)).collect();
     Ok(Json(Page::of_all(records, page, page_size)))
 }

@@ -4,6 +4,7 @@ pub(crate) mod detail;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod next_app_id;
+pub(crate) mod nodes;
 pub(crate) mod on_chain;
 pub(crate) mod pubkey;
 mod selection;
@@ -17,30 +18,38 @@ pub(crate) use selection::Selection;
 
 use super::Api;
 use super::error::{ApiError, ApiResult, RETRY_AFTER_S};
-use crate::kms::{Kms, KmsCallError, OFF_CHAIN};
+use crate::kms::{Kms, KmsCallError, Kmses, OFF_CHAIN};
 
 /// The service that a path names.
 fn named<'a>(api: &'a Api, text: &str) -> ApiResult<&'a Arc<Kms>> {
     api.kmses.find(text).ok_or_else(|| ApiError::not_found("KMS"))
 }
 
-/// A service in the form of the version.
-fn record(kms: &Kms, version: ApiVersion) -> KmsRecord {
+/// A service in the form of the version: by itself, or as one of those of its contract.
+fn record(kmses: &Kmses, kms: &Kms, version: ApiVersion) -> KmsRecord {
     if version < ApiVersion::V20260623 {
         return KmsRecord::Node(kms.info());
     }
-    let known = kms.known();
+    let first = first_of_contract(kmses, kms);
+    // They hold the same keys: whichever was reached says which.
+    let known = kmses.of_same_contract(kms).find_map(|kms| kms.known());
     let root = known.as_ref().and_then(|meta| meta.roots.last());
+    let contract = kms.contract();
     KmsRecord::Contract(KmsContract {
-        id: KmsContractId(kms.id()),
-        slug: Some(kms.slug().to_owned()),
-        label: kms.slug().to_owned(),
-        contract_address: OFF_CHAIN.to_owned(),
-        chain_id: 0,
+        id: KmsContractId(first.id()),
+        slug: Some(first.slug().to_owned()),
+        label: first.slug().to_owned(),
+        contract_address: contract.map_or_else(|| OFF_CHAIN.to_owned(), |contract| contract.hex_address()),
+        chain_id: contract.map_or(0, |contract| contract.wire_chain_id()),
         k256_pubkey: root.map(|root| hex::encode(&root.k256_pubkey)),
         ca_pubkey: root.map(|root| hex::encode(&root.ca_pubkey)),
-        node_count: 1,
+        node_count: i64::try_from(kmses.of_same_contract(kms).count()).unwrap_or(i64::MAX),
     })
+}
+
+/// The first of the services of a service's contract: it stands for all of them.
+fn first_of_contract<'a>(kmses: &'a Kmses, kms: &'a Kms) -> &'a Kms {
+    kmses.of_same_contract(kms).next().map_or(kms, AsRef::as_ref)
 }
 
 /// A service that cannot be asked now is not the client's fault, and passes; anything else is ours.

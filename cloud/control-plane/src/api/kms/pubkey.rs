@@ -21,7 +21,7 @@ use crate::kms::{Kms, OFF_CHAIN};
 #[utoipa::path(
     get, path = "/kms/{kms_id}/pubkey/{app_id}", tag = "KMS", operation_id = "get_app_env_encrypt_pubkey",
     params(
-        ("kms_id" = String, Path, description = "Id, slug, or `phala` for that of the application's CVMs, else the default one"),
+        ("kms_id" = String, Path, description = "Id, slug, or a kind (`phala`, `ethereum`, `base`) for that of the application's CVMs, else the first one of the kind"),
         ("app_id" = String, Path, description = "Application, with or without `0x` or `app_`"),
     ),
     responses(
@@ -42,7 +42,8 @@ pub(crate) async fn pubkey(
     let app_id: AppId = digits
         .parse()
         .map_err(|_| ApiError::plain(StatusCode::BAD_REQUEST, "app_id must have 40 hex digits"))?;
-    let kms = if kms_id.eq_ignore_ascii_case(OFF_CHAIN) { of_app(&api, app_id).await? } else { None };
+    let is_kind = named.kind().eq_ignore_ascii_case(&kms_id);
+    let kms = if is_kind { of_app(&api, app_id, &kms_id).await? } else { None };
     let kms = kms.unwrap_or(named);
     let key = kms.env_public_key(app_id).await.map_err(|error| call_error(&error))?;
     let (public_key, signature) = (hex::encode(&key.public_key), hex::encode(&key.signature));
@@ -50,8 +51,9 @@ pub(crate) async fn pubkey(
 }
 
 /// The service that an application's CVMs have their keys from. Clients that change an environment name the
-/// kind only.
-async fn of_app(api: &Api, app_id: AppId) -> ApiResult<Option<&Arc<Kms>>> {
+/// kind only, and not all of them know another than that without a contract.
+async fn of_app<'a>(api: &'a Api, app_id: AppId, kind: &str) -> ApiResult<Option<&'a Arc<Kms>>> {
     let cvms = api.store.cvms_of_app(app_id).await?;
-    Ok(cvms.iter().find_map(|cvm| api.kmses.get(cvm.kms_id?)))
+    let is_meant = |kms: &&Arc<Kms>| [OFF_CHAIN, kms.kind()].iter().any(|one| one.eq_ignore_ascii_case(kind));
+    Ok(cvms.iter().filter_map(|cvm| api.kmses.get(cvm.kms_id?)).find(is_meant))
 }

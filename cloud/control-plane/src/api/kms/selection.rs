@@ -19,31 +19,57 @@ pub(crate) struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// The service that is meant; `None` in an installation without any, of which no particular one was
-    /// asked for.
+    /// The service that is meant: the first one that everything which is said fits. `None` in an installation
+    /// without any, of which no particular one was asked for.
     pub(crate) fn choose(self, kmses: &Kmses) -> ApiResult<Option<Arc<Kms>>> {
-        let none = |member: &str, text: &str| {
-            Err(ApiError::coded(ErrorCode::NoMatchingKms).about(member, text.to_owned()))
-        };
-        match self.kind {
-            None | Some(KmsType::Phala) => {}
-            Some(KmsType::Ethereum) => return none("kms", "ethereum"),
-            Some(KmsType::Base) => return none("kms", "base"),
-            Some(KmsType::Legacy) => return none("kms", "legacy"),
+        let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+        let (id, mut contract) = (given(self.id), given(self.contract));
+        let mut kind = self.kind.map(kind_name);
+        if contract.as_deref().is_some_and(|contract| contract.eq_ignore_ascii_case(OFF_CHAIN)) {
+            (contract, kind) = (None, Some(OFF_CHAIN));
         }
-        let given = |text: Option<&'_ str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
-        match given(self.contract) {
-            Some(contract) if !contract.eq_ignore_ascii_case(OFF_CHAIN) => {
-                return none("kms_contract", &contract);
+        if id.is_some() || contract.is_some() {
+            // Clients write it where nobody chose.
+            kind = kind.filter(|kind| *kind != OFF_CHAIN);
+        }
+        let mut left: Vec<&Arc<Kms>> = kmses.all().iter().collect();
+        if let Some(id) = &id {
+            let named = kmses.find(id).map(|kms| kms.id());
+            left.retain(|kms| Some(kms.id()) == named);
+            check("kms_id", id, &left)?;
+        }
+        if let Some(contract) = &contract {
+            left.retain(|kms| address(kms).eq_ignore_ascii_case(contract));
+            check("kms_contract", contract, &left)?;
+        }
+        if let Some(kind) = kind {
+            left.retain(|kms| kms.kind() == kind);
+            // Without a contract there need not be a service at all.
+            if kind != OFF_CHAIN || !kmses.all().is_empty() {
+                check("kms", kind, &left)?;
             }
-            _ => {}
         }
-        match given(self.id) {
-            None => Ok(kmses.default_one().map(Arc::clone)),
-            Some(id) => match kmses.find(&id) {
-                Some(kms) => Ok(Some(Arc::clone(kms))),
-                None => none("kms_id", &id),
-            },
-        }
+        Ok(left.first().copied().map(Arc::clone))
     }
+}
+
+const fn kind_name(kind: KmsType) -> &'static str {
+    match kind {
+        KmsType::Phala => OFF_CHAIN,
+        KmsType::Ethereum => "ethereum",
+        KmsType::Base => "base",
+        KmsType::Legacy => "legacy",
+    }
+}
+
+/// The contract of a service as requests write it.
+fn address(kms: &Kms) -> String {
+    kms.contract().map_or_else(|| OFF_CHAIN.to_owned(), |contract| contract.hex_address())
+}
+
+fn check(member: &str, text: &str, left: &[&Arc<Kms>]) -> ApiResult<()> {
+    if left.is_empty() {
+        return Err(ApiError::coded(ErrorCode::NoMatchingKms).about(member, text.to_owned()));
+    }
+    Ok(())
 }

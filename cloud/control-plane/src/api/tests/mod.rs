@@ -9,6 +9,7 @@ mod authorisation;
 mod cvms;
 mod domains;
 mod evidence;
+mod governance;
 mod gpus;
 mod instance_ids;
 mod kms;

@@ -138,6 +138,11 @@ impl<'a> View<'a> {
         self.app_url().map(urls).into_iter().collect()
     }
 
+    /// The application's contract, if one decides: its id is the address.
+    fn contract_address(&self) -> Option<String> {
+        self.kms?.contract().map(|_| format!("0x{}", self.cvm.app_id))
+    }
+
     fn uptime(&self) -> Option<String> {
         let is_up = self.cvm.exited_at_ms.is_none_or(|exited| self.cvm.started_at_ms > Some(exited));
         let started_ms = self.cvm.started_at_ms.filter(|_| is_up)?;
@@ -153,7 +158,7 @@ impl<'a> View<'a> {
         let (cvm, shown) = (self.cvm, Shown::of(&self.cvm.app_compose));
         let teepod = self.node().map(|node| TeepodMeta { id: cvm.node_id, name: node.node.name.clone() });
         Vm {
-            id: if version.has_text_ids() { VmId::Hashed(CvmId(cvm.id)) } else { VmId::Integer(cvm.id) },
+            id: vm_id(cvm.id, version),
             name: cvm.name.clone(),
             status: self.status(),
             teepod_id: cvm.node_id,
@@ -174,6 +179,7 @@ impl<'a> View<'a> {
             docker_compose_file: shown.docker_compose_file.map(Cow::into_owned),
             created_at: time(cvm.created_at_ms),
             encrypted_env_pubkey: cvm.env_pubkey.clone(),
+            app_auth_contract_address: self.contract_address(),
         }
     }
 
@@ -216,6 +222,11 @@ impl<'a> View<'a> {
             correlation_id: self.correlation_id(),
         }
     }
+}
+
+/// Id of a CVM as a version writes it.
+pub(crate) fn vm_id(id: i64, version: ApiVersion) -> VmId {
+    if version.has_text_ids() { VmId::Hashed(CvmId(id)) } else { VmId::Integer(id) }
 }
 
 /// A node as lists of nodes show it.

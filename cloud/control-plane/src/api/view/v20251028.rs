@@ -4,7 +4,7 @@ use cloister_management_api::v20251028::{CvmDetail, HostedCvm, MachineInfo, VmIn
 use cloister_management_api::{CvmBasicInfo, CvmNode, KmsId, ManagedUser};
 
 use super::{Shown, View, time};
-use crate::kms::{Kms, OFF_CHAIN};
+use crate::kms::Kms;
 
 impl View<'_> {
     fn cvm_node(&self) -> Option<CvmNode> {
@@ -41,7 +41,7 @@ impl View<'_> {
             teepod_id: cvm.node_id,
             teepod_name,
             region_identifier,
-            kms_type: self.kms.map(|_| OFF_CHAIN.to_owned()),
+            kms_type: self.kms.map(|kms| kms.kind().to_owned()),
             instance_type: cvm.instance_type.clone(),
             listed: Some(cvm.listed != 0),
             base_image: Some(cvm.os_image_name.clone()),
@@ -123,7 +123,7 @@ impl View<'_> {
             dapp_dashboard_url: None,
             syslog_endpoint: Some(self.signer.vm_log(cvm.vm_uuid)),
             kms_info: self.kms.map(Kms::info),
-            contract_address: None,
+            contract_address: self.contract_address(),
             deployer_address: None,
             scheduled_delete_at: cvm.scheduled_delete_at_ms.map(time),
             public_urls: self.urls(),

@@ -7,7 +7,7 @@ use cloister_management_api::{CvmId, UserId, UserRef, UserType, WorkspaceId, Wor
 use sha2::{Digest, Sha256};
 
 use super::{Shown, View, node_ref, time};
-use crate::kms::OFF_CHAIN;
+use crate::kms::Kms;
 use crate::operations;
 
 const MIB_PER_GIB: f64 = 1024.0;
@@ -47,11 +47,12 @@ impl View<'_> {
         }
     }
 
-    fn kms_info(&self) -> CvmKms {
+    fn kms_info(&self, kms: &Kms) -> CvmKms {
+        let contract = kms.contract();
         CvmKms {
-            chain_id: None,
-            dstack_kms_address: None,
-            dstack_app_address: None,
+            chain_id: contract.map(|contract| contract.wire_chain_id()),
+            dstack_kms_address: contract.map(|contract| contract.hex_address()),
+            dstack_app_address: self.contract_address(),
             deployer_address: None,
             rpc_endpoint: None,
             encrypted_env_pubkey: self.cvm.env_pubkey.clone(),
@@ -83,8 +84,8 @@ impl View<'_> {
             resource: self.resource(),
             node_info: self.node().map(node_ref),
             os: Some(self.os()),
-            kms_type: self.kms.map(|_| OFF_CHAIN.to_owned()),
-            kms_info: self.kms.map(|_| self.kms_info()),
+            kms_type: self.kms.map(|kms| kms.kind().to_owned()),
+            kms_info: self.kms.map(|kms| self.kms_info(kms)),
             status: self.status(),
             in_progress: self.in_progress(),
             progress: self.progress(),

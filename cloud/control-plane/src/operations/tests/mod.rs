@@ -120,6 +120,7 @@ impl Bench {
         let request = CreateRequest {
             compose_hash: HASH,
             app_id: APP,
+            is_allowed_by_contract: false,
             encrypted_env: None,
             scheduled_delete_at_ms: None,
         };
@@ -239,6 +240,7 @@ async fn creation_is_refused_with_a_reason() {
         let with = |compose_hash, app_id| CreateRequest {
             compose_hash,
             app_id,
+            is_allowed_by_contract: false,
             encrypted_env: None,
             scheduled_delete_at_ms: None,
         };

@@ -26,6 +26,7 @@ use super::super::super::{Api, surface};
 use super::super::Installation;
 use crate::App;
 use crate::clock::{Clock, Random};
+use crate::governance::Contracts;
 use crate::kms::{KmsConfig, Kmses};
 use crate::operations::tests::fake_nodes::FakeNodes;
 use crate::operations::{CvmStatus, Engine, EngineOptions, Lifecycle};
@@ -194,11 +195,21 @@ pub(in crate::api::tests) async fn know(
     installation: &mut Installation,
     configured: Vec<KmsConfig>,
 ) -> Arc<Notify> {
+    let contracts = Arc::clone(&installation.app.contracts);
+    know_with(installation, configured, contracts).await
+}
+
+/// The same with the chain that decides for them.
+pub(in crate::api::tests) async fn know_with(
+    installation: &mut Installation,
+    configured: Vec<KmsConfig>,
+    contracts: Arc<dyn Contracts>,
+) -> Arc<Notify> {
     let (old, wake) = (&installation.app, Arc::new(Notify::new()));
     let kmses = Kmses::open(configured, &old.store, &old.clock).await.unwrap();
     let app = Arc::new(App {
         kmses: Arc::new(kmses),
-        contracts: Arc::clone(&old.contracts),
+        contracts,
         lifecycle: Lifecycle::new(old.store.clone(), old.clock.clone(), Random, Arc::clone(&wake)),
         verifier: old.verifier.clone(),
         development_vendor: old.development_vendor.clone(),
