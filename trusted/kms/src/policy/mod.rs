@@ -13,7 +13,7 @@ mod chain;
 mod reasons;
 mod rules;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod webhook;
 
 pub(crate) use boot_info::{BootInfo, Form};

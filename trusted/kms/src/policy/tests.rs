@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
+use cloister_chain::{Address, ChainConfig, Clock};
 use cloister_kms_api::admin::{PlatformRules, PolicyDocument};
 use cloister_kms_api::{Hex, KmsErrorCode};
 use cloister_verifier::{TcbStatus, TrustRoot};
@@ -18,7 +19,10 @@ use proptest::prelude::*;
 use tokio::net::TcpListener;
 use url::Url;
 
-use super::{BootInfo, InvalidRules, Question, Webhook, WebhookError, check_platform_rules, decide};
+use super::{
+    Authority, BootInfo, ChainAuthority, InvalidRules, Question, Webhook, WebhookError, check_platform_rules,
+    decide,
+};
 
 fn boot() -> BootInfo {
     BootInfo {
@@ -183,10 +187,10 @@ fn answers_that_can_be_forged_on_their_way_are_not_asked_for() {
     }
 }
 
-type Asked = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
+pub(crate) type Asked = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
 
 /// A service that always answers the same.
-async fn service(status: StatusCode, answer: impl Into<Bytes>) -> (Webhook, Asked) {
+pub(crate) async fn service(status: StatusCode, answer: impl Into<Bytes>) -> (Webhook, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
     let (answer, asked) = (answer.into(), Asked::default());
@@ -274,4 +278,43 @@ async fn whatever_is_not_a_clear_answer_is_no_permission() {
     assert_eq!(error.code, KmsErrorCode::InternalError);
     assert!(error.error.contains("no answer in time"), "{error}");
     drop(silent);
+}
+
+#[tokio::test]
+async fn a_revoked_platform_is_refused_before_anybody_is_asked() {
+    let (webhook, asked) = service(StatusCode::OK, r#"{"isAllowed":true}"#).await;
+    let revoked = BootInfo { tcb_status: TcbStatus::Revoked, ..boot() };
+    for authority in [Authority::Webhook(webhook), Authority::Chain(unreachable().await)] {
+        for question in [Question::App, Question::Kms] {
+            let error = authority.ask(&policy(), question, &revoked).await.unwrap_err();
+            assert_eq!(error.code, KmsErrorCode::Unauthorized, "{error}");
+        }
+    }
+    assert!(asked.lock().is_empty());
+}
+
+/// A contract whose chain nobody serves.
+async fn unreachable() -> ChainAuthority {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let endpoint = format!("http://{closed}/v2/secret-key").parse().unwrap();
+    ChainAuthority::new(ChainConfig::development(31337, endpoint), Address::ZERO, Clock::system()).unwrap()
+}
+
+#[tokio::test]
+async fn a_contract_that_cannot_be_asked_allows_nothing() {
+    let authority = Authority::Chain(unreachable().await);
+    for question in [Question::App, Question::Kms] {
+        let error = authority.ask(&policy(), question, &boot()).await.unwrap_err();
+        assert_eq!(error.code, KmsErrorCode::InternalError);
+        assert!(!error.error.contains("secret-key"), "{error}");
+    }
+    for none in [
+        BootInfo { app_id: None, ..boot() },
+        BootInfo { compose_hash: None, ..boot() },
+        BootInfo { os_image_hash: None, ..boot() },
+    ] {
+        let error = authority.ask(&policy(), Question::App, &none).await.unwrap_err();
+        assert_eq!(error.code, KmsErrorCode::MeasurementNotFound);
+    }
+    assert!(!format!("{authority:?}").contains("secret-key"));
 }

@@ -4,23 +4,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
+use cloister_app_compose::{AppId, ComposeHash};
 use cloister_development_tee::{
-    CollateralOptions, HostProcess, HostProcessAgent, Platform, PlatformKey, Ppid, TdReport, Vendor,
-    VendorOptions,
-};
-use cloister_evidence::{
-    EventLog, ImageMeasurement, LaunchMeasurement, Measurement, Registers, RuntimeEvent, VmConfig,
+    CollateralOptions, HostProcess, HostProcessAgent, Platform, PlatformKey, Ppid, Vendor, VendorOptions,
 };
 use cloister_kms_api::admin::{AllowApp, PlatformRules, PolicyDocument};
 use cloister_kms_api::log::{Event, Record};
 use cloister_kms_api::{Hex, KmsError, KmsErrorCode};
-use cloister_ra_tls::{
-    AttestedCertificate, AttestedKey, AuthorityConnector, AuthorityPolicy, Evidence, Subject,
-};
+use cloister_ra_tls::{AuthorityConnector, AuthorityPolicy};
 use cloister_verifier::{
     Clock, Collateral, CollateralCache, CollateralError, CollateralSources, InProcess, TrustRoot, TrustRoots,
     Verifier,
@@ -34,7 +26,6 @@ use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -47,6 +38,8 @@ use crate::clock::Random;
 use crate::door::{Doors, Limits, Parts};
 use crate::policy::Authority;
 use crate::state::{Boundaries, Keys, NewState, Store, make_root};
+
+pub(crate) use super::machine::{Holder, Machine};
 
 pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -74,6 +67,7 @@ pub(crate) struct Options {
     pub(crate) outage: bool,
     pub(crate) production: bool,
     pub(crate) rules: PlatformRules,
+    pub(crate) authority: Authority,
 }
 
 impl Default for Options {
@@ -84,6 +78,7 @@ impl Default for Options {
             outage: false,
             production: false,
             rules: PlatformRules::default(),
+            authority: Authority::BuiltIn,
         }
     }
 }
@@ -138,7 +133,7 @@ impl Lab {
         let secret = Zeroizing::new([7; 32]);
         let data = dir.path().join("data");
         let store =
-            Store::take(&data, secret, Authority::BuiltIn, time.clone(), Boundaries::default()).unwrap();
+            Store::take(&data, secret, options.authority, time.clone(), Boundaries::default()).unwrap();
         let (root, _) = make_root(None, Random::system(), now()).unwrap();
         let origin = Event::Bootstrapped {
             k256_pubkey: root.info.k256_pubkey.clone(),
@@ -179,7 +174,7 @@ impl Lab {
     /// Lets a machine's application run its document.
     pub(crate) async fn allow(&self, machine: &Machine) {
         let compose_hash = ComposeHash::from_bytes(machine.compose_hash);
-        self.keys.allow_app(AllowApp::new(app(machine.app), compose_hash)).await.unwrap();
+        self.keys.allow_app(AllowApp::new(machine.app, compose_hash)).await.unwrap();
     }
 
     /// Everything in the log, after what was counted is recorded.
@@ -202,96 +197,6 @@ impl Lab {
     /// A connection of a machine that is booting.
     pub(crate) async fn machine(&self, machine: &Machine) -> Client {
         self.connect(Some(&machine.holder(&self.platform))).await
-    }
-}
-
-/// What a machine booted and measured.
-#[derive(Clone)]
-pub(crate) struct Machine {
-    pub(crate) app: u8,
-    pub(crate) compose_hash: [u8; 32],
-    pub(crate) instance: Vec<u8>,
-    pub(crate) kernel: &'static str,
-    /// Events behind `boot-mr-done`.
-    pub(crate) further: Vec<RuntimeEvent>,
-}
-
-pub(crate) struct Holder {
-    pub(crate) key: AttestedKey,
-    pub(crate) certificate: AttestedCertificate,
-}
-
-impl Machine {
-    /// Of this application.
-    pub(crate) fn of(app: u8) -> Self {
-        Self { app, compose_hash: [app; 32], instance: vec![9; 20], kernel: "kernel", further: Vec::new() }
-    }
-
-    fn image(&self) -> ImageMeasurement {
-        ImageMeasurement {
-            firmware: Measurement::of("firmware"),
-            kernel: Measurement::of(self.kernel),
-            initrd: Measurement::of("initrd"),
-            cmdline: "console=hvc0".to_owned(),
-        }
-    }
-
-    pub(crate) fn vm_config(&self) -> String {
-        let measurement = serde_json::to_vec(&self.image()).unwrap();
-        let checksums = format!("{}  measurement.json\n", hex::encode(Sha256::digest(&measurement)));
-        let config = VmConfig {
-            spec_version: 1,
-            os_image_hash: OsImageHash::from_bytes(Sha256::digest(&checksums).into()),
-            cpu_count: 2,
-            memory_size: 1 << 30,
-            image: None,
-            launch_measurement: Some(LaunchMeasurement {
-                checksum_file: BASE64_STANDARD.encode(&checksums),
-                measurement: BASE64_STANDARD.encode(&measurement),
-            }),
-        };
-        serde_json::to_string(&config).unwrap()
-    }
-
-    fn measured(&self) -> (EventLog, Registers) {
-        let launch = self.image().launch(2, 1 << 30);
-        let mut events = vec![
-            RuntimeEvent::new("system-preparing", []),
-            RuntimeEvent::new("app-id", [self.app; 20]),
-            RuntimeEvent::new("compose-hash", self.compose_hash),
-            RuntimeEvent::new("instance-id", self.instance.clone()),
-            RuntimeEvent::new("boot-mr-done", []),
-        ];
-        events.extend(self.further.clone());
-        let log =
-            EventLog::new(launch.events.into_iter().chain(events.iter().map(RuntimeEvent::entry)).collect());
-        let [rtmr0, rtmr1, rtmr2, rtmr3] = log.replay().unwrap();
-        (log, Registers { mrtd: launch.mrtd, rtmr0, rtmr1, rtmr2, rtmr3 })
-    }
-
-    /// Evidence of this machine over `key`.
-    pub(crate) fn evidence(&self, platform: &Platform, key: &AttestedKey) -> Evidence {
-        let (log, registers) = self.measured();
-        let report = TdReport::new(registers, [0; 48], key.report_data());
-        Evidence {
-            quote: Some(platform.quote(&report).unwrap()),
-            event_log: serde_json::to_string(&log).unwrap(),
-            attestation: None,
-        }
-    }
-
-    pub(crate) fn holder(&self, platform: &Platform) -> Holder {
-        let key = AttestedKey::generate().unwrap();
-        let evidence = self.evidence(platform, &key);
-        Holder::new(key, &evidence, now() - days(1), now() + days(40))
-    }
-}
-
-impl Holder {
-    pub(crate) fn new(key: AttestedKey, evidence: &Evidence, from: Timestamp, until: Timestamp) -> Self {
-        let subject = Subject::new("a machine", vec!["guest".to_owned()], from, until);
-        let certificate = key.certificate(evidence, &subject, None).unwrap();
-        Self { key, certificate }
     }
 }
 

@@ -6,10 +6,13 @@ use cloister_kms_api::admin::{self, AllowApp, SetOwners};
 use cloister_kms_api::approvals::Action;
 use cloister_kms_api::statements::{K256Public, verify_app_owners};
 use cloister_kms_api::{AppOwnersResponse, method};
+use http::StatusCode;
 use serde_json::json;
 
-use super::lab::{Client, Lab, Machine, app, now};
+use super::lab::{Client, Lab, Machine, Options, app, now};
 use crate::owner::{approvals, owners};
+use crate::policy::Authority;
+use crate::policy::tests::service;
 
 async fn told_of(client: &mut Client, lab: &Lab, number: u8) -> AppOwnersResponse {
     let answer = client.post(method::APP_OWNERS, &json!({"app_id": app(number)})).await.json();
@@ -69,4 +72,22 @@ async fn an_owned_application_gets_keys_for_what_its_owners_approved() {
         let told = directory.admin(admin::SET_OWNERS, &bad).await;
         assert_eq!(told.code(), BadRequest, "{bad}");
     }
+}
+
+/// Whoever starts a KMS with another authority does not get around the owners.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_keep_their_say_under_another_authority() {
+    let (webhook, _) = service(StatusCode::OK, r#"{"isAllowed":true}"#).await;
+    let lab = Lab::with(Options { authority: Authority::Webhook(webhook), ..Options::default() }).await;
+    let machine = Machine::of(1);
+    let mut client = lab.machine(&machine).await;
+    assert_eq!(client.key("a", &machine.vm_config()).await.status, 200);
+    let set = SetOwners { app_id: app(1), owners: owners(1, &[0]), serial: 1, signatures: Vec::new() };
+    lab.keys.set_owners(set).await.unwrap();
+    assert_eq!(client.key("a", &machine.vm_config()).await.code(), MeasurementNotFound);
+    let compose_hash = ComposeHash::from_bytes(machine.compose_hash);
+    let approvals = approvals(app(1), Action::AllowComposeHash(compose_hash), 2, &[0]);
+    let allow = AllowApp { approvals: Some(approvals), ..AllowApp::new(app(1), compose_hash) };
+    lab.keys.allow_app(allow).await.unwrap();
+    assert_eq!(client.key("a", &machine.vm_config()).await.status, 200);
 }

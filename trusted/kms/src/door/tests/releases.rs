@@ -1,15 +1,16 @@
 //! What is released, to whom, and what the log says of it.
 
-use cloister_evidence::{PlatformEvidence, RuntimeEvent, VersionedAttestation};
+use cloister_evidence::RuntimeEvent;
 use cloister_key_derivation::AppKey;
 use cloister_kms_api::KmsErrorCode::{BadRequest, KeyNotFound, MeasurementNotFound, Unauthorized};
 use cloister_kms_api::log::{Event, Released};
 use cloister_kms_api::{EnvPublicKeyRequest, Hex, Meta, method, statements};
-use cloister_ra_tls::{AttestedKey, CertificateRequest, RequestedCertificate, inspect_pem};
+use cloister_ra_tls::inspect_pem;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::lab::{Client, Lab, Machine, app, hex_of, post};
+use super::requests;
 
 fn gone_on() -> Machine {
     let further = vec![
@@ -202,28 +203,7 @@ async fn certificates_for_the_callers_own_keys() {
     let lab = Lab::new().await;
     let machine = gone_on();
     lab.allow(&machine).await;
-    let request = |machine: &Machine| {
-        let key = AttestedKey::generate().unwrap();
-        let evidence = machine.evidence(&lab.platform, &key);
-        let log: Vec<_> = serde_json::from_str(&evidence.event_log).unwrap();
-        let attestation = VersionedAttestation {
-            evidence: PlatformEvidence::Tdx { quote: evidence.quote.unwrap(), event_log: log },
-            runtime_events: Vec::new(),
-            report_data: key.report_data(),
-            config: String::new(),
-        };
-        let wanted = RequestedCertificate {
-            subject: "shop".to_owned(),
-            alternative_names: vec!["shop.example".to_owned()],
-            server: true,
-            with_evidence: true,
-            ..Default::default()
-        };
-        let request = CertificateRequest::new(&key, wanted, attestation.encode().unwrap());
-        let (csr, signature) = request.sign(&key).unwrap();
-        let vm_config = machine.vm_config();
-        (key, json!({"api_version": 2, "csr": Hex(csr), "signature": Hex(signature), "vm_config": vm_config}))
-    };
+    let request = |machine: &Machine| requests::certificate(machine, &lab.platform);
     let (key, body) = request(&machine);
     let told = lab.machine(&machine).await.post(method::SIGN_CERT, &body).await;
     assert_eq!(told.status, 200, "{told:?}");
