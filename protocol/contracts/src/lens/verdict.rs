@@ -24,7 +24,7 @@ pub struct VerdictQuestion {
 pub struct Verdict {
     /// Whether it said yes, in exactly the form of the interface.
     pub is_allowed: bool,
-    /// The contract's reason, or why there is no answer of it; empty when allowed. Bounded and printable.
+    /// The contract's reason, or why there is none; empty when and only when allowed. Bounded and printable.
     pub reason: String,
 }
 
@@ -43,6 +43,7 @@ impl Verdict {
         }
         match reading.values::<(bool, String)>() {
             Some((true, _)) => Self { is_allowed: true, reason: String::new() },
+            Some((false, reason)) if reason.is_empty() => Self::refused("the contract gives no reason"),
             Some((false, reason)) => Self::refused(text::printable(&reason)),
             None => Self::refused("the contract's answer is not of the interface"),
         }

@@ -145,6 +145,7 @@ fn verdicts_have_reasons() {
     let no = verdict(said(false, "Device not allowed"));
     assert!(!no.is_allowed);
     assert_eq!(no.reason, "Device not allowed");
+    assert_eq!(verdict(said(false, "")).reason, "the contract gives no reason");
     let rude = verdict(said(false, &format!("\u{1b}[2J\u{202e}{}", "x".repeat(1000))));
     assert!(
         rude.reason.chars().count() <= 201 && !rude.reason.contains(['\u{1b}', '\u{202e}']),
