@@ -21,6 +21,7 @@ mod live;
 mod names;
 mod operations;
 mod os_images;
+mod owners;
 mod pages;
 mod refs;
 mod replicas;
@@ -87,6 +88,10 @@ pub use live::{
 pub use names::{CvmIdentifier, CvmName, InvalidName, MAX_NAME, MIN_NAME};
 pub use operations::{CancelResponse, EnvsUpdate, Operation, OperationEvent, OperationPage};
 pub use os_images::{AdminOsImage, AvailableOsImage, AvailableOsImages, OsVersion};
+pub use owners::{
+    AppApprovals, AppOwner, AppOwners, Approval, ApprovalCvm, ApprovalRequest, ApprovalSigner,
+    OwnersStatement, SetAppOwnersRequest, StatedOwners,
+};
 pub use pages::{CursorPage, Page, Pagination};
 pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,

@@ -370,6 +370,9 @@ fn governance_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(apps::device_allowlist::device_allowlist))
         .routes(routes!(apps::kms_info::kms_info))
         .routes(routes!(cvms::is_allowed::is_allowed))
+        .routes(routes!(apps::owners::get, apps::owners::set))
+        .routes(routes!(apps::approvals::list, apps::approvals::approve))
+        .routes(routes!(apps::approvals::revoke))
 }
 
 /// What brings changes to applications, and their history.

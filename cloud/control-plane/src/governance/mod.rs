@@ -6,6 +6,7 @@
 
 mod chains;
 mod contracts;
+pub(crate) mod owners;
 mod prepared;
 mod standing;
 #[cfg(test)]

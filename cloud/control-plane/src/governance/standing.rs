@@ -2,7 +2,7 @@
 
 use cloister_app_compose::AppId;
 
-use super::{CannotTell, Governance, Question, Standing};
+use super::{CannotTell, Governance, Question, Standing, owners};
 use crate::App;
 use crate::store::{CvmRow, StoreError};
 
@@ -10,10 +10,14 @@ use crate::store::{CvmRow, StoreError};
 const FREE: Standing =
     Standing { compose_hash_allowed: true, device_id_allowed: true, allow_any_device: true };
 
-/// Who decides for an application with keys from the service of this number, if it has keys.
-pub(crate) async fn of_app(app: &App, _app_id: AppId, kms: Option<i64>) -> Result<Governance, StoreError> {
+/// Who decides for an application with keys from the service of this number, if it has keys: its contract, else
+/// its owners, else the workspace.
+pub(crate) async fn of_app(app: &App, app_id: AppId, kms: Option<i64>) -> Result<Governance, StoreError> {
     let kms = kms.and_then(|id| app.kmses.get(id));
-    Ok(Governance::of_kms(kms.map(AsRef::as_ref)))
+    match Governance::of_kms(kms.map(AsRef::as_ref)) {
+        Governance::Workspace if owners::are_known(&app.store, app_id).await? => Ok(Governance::Owners),
+        governance => Ok(governance),
+    }
 }
 
 /// Who decides for the application of a CVM.
@@ -34,7 +38,7 @@ pub(crate) async fn standings(
         Governance::Contract(contract) => {
             app.contracts.standings(contract.chain_id, app_id, questions).await?
         }
-        Governance::Owners => return Err(CannotTell::Chain("the owners cannot be asked".to_owned())),
+        Governance::Owners => owners::standings(&app.store, app_id, &questions).await?,
     };
     if standings.len() == count {
         Ok(standings)

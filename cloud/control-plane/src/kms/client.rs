@@ -4,10 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_app_compose::{AppId, ComposeHash};
-use cloister_kms_api::admin::{ALLOW_APP, AllowApp, GET_POLICY, PlatformRules, PolicyDocument, REVOKE_APP};
-use cloister_kms_api::{EnvPublicKeyRequest, EnvPublicKeyResponse, Meta, method};
+use cloister_app_compose::AppId;
+use cloister_kms_api::admin::{
+    ALLOW_APP, AllowApp, GET_POLICY, PlatformRules, PolicyDocument, REVOKE_APP, SET_OWNERS, SetOwners,
+};
+use cloister_kms_api::{
+    AppOwnersRequest, AppOwnersResponse, EnvPublicKeyRequest, EnvPublicKeyResponse, Meta, method,
+};
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde::de::IgnoredAny;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -103,21 +108,24 @@ impl Directory {
     }
 
     /// Lets an application run a document; again is as good as once.
-    pub(super) async fn allow_app(
-        &self,
-        app_id: AppId,
-        compose_hash: ComposeHash,
-    ) -> Result<(), KmsCallError> {
-        self.change_policy(ALLOW_APP, app_id, compose_hash).await
+    pub(super) async fn allow_app(&self, allow: &AllowApp) -> Result<(), KmsCallError> {
+        self.administer(ALLOW_APP, allow).await
     }
 
     /// Takes that back; again is as good as once.
-    pub(super) async fn revoke_app(
-        &self,
-        app_id: AppId,
-        compose_hash: ComposeHash,
-    ) -> Result<(), KmsCallError> {
-        self.change_policy(REVOKE_APP, app_id, compose_hash).await
+    pub(super) async fn revoke_app(&self, revoke: &AllowApp) -> Result<(), KmsCallError> {
+        self.administer(REVOKE_APP, revoke).await
+    }
+
+    /// Gives an application its owners; again is as good as once.
+    pub(super) async fn set_owners(&self, owners: &SetOwners) -> Result<(), KmsCallError> {
+        self.administer(SET_OWNERS, owners).await
+    }
+
+    /// Who owns an application, signed by the service's root.
+    pub(super) async fn app_owners(&self, app_id: AppId) -> Result<AppOwnersResponse, KmsCallError> {
+        let _turn = self.calls.acquire().await;
+        self.connection.call(method::APP_OWNERS, Some(&AppOwnersRequest { app_id })).await
     }
 
     /// Its own rules for platforms and images.
@@ -128,14 +136,8 @@ impl Directory {
         Ok(policy.platform)
     }
 
-    async fn change_policy(
-        &self,
-        call: &str,
-        app_id: AppId,
-        compose_hash: ComposeHash,
-    ) -> Result<(), KmsCallError> {
+    async fn administer(&self, call: &str, request: &impl Serialize) -> Result<(), KmsCallError> {
         let _turn = self.calls.acquire().await;
-        let request = AllowApp::new(app_id, compose_hash);
-        self.connection.administer::<IgnoredAny>(call, &request).await.map(|_| ())
+        self.connection.administer::<IgnoredAny>(call, request).await.map(|_| ())
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
-use cloister_kms_api::{EnvPublicKeyResponse, Hex, Meta};
+use cloister_app_compose::{AppId, OsImageHash};
+use cloister_kms_api::admin::{AllowApp, SetOwners};
+use cloister_kms_api::{AppOwnersResponse, EnvPublicKeyResponse, Hex, Meta};
 use cloister_management_api::{KmsContractId, KmsId, KmsInfo};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -129,6 +130,22 @@ impl Kms {
         Ok(hex::encode(&key.public_key))
     }
 
+    /// Gives an application its owners, or other ones with the approval of the present ones.
+    pub(crate) async fn set_owners(&self, owners: &SetOwners) -> Result<(), KmsCallError> {
+        self.check_known().await?;
+        self.directory.set_owners(owners).await
+    }
+
+    /// Takes back that an application may run a document; lastingly with the approval of its owners.
+    pub(crate) async fn revoke_app(&self, revoke: &AllowApp) -> Result<(), KmsCallError> {
+        self.directory.revoke_app(revoke).await
+    }
+
+    /// Who owns an application, signed by the service's root.
+    pub(crate) async fn app_owners(&self, app_id: AppId) -> Result<AppOwnersResponse, KmsCallError> {
+        self.directory.app_owners(app_id).await
+    }
+
     /// The images whose machines get keys; `None` where its own rules name none, because every development
     /// platform is let in or another program decides.
     pub async fn allowed_images(&self) -> Result<Option<Vec<OsImageHash>>, KmsCallError> {
@@ -244,27 +261,16 @@ impl Kmses {
 
     /// Lets an application run a document at the service with this number. Answers with the key to seal its
     /// environment to from now on: 64 hex digits.
-    pub(crate) async fn allow_app(
-        &self,
-        id: i64,
-        app_id: AppId,
-        compose_hash: ComposeHash,
-    ) -> Result<String, KmsCallError> {
+    pub(crate) async fn allow_app(&self, id: i64, allow: &AllowApp) -> Result<String, KmsCallError> {
         let kms = self.get(id).ok_or(KmsCallError::Unknown)?;
         kms.check_known().await?;
-        kms.directory.allow_app(app_id, compose_hash).await?;
-        kms.current_env_public_key(app_id).await
+        kms.directory.allow_app(allow).await?;
+        kms.current_env_public_key(allow.app_id).await
     }
 
     /// Takes back that an application may run a document at the service with this number.
-    pub(crate) async fn revoke_app(
-        &self,
-        id: i64,
-        app_id: AppId,
-        compose_hash: ComposeHash,
-    ) -> Result<(), KmsCallError> {
-        let kms = self.get(id).ok_or(KmsCallError::Unknown)?;
-        kms.directory.revoke_app(app_id, compose_hash).await
+    pub(crate) async fn revoke_app(&self, id: i64, revoke: &AllowApp) -> Result<(), KmsCallError> {
+        self.get(id).ok_or(KmsCallError::Unknown)?.revoke_app(revoke).await
     }
 
     /// Keeps what is known of the services up to date until it is stopped.

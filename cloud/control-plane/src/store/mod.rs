@@ -18,6 +18,7 @@ mod kmses;
 mod nodes;
 mod operations;
 mod os_images;
+mod owners;
 mod platforms;
 mod ports;
 mod prepared_changes;
@@ -53,10 +54,12 @@ pub use operations::{
     CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow,
 };
 pub use os_images::OsImageRow;
-pub use platforms::DeviceRow;
-pub use prepared_changes::{
-    NewPreparedChange, OpenChange, PreparedChangeRow, PreparedKind, PreparedState,
+pub use owners::{
+    AppOwnersRow, ApprovalRow, ApprovedAction, MAX_APPROVALS, NewApproval, OwnerProposalRow, RevocationRow,
+    StoredOwners,
 };
+pub use platforms::DeviceRow;
+pub use prepared_changes::{NewPreparedChange, OpenChange, PreparedChangeRow, PreparedKind, PreparedState};
 pub use provisions::ProvisionRow;
 pub use quotes::{QuoteRow, RecentQuoteRow};
 pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};

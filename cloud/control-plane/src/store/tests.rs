@@ -3,6 +3,7 @@
 mod apps;
 mod evidence;
 mod nodes;
+pub(crate) mod owners;
 pub(crate) mod prepared_changes;
 mod routes;
 

@@ -1,5 +1,6 @@
 //! Applications: what their CVMs have in common.
 
+pub(crate) mod approvals;
 pub(crate) mod attestations;
 pub(crate) mod cvms;
 pub(crate) mod detail;
@@ -10,6 +11,7 @@ pub(crate) mod is_allowed;
 pub(crate) mod kms_info;
 pub(crate) mod list;
 mod own;
+pub(crate) mod owners;
 pub(crate) mod pending_updates;
 mod record;
 pub(crate) mod redeploy;

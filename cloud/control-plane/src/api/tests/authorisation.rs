@@ -42,6 +42,8 @@ fn body(operation: &str, tenant_provision: &Value) -> Value {
         "create_workload_cvm" => {
             json!({"name": "stranger-model", "instance_type": "h200.small", "model_id": "a/b"})
         }
+        "set_app_owners" => json!({"threshold": 1, "keys": [SSH_KEY]}),
+        "approve_app_change" | "revoke_app_approval" => json!({"statement": "x", "signature": "y"}),
         "create_token" => json!({"name": "stranger"}),
         "set_cvm_ports" => json!({"ports": [{"vm_port": 80}]}),
         "update_cvm_network_config" => json!({"kms_urls": ["https://kms.example"], "restart": true}),
@@ -49,6 +51,7 @@ fn body(operation: &str, tenant_provision: &Value) -> Value {
         "set_cvm_ssh_keys" => json!({"ssh_key_ids": [tenant_provision["ssh_key"]], "apply_now": true}),
         "create_ssh_key" => json!({"name": "stranger", "public_key": SSH_KEY}),
         "import_github_ssh_keys" => json!({"github_username": "stranger"}),
+        "is_app_allowed" => json!({"compose_hash": tenant_provision["compose_hash"], "chain_id": 1}),
         "admin_set_node_maintenance" => json!({"maintenance": true}),
         _ => Value::Null,
     }
@@ -116,6 +119,7 @@ async fn the_matrix_is_the_reviewed_one() {
                 .replace("{revision_id}", &cloister_management_api::RevisionId(1).to_string())
                 .replace("{rollout_id}", &cloister_management_api::RolloutId(rollout).to_string())
                 .replace("{os_image_hash}", &"05".repeat(32))
+                .replace("{compose_hash}", &"11".repeat(32))
                 .replace("{reference}", "cloister.local/x:1");
             let mut cells = vec![format!("{} {name}", method.to_uppercase())];
             for key in [None, Some("phak_unknown"), Some(stranger.as_str())] {

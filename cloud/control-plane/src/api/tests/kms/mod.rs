@@ -1,5 +1,6 @@
 //! Key management services, and what sealed environments go through.
 
+mod owners;
 pub(super) mod support;
 
 use std::sync::atomic::Ordering;

@@ -132,10 +132,15 @@ impl Cloud {
         self.installation.call("POST", "/cvms", create).await.expect(200).json()
     }
 
-    /// Waits until no operation holds the CVM and it is in this status.
-    pub(super) async fn at_rest(&self, vm: &Value, status: CvmStatus) -> CvmRow {
+    /// Waits until no operation holds the CVM.
+    pub(super) async fn settled(&self, vm: &Value) {
         within("the CVM comes to rest", async || self.installation.row(vm).await.operation_id.is_none())
             .await;
+    }
+
+    /// Waits until no operation holds the CVM and it is in this status.
+    pub(super) async fn at_rest(&self, vm: &Value, status: CvmStatus) -> CvmRow {
+        self.settled(vm).await;
         let row = self.installation.row(vm).await;
         assert_eq!(row.status, status, "{:?}", row.boot_error);
         row
