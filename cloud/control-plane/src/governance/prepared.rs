@@ -183,7 +183,8 @@ pub(crate) async fn prepare_in(
     change.lock_workspace(cvm.workspace_id).await?;
     change.lock_living_cvm(cvm.id).await?.ok_or(PrepareError::Gone)?;
     let expires_at_ms = now_ms.saturating_add(LIFETIME_MS);
-    let (text, device_id) = (serde_json::to_string(request)?, preparation.device_id.map(hex::encode).unwrap_or_default());
+    let (text, device_id) =
+        (serde_json::to_string(request)?, preparation.device_id.map(hex::encode).unwrap_or_default());
     let waiting = change.pending_change(cvm.id, kind).await?;
     let same = |row: &&PreparedChangeRow| row.request == text && row.device_id == device_id;
     if let Some(row) = waiting.as_ref().filter(same).filter(|row| row.expires_at_ms > now_ms) {
@@ -322,4 +323,44 @@ pub fn with_token(mut data: Value, key: &[u8; 32], public_url: &Url, event_type:
 /// Whose contract a suggestion is about.
 pub(crate) fn contract_in_words(app_id: AppId, chain_id: u64) -> String {
     format!("contract 0x{} on chain {chain_id}", hex::encode(app_contract(app_id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_belongs_to_its_record_and_installation() {
+        let (one, other) = (Uuid::from_bytes([1; 16]), Uuid::from_bytes([2; 16]));
+        let token = Tokens(&[7; 32]).of(1, one);
+        assert_eq!(token, Tokens(&[7; 32]).of(1, one));
+        assert_eq!(token.get_version_num(), 4);
+        for different in
+            [Tokens(&[8; 32]).of(1, one), Tokens(&[7; 32]).of(2, one), Tokens(&[7; 32]).of(1, other)]
+        {
+            assert_ne!(token, different);
+        }
+        assert!(!hash_token(token).contains(&token.simple().to_string()));
+    }
+
+    #[test]
+    fn requests_are_read_as_they_were_written() {
+        let replica = PreparedReplica {
+            node_id: 1,
+            model: 2,
+            model_revision: Some(3),
+            encrypted_env: Some("ab".repeat(61)),
+            docker_compose_file: Some("services: {}".to_owned()),
+            pre_launch_script: Some(String::new()),
+            name: None,
+        };
+        assert_eq!(
+            replica.changes(),
+            [("docker_compose_file", json!("services: {}")), ("pre_launch_script", Value::Null),]
+        );
+        let request = PreparedRequest::Replica(replica);
+        let text = serde_json::to_string(&request).unwrap();
+        assert!(serde_json::from_str::<PreparedRequest>(&text).unwrap() == request);
+        assert_eq!(request.kind(), PreparedKind::Replica);
+    }
 }

@@ -38,24 +38,34 @@ function fact(name, value) {
   at("facts").append(term, text);
 }
 
-function standing(status) {
+function standing({ onchain_status: status, onchain_actions: actions }) {
   if (!status) return "Whether it is allowed cannot be told at the moment.";
   if (status.is_allowed) return "Those who decide have allowed it: it can be committed.";
-  const missing = [];
-  if (!status.compose_hash_allowed) missing.push("the compose hash");
-  if (!status.device_id_allowed) missing.push("the device");
+  const missing = status.compose_hash_allowed ? [] : ["the compose hash"];
+  if (actions.some((action) => action.method === "addDevice")) missing.push("the device");
   return `Not allowed yet: ${missing.join(" and ")}.`;
 }
 
-// Whoever approves a hash should not have to believe the server about what it is the hash of.
-async function checkHash(change) {
-  if (!globalThis.crypto || !crypto.subtle) return "Your browser checks hashes only over https.";
+// Whoever approves a hash should not have to believe the server about what it is the hash of. False when it is not
+// that of the document, undefined where the browser cannot tell.
+async function hashFits(change) {
+  if (!change.app_compose || !globalThis.crypto || !crypto.subtle) return undefined;
   const bytes = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(change.app_compose));
   const hash = [...new Uint8Array(bytes)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  return hash === change.compose_hash
-    ? "Your browser computed the compose hash of this document: it is the one above."
-    : "This document does NOT have the compose hash above. Do not approve it.";
+  return hash === change.compose_hash;
 }
+
+const HASH_WORDS = {
+  true: "Your browser computed the compose hash of this document: it is the one above.",
+  false: "This document does NOT have the compose hash above.",
+  undefined: "Your browser computes hashes only over https.",
+};
+
+const STATUS_WORDS = {
+  pending: "This change waits.",
+  committed: "This change was committed.",
+  superseded: "Another change took the place of this one.",
+};
 
 async function show(change) {
   const what = change.kind === "replica" ? "A replica of" : "An update of";
@@ -67,7 +77,7 @@ async function show(change) {
   fact("Chain", change.chain_id);
   fact("Waits until", new Date(change.expires_at).toLocaleString());
   const isPending = change.status === "pending";
-  at("standing").textContent = isPending ? standing(change.onchain_status) : "";
+  at("standing").textContent = isPending ? standing(change) : "";
   at("call-list").replaceChildren(
     ...change.onchain_actions.map((action) => {
       const item = document.createElement("li");
@@ -78,10 +88,12 @@ async function show(change) {
   at("calls").hidden = !isPending || change.onchain_actions.length === 0;
   at("summary").textContent = change.summary || "Nothing is kept of a change that ended.";
   at("document").textContent = change.app_compose || "";
-  at("hash-check").textContent = change.app_compose ? await checkHash(change) : "";
-  at("commit").hidden = !isPending;
+  const fits = await hashFits(change);
+  at("hash-check").textContent = change.app_compose ? HASH_WORDS[fits] : "";
+  at("commit").hidden = !isPending || fits === false;
   at("change").hidden = false;
-  say({ pending: "This change waits.", committed: "This change was committed.", superseded: "Another change took the place of this one." }[change.status] || change.status);
+  if (fits === false) say("The server shows another document than the one to be allowed. Do not approve it.", true);
+  else say(STATUS_WORDS[change.status] || change.status);
 }
 
 async function load() {

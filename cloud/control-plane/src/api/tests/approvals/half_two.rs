@@ -33,7 +33,7 @@ async fn an_empty_patch_with_the_hash_carries_out_what_waits() {
 async fn files_and_environments_are_sent_again() {
     for governed in Governed::both().await {
         let env = json!({"encrypted_env": "ab".repeat(61), "env_keys": ["API_KEY"]});
-        let mut seed = 10;
+        let mut number = 10;
         for (below, text) in
             [("/docker-compose", Some(YAML)), ("/pre-launch-script", Some("echo hello\n")), ("/envs", None)]
         {
@@ -53,15 +53,15 @@ async fn files_and_environments_are_sent_again() {
             let hash = prepared.hash.to_string();
             assert_eq!(send(&"11".repeat(32), "").await.summary(), "466 ERR-01-006", "{below}");
             assert_eq!(send(&hash, "").await.summary(), "468 ERR-01-008", "{below}");
-            let transaction = governed.allow(seed, prepared.hash);
-            let reverted = governed.mined(seed + 1, *governed.app_id.as_bytes(), vec![], false);
+            let transaction = governed.allow(number, prepared.hash);
+            let reverted = governed.mined(number + 1, *governed.app_id.as_bytes(), vec![], false);
             assert_eq!(send(&hash, &reverted).await.summary(), "467 ERR-01-007", "{below}");
             let answer = send(&hash, &transaction).await;
             assert!(answer.status.is_success(), "{below}: {}", answer.text);
             assert_eq!(answer.json()["status"], "in_progress");
             governed.installation.carry_out(&governed.vm).await;
             assert_eq!(governed.row().await.compose_hash, prepared.hash);
-            seed += 2;
+            number += 2;
         }
         // Other values under the same names are the tenant's own affair.
         let asked = governed.contracts.round_trips();
