@@ -5,13 +5,13 @@ export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
 GUEST_SDK := target/guest-sdk.tar
 
 .DEFAULT_GOAL := help
-.PHONY: help up test fuzz fmt lint image images contracts docs bench clean build dependencies test-dependencies
+.PHONY: help up test fuzz fmt lint image images contracts docs bench chain clean build dependencies test-dependencies
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
 
-up: dependencies build image ## start a whole cloud with the hello example, in the foreground
-	@exec $(CLOISTER) up --deploy examples/hello $(ARGS)
+up: dependencies build image $(if $(CHAIN),chain) ## start a whole cloud with the hello example, in the foreground (CHAIN=1: under a contract)
+	@exec $(CLOISTER) up --deploy examples/hello $(if $(CHAIN),--development-chain) $(ARGS)
 
 test: test-dependencies image $(GUEST_SDK) ## run every test
 	scripts/check-guest-image.sh
@@ -48,6 +48,7 @@ bench: test-dependencies image ## measure, and print the tables of docs/performa
 	cargo bench --locked -p cloister-ra-tls --bench handshake
 	cargo bench --locked -p cloister-transparency-log --bench log
 	cargo bench --locked -p cloister-kms --bench release
+	cargo bench --locked -p cloister-chain --bench allowance
 	cargo bench --locked -p cloister-node --bench rolling
 	cargo bench --locked -p cloister-control-plane --bench placement
 	cargo build --locked --release -p cloister
@@ -69,5 +70,10 @@ $(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies
 dependencies:
 	@scripts/install-dependencies.sh run
 
+chain:
+	@scripts/install-dependencies.sh run chain
+	@scripts/install-anvil.sh
+
 test-dependencies:
 	@scripts/install-dependencies.sh run test
+	@scripts/install-anvil.sh

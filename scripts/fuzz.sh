@@ -31,7 +31,7 @@ public_samples() {
 }
 
 failed=0
-for crate in protocol/evidence protocol/app-compose protocol/contracts protocol/sealed-env protocol/kms-api trusted/luks-header; do
+for crate in protocol/evidence protocol/app-compose protocol/contracts protocol/sealed-env protocol/kms-api trusted/chain trusted/luks-header; do
     RUSTFLAGS=$flags CARGO_INCREMENTAL=0 cargo build --locked --target "$host" --target-dir target/fuzz \
         --manifest-path "$crate/fuzz/Cargo.toml"
     for source in "$crate"/fuzz/fuzz_targets/*.rs; do

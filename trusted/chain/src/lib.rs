@@ -7,6 +7,8 @@
 mod answers;
 mod config;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod heads;
 mod questions;
 mod quorum;

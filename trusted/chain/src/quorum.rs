@@ -30,6 +30,8 @@ struct Party<T> {
 }
 
 struct Poll<T> {
+    /// Who has not answered yet.
+    asked: Vec<Arc<Endpoint>>,
     parties: Vec<Party<T>>,
     failures: Vec<EndpointFailure>,
 }
@@ -46,12 +48,9 @@ impl Endpoints {
         F: Future<Output = Result<T, Failure>>,
     {
         let mut waiting = self.in_order().into_iter();
-        let asked = |endpoint: Arc<Endpoint>| {
-            let answer = ask(Arc::clone(&endpoint));
-            async move { (endpoint, answer.await) }
-        };
-        let mut under_way: FuturesUnordered<_> = waiting.by_ref().take(self.quorum).map(&asked).collect();
-        let mut poll = Poll { parties: Vec::new(), failures: Vec::new() };
+        let mut poll = Poll::new();
+        let mut under_way = FuturesUnordered::new();
+        under_way.extend(poll.ask(waiting.by_ref().take(self.quorum).collect(), &ask));
         loop {
             tokio::select! {
                 biased;
@@ -60,14 +59,15 @@ impl Endpoints {
                     None => return Err(poll.lost(self)),
                 },
                 () = sleep(self.patience), if waiting.len() > 0 => {
-                    under_way.extend(waiting.next().map(&asked));
+                    poll.doubt_the_slow();
+                    under_way.extend(poll.ask(waiting.next().into_iter().collect(), &ask));
                 }
             }
             if poll.largest() >= self.quorum {
                 return Ok(poll.won());
             }
             let missing = self.quorum.saturating_sub(poll.largest().saturating_add(under_way.len()));
-            under_way.extend(waiting.by_ref().take(missing).map(&asked));
+            under_way.extend(poll.ask(waiting.by_ref().take(missing).collect(), &ask));
         }
     }
 
@@ -77,15 +77,9 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let mut under_way: FuturesUnordered<_> = self
-            .in_order()
-            .into_iter()
-            .map(|endpoint| {
-                let answer = ask(Arc::clone(&endpoint));
-                async move { (endpoint, answer.await) }
-            })
-            .collect();
-        let mut poll = Poll { parties: Vec::new(), failures: Vec::new() };
+        let mut poll = Poll::new();
+        let mut under_way = FuturesUnordered::new();
+        under_way.extend(poll.ask(self.in_order(), &ask));
         while poll.largest() < self.quorum {
             let Some((endpoint, answer)) = under_way.next().await else { return Err(poll.lost(self)) };
             poll.count(endpoint, answer, &|_, _| true);
@@ -99,7 +93,10 @@ impl Endpoints {
                     Some((endpoint, answer)) => poll.count(endpoint, answer, &|_, _| true),
                     None => return Ok(poll.won()),
                 },
-                () = &mut grace => return Ok(poll.won()),
+                () = &mut grace => {
+                    poll.doubt_the_slow();
+                    return Ok(poll.won());
+                }
             }
         }
     }
@@ -113,6 +110,31 @@ impl Endpoints {
 }
 
 impl<T> Poll<T> {
+    const fn new() -> Self {
+        Self { asked: Vec::new(), parties: Vec::new(), failures: Vec::new() }
+    }
+
+    /// Asks `endpoints`.
+    fn ask<F: Future<Output = Result<T, Failure>>, A: Fn(Arc<Endpoint>) -> F>(
+        &mut self,
+        endpoints: Vec<Arc<Endpoint>>,
+        ask: &A,
+    ) -> Vec<impl Future<Output = (Arc<Endpoint>, Result<T, Failure>)> + use<T, F, A>> {
+        self.asked.extend(endpoints.iter().cloned());
+        let answers = endpoints.into_iter().map(|endpoint| {
+            let answer = ask(Arc::clone(&endpoint));
+            async move { (endpoint, answer.await) }
+        });
+        answers.collect()
+    }
+
+    /// Who keeps others waiting is asked after them the next time, even if nobody waits for the end of it.
+    fn doubt_the_slow(&self) {
+        for endpoint in &self.asked {
+            endpoint.note(false);
+        }
+    }
+
     fn count(&mut self, endpoint: Arc<Endpoint>, answer: Result<T, Failure>, same: &impl Fn(&T, &T) -> bool) {
         match answer {
             Ok(answer) => {

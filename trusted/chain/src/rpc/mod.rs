@@ -1,6 +1,8 @@
 //! JSON-RPC 2.0 in batches.
 
 pub(crate) mod endpoint;
+#[cfg(test)]
+mod tests;
 mod transport;
 pub(crate) mod wire;
 
