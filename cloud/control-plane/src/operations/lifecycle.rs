@@ -2,78 +2,30 @@
 //! When it returns, the work is durable and a worker knows of it.
 
 mod cancel;
+mod create;
 mod ports;
 mod unmeasured;
 mod updates;
 
 use std::sync::Arc;
 
-use cloister_app_compose::{AppId, ComposeHash};
-use cloister_management_api::SealedEnv;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::arguments::Arguments;
 use super::machine::{CvmStatus, OperationKind, Rules};
 use crate::clock::{Clock, NoRandomness, Random};
-use crate::fleet::{NodeStanding, PlacementError, Refusal};
+use crate::fleet::{NodeStanding, PlacementError};
 use crate::rollouts::RolloutKind;
 use crate::store::{
-    Caller, CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
+    CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
     Store, StoreError,
 };
 
 pub use self::cancel::{CancelError, Cancellation};
+pub use self::create::{CreateError, CreateRequest};
 pub use self::ports::{MAX_PORTS, MapPortsError, WantedPort};
 pub use self::updates::{AcceptedUpdate, UpdateRequest};
-
-/// A CVM to be created from a cached provision (spec 2.2).
-#[derive(Debug, Clone)]
-pub struct CreateRequest {
-    /// The provision.
-    pub compose_hash: ComposeHash,
-    /// The app that the caller believes to create.
-    pub app_id: AppId,
-    /// Whether the contract that the app is was found to allow it. Nothing is made without for a provision that
-    /// awaits a contract.
-    pub is_allowed_by_contract: bool,
-    /// Sealed environment; without one, that of the provision is used.
-    pub encrypted_env: Option<SealedEnv>,
-    /// When it is deleted by itself.
-    pub scheduled_delete_at_ms: Option<i64>,
-}
-
-/// Why a CVM was not created.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateError {
-    /// No provision with that hash in the workspace, or it expired.
-    #[error("no provision with this compose_hash; provision again")]
-    ProvisionNotFound,
-    /// The app id is not the provisioned one.
-    #[error("app_id must be the provisioned {provisioned}")]
-    AppIdMismatch {
-        /// What was provisioned.
-        provisioned: AppId,
-    },
-    /// The CVM that an earlier call made is on its way out; the same request may succeed later.
-    #[error("the CVM of this provision is being removed; try again when it is gone")]
-    BeingRemoved,
-    /// The app id is in use with another configuration.
-    #[error("app_id {0} is already used with another configuration")]
-    AppIdInUse(AppId),
-    /// The name is taken in the workspace.
-    #[error("a CVM named {0:?} exists already in this workspace")]
-    NameTaken(String),
-    /// The chosen node can't take it.
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// No randomness for identifiers.
-    #[error(transparent)]
-    Random(#[from] NoRandomness),
-}
 
 /// A change of a CVM's power state, or its deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,67 +109,6 @@ impl Lifecycle {
     #[must_use]
     pub fn new(store: Store, clock: Clock, random: Random, wake_workers: Arc<Notify>) -> Self {
         Self { store, clock, random, wake_workers }
-    }
-
-    /// What an earlier call with the same request made; nothing if a call can make it now. An app id that another
-    /// configuration uses is refused.
-    pub async fn made_before(
-        &self,
-        caller: &Caller,
-        app_id: AppId,
-        compose_hash: ComposeHash,
-    ) -> Result<Option<CvmRow>, CreateError> {
-        let mut change = self.store.change().await?;
-        match made(&mut change, caller, app_id, compose_hash).await? {
-            None if change.app_in_use(app_id).await? => Err(CreateError::AppIdInUse(app_id)),
-            made => Ok(made),
-        }
-    }
-
-    /// Creates a CVM from a cached provision. Repeating the call returns the same living CVM.
-    pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<CvmRow, CreateError> {
-        let now_ms = self.clock.now_ms();
-        let mut change = self.store.change().await?;
-        change.lock_workspace(caller.workspace_id).await?;
-        if let Some(cvm) = made(&mut change, caller, request.app_id, request.compose_hash).await? {
-            return Ok(cvm);
-        }
-        let mut provision = change
-            .provision(caller.workspace_id, request.compose_hash, now_ms)
-            .await?
-            .ok_or(CreateError::ProvisionNotFound)?;
-        if change.app_in_use(request.app_id).await? {
-            return Err(CreateError::AppIdInUse(request.app_id));
-        }
-        if provision.awaits_contract != 0 && request.is_allowed_by_contract {
-            provision.app_id = request.app_id;
-        }
-        if provision.app_id != request.app_id {
-            return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
-        }
-        let node = NodeStanding::locked(&mut change, provision.node_id, now_ms).await?;
-        let node = node.ok_or(PlacementError::NodeGone)?;
-        node.accept(&(&provision).into())?;
-        if change.is_os_image_retired(provision.os_image_hash).await? {
-            return Err(node.refused(Refusal::Image).into());
-        }
-
-        let env = request.encrypted_env.map(|env| env.as_hex().to_owned());
-        let new = NewCvm::of_provision(&provision, caller.user_id, self.random.uuid()?, env);
-        let inserted = self.insert(&mut change, &new, OperationKind::Create).await;
-        let cvm = inserted.map_err(|error| match error {
-            InsertError::Store(error) if error.is_duplicate() => CreateError::NameTaken(new.name.clone()),
-            InsertError::Store(error) => error.into(),
-            InsertError::Random(error) => error.into(),
-            InsertError::Lost => CreateError::ProvisionNotFound,
-        })?;
-        if request.scheduled_delete_at_ms.is_some() {
-            let at_ms = request.scheduled_delete_at_ms;
-            change.schedule_deletion(cvm.id, at_ms, caller.user_id, now_ms).await?;
-        }
-        change.commit().await?;
-        self.wake();
-        Ok(cvm)
     }
 
     /// Accepts a change of power state or a deletion and returns the CVM as it is then. Asking for what
@@ -394,19 +285,6 @@ impl Lifecycle {
         change.insert_operation(operation, now_ms).await?;
         let event = format!("instance.{}.start", operation.kind);
         change.append_event(operation.correlation_id, &event, status.as_str(), now_ms).await
-    }
-}
-
-/// The living CVM of an application that runs a document.
-async fn made(
-    change: &mut Change,
-    caller: &Caller,
-    app_id: AppId,
-    compose_hash: ComposeHash,
-) -> Result<Option<CvmRow>, CreateError> {
-    match change.cvm_of_app_and_hash(caller.workspace_id, app_id, compose_hash).await? {
-        Some(cvm) if cvm.status == CvmStatus::Removing => Err(CreateError::BeingRemoved),
-        made => Ok(made),
     }
 }
 

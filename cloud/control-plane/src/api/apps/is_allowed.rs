@@ -82,16 +82,15 @@ pub(crate) async fn cvms_are_allowed(
     let _turn = chain_reads(&api, &caller)?;
     let subject = Subject::of_app(&api, &caller, app.app_id).await?;
     let cvms = api.store.asked_cvms(app.app_id, caller.workspace_id).await?;
-    let question = |cvm: &AskedCvm| match (&subject.governance, cvm.device_id) {
-        (Governance::Workspace, _) => None,
+    let question = |cvm: &AskedCvm| match subject.governance {
+        Governance::Workspace => None,
         // Owners without a contract allow documents, wherever they run.
-        (Governance::Owners, device_id) => Some(Question { compose_hash: cvm.compose_hash, device_id }),
-        (Governance::Contract(contract), Some(device_id)) => {
-            let decides = cvm.kms_id.and_then(|id| api.kmses.get(id)).and_then(|kms| kms.contract());
-            (decides == Some(*contract))
-                .then_some(Question { compose_hash: cvm.compose_hash, device_id: Some(device_id) })
+        Governance::Owners => Some(Question { compose_hash: cvm.compose_hash, device_id: cvm.device_id }),
+        Governance::Contract(contract) => {
+            let decides = cvm.kms_id.and_then(|id| api.kmses.get(id)?.contract()) == Some(contract);
+            let device_id = cvm.device_id.filter(|_| decides)?;
+            Some(Question { compose_hash: cvm.compose_hash, device_id: Some(device_id) })
         }
-        (Governance::Contract(_), None) => None,
     };
     let (mut ids, mut questions, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
     for cvm in &cvms {

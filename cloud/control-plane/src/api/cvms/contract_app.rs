@@ -27,9 +27,12 @@ struct Wanted<'a> {
 
 /// What keeps it from being made, as the chain is now.
 enum Obstacle {
-    NotDeployed,
-    NotRegistered,
-    NotAllowed(Standing),
+    /// Nothing is at its address.
+    Undeployed,
+    /// The contract of the service does not know it.
+    Unregistered,
+    /// It does not allow the document, the device or both.
+    Refuses(Standing),
 }
 
 /// Refuses a CVM unless its application's contract is registered with the contract of the key management service and
@@ -110,13 +113,12 @@ fn check_contract_address(app_id: AppId, named: Option<&str>) -> ApiResult<()> {
 
 fn deployer(named: Option<&str>) -> ApiResult<Option<Address>> {
     let Some(text) = named.filter(|text| !text.is_empty()) else { return Ok(None) };
-    match text.parse::<AppId>() {
-        Ok(address) => Ok(Some(*address.as_bytes())),
-        Err(_) => {
-            let message = "deployer_address must have 40 hex digits";
-            Err(ApiError::explained(ErrorCode::InvalidParameter, message).about("deployer_address", text))
-        }
-    }
+    let address: Result<AppId, _> = text.parse();
+    let address = address.map_err(|_| {
+        let message = "deployer_address must have 40 hex digits";
+        ApiError::explained(ErrorCode::InvalidParameter, message).about("deployer_address", text)
+    })?;
+    Ok(Some(*address.as_bytes()))
 }
 
 impl Wanted<'_> {
@@ -182,17 +184,17 @@ impl Wanted<'_> {
             contracts.standings(self.contract.chain_id, self.app_id, vec![self.question()]),
         );
         match app {
-            Err(CannotTell::NoContract { .. }) => return Ok(Some(Obstacle::NotDeployed)),
+            Err(CannotTell::NoContract { .. }) => return Ok(Some(Obstacle::Undeployed)),
             Err(error) => return Err(cannot_tell(error)),
-            Ok(app) if !app.is_registered => return Ok(Some(Obstacle::NotRegistered)),
+            Ok(app) if !app.is_registered => return Ok(Some(Obstacle::Unregistered)),
             Ok(_) => {}
         }
         let standing = match standings {
-            Err(CannotTell::NoContract { .. }) => return Ok(Some(Obstacle::NotDeployed)),
+            Err(CannotTell::NoContract { .. }) => return Ok(Some(Obstacle::Undeployed)),
             Err(error) => return Err(cannot_tell(error)),
             Ok(standings) => standings.first().copied().unwrap_or_default(),
         };
-        Ok((!standing.is_allowed(true)).then_some(Obstacle::NotAllowed(standing)))
+        Ok((!standing.is_allowed(true)).then_some(Obstacle::Refuses(standing)))
     }
 
     fn denied(&self, obstacle: &Obstacle) -> ApiError {
@@ -200,20 +202,20 @@ impl Wanted<'_> {
         let chain = self.contract.chain_id;
         let nothing = Standing::default();
         let (message, remedy, standing) = match obstacle {
-            Obstacle::NotDeployed => (
+            Obstacle::Undeployed => (
                 format!("there is no contract at {app} on chain {chain}"),
                 format!(
                     "Deploy it with deployAndRegisterApp at KMS contract {kms}; its address is the app_id"
                 ),
                 &nothing,
             ),
-            Obstacle::NotRegistered => (
+            Obstacle::Unregistered => (
                 format!("contract {app} is not registered at KMS contract {kms} on chain {chain}"),
                 format!("Call registerApp({app}) at {kms}; anybody may"),
                 &nothing,
             ),
-            Obstacle::NotAllowed(standing) => {
-                let calls = needed(&self.question(), standing);
+            Obstacle::Refuses(standing) => {
+                let calls = needed(&self.question(), *standing);
                 let calls =
                     calls.iter().map(|call| format!("{}(0x{})", call.method, hex::encode(call.argument)));
                 let calls = calls.collect::<Vec<_>>().join(" and ");
@@ -243,16 +245,16 @@ impl Wanted<'_> {
 /// Whether a transaction made an application at the contract of a key management service, by the account or wallet
 /// that is said to have deployed it, or registered one that was there.
 fn made(receipt: &ContractReceipt, kms: Address, app: Address, deployer: Option<Address>) -> bool {
-    let own = || receipt.logs.iter().filter(|log| log.address == kms);
-    let is_deployer = |by: Address| deployer.is_none_or(|named| named == by || named == receipt.from);
-    let deployed = own().filter_map(decode::<Kms::AppDeployedViaFactory>);
-    let registered = own().filter_map(decode::<Kms::AppRegistered>);
-    let made_by: Vec<Address> =
-        deployed.filter(|event| event.appId.0 == app).map(|event| *event.deployer.0).collect();
-    match made_by.as_slice() {
-        [] => registered.into_iter().any(|event| event.appId.0 == app),
-        by => by.iter().any(|by| is_deployer(*by)),
+    let logs = || receipt.logs.iter().filter(|log| log.address == kms);
+    let makers: Vec<Address> = logs()
+        .filter_map(decode::<Kms::AppDeployedViaFactory>)
+        .filter(|event| event.appId.0 == app)
+        .map(|event| *event.deployer.0)
+        .collect();
+    if makers.is_empty() {
+        return logs().filter_map(decode::<Kms::AppRegistered>).any(|event| event.appId.0 == app);
     }
+    deployer.is_none_or(|named| named == receipt.from || makers.contains(&named))
 }
 
 fn decode<E: SolEvent>(log: &ReceiptLog) -> Option<E> {

@@ -127,7 +127,7 @@ impl World {
                 workspace_id: row.workspace_id,
                 user_id: row.user_id,
                 node_id,
-                vm_uuid: Uuid::from_u128(u128::from(row.vm_uuid.as_u128() as u64) + ids.len() as u128 + 1),
+                vm_uuid: Uuid::from_u128(row.vm_uuid.as_u128().wrapping_add(ids.len() as u128 + 1)),
                 name: name.clone(),
                 app_id,
                 kms_id,

@@ -1,6 +1,7 @@
 //! Key management services, and what sealed environments go through.
 
 mod owners;
+mod contracts;
 pub(super) mod support;
 
 use std::sync::atomic::Ordering;

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cloister_app_compose::AppId;
+use cloister_chain::{Address, ChainConfig};
 use cloister_development_tee::{HostProcess, HostProcessAgent};
-use cloister_kms::Kms;
+use cloister_kms::{Authorization, Kms};
 use cloister_kms_api::admin::{GET_POLICY, PolicyDocument, START_ROTATION};
 use cloister_kms_api::statements::K256Public;
 use cloister_kms_api::{BootstrapRequest, BootstrapResponse, method};
@@ -27,7 +28,8 @@ use super::super::Installation;
 use crate::App;
 use crate::clock::{Clock, Random};
 use crate::governance::Contracts;
-use crate::kms::{KmsConfig, Kmses};
+use crate::governance::testing::{CHAIN, KMS_CONTRACT};
+use crate::kms::{KmsConfig, KmsContract, Kmses};
 use crate::operations::tests::fake_nodes::FakeNodes;
 use crate::operations::{CvmStatus, Engine, EngineOptions, Lifecycle};
 use crate::store::CvmRow;
@@ -40,7 +42,7 @@ pub(super) struct Cloud {
     pub(super) nodes: Arc<FakeNodes>,
     engine: Engine<FakeNodes>,
     kms: Option<Kms>,
-    config: KmsConfig,
+    pub(super) config: KmsConfig,
     /// Key of the root, as the bootstrap told it.
     pub(super) root: K256Public,
     _agent: HostProcessAgent,
@@ -52,23 +54,45 @@ impl Cloud {
         Self::on(Installation::with_clock(Clock::system()).await).await
     }
 
-    pub(super) async fn on(mut installation: Installation) -> Self {
+    pub(super) async fn on(installation: Installation) -> Self {
+        Self::deciding(installation, None, Authorization::BuiltIn).await
+    }
+
+    /// The same with a service that asks a contract, which the installation is configured with or without.
+    pub(super) async fn under_contract(configured: Option<KmsContract>) -> Self {
+        // Nobody listens there: the service names its contract all the same.
+        let chain = ChainConfig::development(CHAIN, "http://127.0.0.1:9".parse().unwrap());
+        let kms_contract = Address::from(KMS_CONTRACT.address);
+        let authorization = Authorization::Chain { chain, kms_contract };
+        let installation = Installation::with_clock(Clock::system()).await;
+        Self::deciding(installation, configured, authorization).await
+    }
+
+    async fn deciding(
+        mut installation: Installation,
+        contract: Option<KmsContract>,
+        authorization: Authorization,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (agent, socket) = machine(&installation, &dir);
-        let (kms, root) = started(&installation, &dir, socket).await;
+        let (kms, root) = started(&installation, &dir, socket, authorization).await;
         let config = KmsConfig {
             slug: "local".to_owned(),
             guest_url: format!("https://10.0.2.2:{}", kms.address().port()).parse().unwrap(),
             directory_url: format!("https://{}", kms.directory_address()).parse().unwrap(),
             ca_file: dir.path().join("kms/root-ca.pem"),
             admin_token_file: dir.path().join("token"),
-            contract: None,
+            contract,
         };
         let wake = know(&mut installation, vec![config.clone()]).await;
         let app = &installation.app;
         let kmses = Arc::clone(&app.kmses);
         // The doors open a moment after onboarding ended.
-        within("the KMS answers", async || kmses.all()[0].meta().await.is_ok()).await;
+        within("the KMS answers", async || {
+            let answered = kmses.all()[0].meta().await;
+            answered.is_ok() || kmses.all()[0].known().is_some()
+        })
+        .await;
         let nodes = Arc::<FakeNodes>::default();
         let engine = workers(app, &nodes, kmses, wake).await;
         Self { installation, nodes, engine, kms: Some(kms), config, root, _agent: agent, _dir: dir }
@@ -247,7 +271,12 @@ fn machine(installation: &Installation, dir: &TempDir) -> (HostProcessAgent, Pat
 }
 
 /// A bootstrapped service. Its collateral comes from the installation's own listener, as in development.
-async fn started(installation: &Installation, dir: &TempDir, agent_socket: PathBuf) -> (Kms, K256Public) {
+async fn started(
+    installation: &Installation,
+    dir: &TempDir,
+    agent_socket: PathBuf,
+    authorization: Authorization,
+) -> (Kms, K256Public) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let pccs = format!("http://{}/development-pccs", listener.local_addr().unwrap());
     let router = installation.router.clone();
@@ -261,6 +290,7 @@ async fn started(installation: &Installation, dir: &TempDir, agent_socket: PathB
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let config = cloister_kms::Config {
         agent_socket,
+        authorization,
         admin_token_file: Some(token),
         pccs_url: Some(pccs.parse().unwrap()),
         development_root: Some(root),
