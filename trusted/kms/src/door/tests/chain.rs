@@ -187,11 +187,11 @@ async fn roots_go_to_kmses_of_the_contract_and_the_operator_decides_nothing() {
     ruled.send(ruled.contract, Kms::addOsImageHashCall { osImageHash: image(&machine) }).await;
     ruled.send(ruled.contract, Kms::addKmsDeviceCall { deviceId: ruled.device() }).await;
     assert_eq!(ask().await, Some(MeasurementNotFound));
-    let refusals = ruled.lab.events().await.into_iter().filter_map(|event| match event {
+    let mut refusals = ruled.lab.events().await.into_iter().filter_map(|event| match event {
         Event::Refusal { caller, .. } => caller.mr_aggregated,
         _ => None,
     });
-    let measured = refusals.last().unwrap();
+    let measured = refusals.next_back().unwrap();
     let mr_aggregated = B256::from_slice(measured.as_ref());
     ruled.send(ruled.contract, Kms::addKmsAggregatedMrCall { mrAggregated: mr_aggregated }).await;
     assert_eq!(ask().await, None);

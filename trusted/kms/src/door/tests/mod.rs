@@ -1,5 +1,6 @@
 mod admin;
 mod callers;
+mod chain;
 mod floods;
 pub(crate) mod lab;
 mod machine;
