@@ -274,7 +274,7 @@ fn event_data(preparation: &Preparation<'_>, id: i64, expires_at_ms: i64) -> Val
         Governance::Workspace | Governance::Owners => None,
     };
     let question = Question { compose_hash, device_id };
-    let calls = contract.map(|_| transaction::needed(&question, &standing)).unwrap_or_default();
+    let calls = contract.map(|_| transaction::needed(&question, standing)).unwrap_or_default();
     let action = |call: &transaction::Needed| {
         json!({
             "to": format!("0x{}", hex::encode(app_contract(cvm.app_id))),

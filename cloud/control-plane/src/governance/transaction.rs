@@ -97,7 +97,7 @@ pub(crate) struct Needed {
 }
 
 /// What has to be called before the answer to a question is yes; nothing when it is.
-pub(crate) fn needed(question: &Question, standing: &Standing) -> Vec<Needed> {
+pub(crate) fn needed(question: &Question, standing: Standing) -> Vec<Needed> {
     let mut needed = Vec::new();
     if !standing.compose_hash_allowed {
         let call = App::addComposeHashCall { composeHash: B256::from(*question.compose_hash.as_bytes()) };
@@ -186,7 +186,7 @@ mod tests {
             allow_any_device: any,
         };
         let calls = |standing: Standing| {
-            let calls = needed(&question(), &standing);
+            let calls = needed(&question(), standing);
             calls.into_iter().map(|call| hex::encode(call.calldata)).collect::<Vec<_>>()
         };
         let (add_hash, add_device) =

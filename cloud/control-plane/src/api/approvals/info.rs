@@ -38,8 +38,8 @@ pub(super) async fn of(api: &Api, row: PreparedChangeRow, cvm: CvmRow) -> ApiRes
         device_id: row.device_id,
         chain_id: kms_info.as_ref().and_then(|info| info.chain_id),
         kms_info,
-        onchain_status: standing.as_ref().map(status),
-        onchain_actions: standing.map(|standing| actions(&matter, &standing)).unwrap_or_default(),
+        onchain_status: standing.map(status),
+        onchain_actions: standing.map(|standing| actions(&matter, standing)).unwrap_or_default(),
         expires_at: time(row.expires_at_ms),
         app_compose,
         summary: diff.as_ref().map(cloister_management_api::ConfigurationDiff::to_words),
@@ -48,7 +48,7 @@ pub(super) async fn of(api: &Api, row: PreparedChangeRow, cvm: CvmRow) -> ApiRes
     })
 }
 
-fn actions(matter: &Matter, standing: &Standing) -> Vec<ContractCall> {
+fn actions(matter: &Matter, standing: Standing) -> Vec<ContractCall> {
     let to = format!("0x{}", hex::encode(app_contract(matter.cvm.app_id)));
     let needed = matter.needed(standing).into_iter();
     needed

@@ -57,12 +57,12 @@ impl Matter {
     }
 
     /// Whether that is yes. A device that is not known is none that was allowed.
-    pub(crate) const fn is_allowed(standing: &Standing) -> bool {
+    pub(crate) const fn is_allowed(standing: Standing) -> bool {
         standing.is_allowed(true)
     }
 
     /// What the owner of the contract has still to call.
-    pub(crate) fn needed(&self, standing: &Standing) -> Vec<Needed> {
+    pub(crate) fn needed(&self, standing: Standing) -> Vec<Needed> {
         match self.governance {
             Governance::Contract(_) => needed(&self.question, standing),
             Governance::Workspace | Governance::Owners => Vec::new(),
@@ -76,16 +76,16 @@ impl Matter {
         }
         let mut standing = self.standing(api).await?;
         for _ in 1..LOOKS {
-            if Self::is_allowed(&standing) {
+            if Self::is_allowed(standing) {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
             standing = self.standing(api).await?;
         }
-        if Self::is_allowed(&standing) {
+        if Self::is_allowed(standing) {
             Ok(())
         } else {
-            Err(explain(api, self, self.denied(&standing)).await?)
+            Err(explain(api, self, self.denied(standing)).await?)
         }
     }
 
@@ -122,7 +122,7 @@ impl Matter {
         prove(&receipt, self.cvm.app_id, &self.question).map_err(|error| refused(error.to_string()))
     }
 
-    fn denied(&self, standing: &Standing) -> ApiError {
+    fn denied(&self, standing: Standing) -> ApiError {
         let mut error = ApiError::explained(ErrorCode::HashDenied, self.missing_in_words(standing))
             .about("compose_hash", self.question.compose_hash.to_string())
             .about("device_id", self.question.device_id.map(hex::encode))
@@ -134,7 +134,7 @@ impl Matter {
     }
 
     /// What is not allowed, by whom.
-    pub(crate) fn missing_in_words(&self, standing: &Standing) -> String {
+    pub(crate) fn missing_in_words(&self, standing: Standing) -> String {
         let what =
             match (standing.compose_hash_allowed, standing.allow_any_device || standing.device_id_allowed) {
                 (false, true) => "the compose hash",
@@ -153,7 +153,7 @@ impl Matter {
     }
 
     /// Who has to do what.
-    pub(crate) fn suggestions(&self, standing: &Standing) -> Vec<String> {
+    pub(crate) fn suggestions(&self, standing: Standing) -> Vec<String> {
         let Governance::Contract(contract) = self.governance else {
             let (app, hash) = (self.cvm.app_id, self.question.compose_hash);
             return vec![format!("Have the owners sign it: each of them runs cloister approve {app} {hash}")];
@@ -167,7 +167,7 @@ impl Matter {
 }
 
 /// What those who decide say, on the wire.
-pub(crate) const fn status(standing: &Standing) -> OnChainStatus {
+pub(crate) const fn status(standing: Standing) -> OnChainStatus {
     OnChainStatus {
         compose_hash_allowed: standing.compose_hash_allowed,
         device_id_allowed: standing.device_id_allowed,
@@ -175,12 +175,13 @@ pub(crate) const fn status(standing: &Standing) -> OnChainStatus {
     }
 }
 
-pub(crate) fn status_json(standing: &Standing) -> serde_json::Value {
+pub(crate) fn status_json(standing: Standing) -> serde_json::Value {
     serde_json::to_value(status(standing)).unwrap_or_default()
 }
 
 /// Nobody could be asked. Nothing is allowed then: what passes by itself may be tried again, what the operator
 /// has to set right may not.
+#[expect(clippy::needless_pass_by_value, reason = "it stands in map_err")]
 pub(crate) fn cannot_tell(error: CannotTell) -> ApiError {
     let text = format!("Nobody can say whether this is allowed: {error}");
     match error {

@@ -33,7 +33,7 @@ pub(crate) async fn add(
     let request = ReplicaRequest { place: Place::Node(rehearsal.node_id), ..request };
     let matter = Matter::new(api, source, governance, rehearsal.compose_hash, rehearsal.node_id).await?;
     let standing = matter.standing(api).await?;
-    if Matter::is_allowed(&standing) && !approval.is_prepare_only() {
+    if Matter::is_allowed(standing) && !approval.is_prepare_only() {
         let made = replicate_as_rehearsed(store, lifecycle, &request, &rehearsal).await;
         return made.map_err(replica_error);
     }

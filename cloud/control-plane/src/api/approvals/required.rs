@@ -41,7 +41,7 @@ pub(super) async fn prepare(
         PrepareError::Json(error) => ApiError::internal(&error),
     })?;
     change.commit().await?;
-    explain(api, matter, with_token(api, matter, &standing, request.kind(), waiting)).await
+    explain(api, matter, with_token(api, matter, standing, request.kind(), waiting)).await
 }
 
 /// The device that has to be allowed. Owners without a contract do not decide about devices.
@@ -62,7 +62,7 @@ fn unknown_device() -> ApiError {
 fn with_token(
     api: &Api,
     matter: &Matter,
-    standing: &Standing,
+    standing: Standing,
     kind: PreparedKind,
     waiting: Waiting,
 ) -> ApiError {
@@ -87,7 +87,7 @@ fn with_token(
 }
 
 /// What is missing for a change that is not kept.
-pub(super) async fn without_token(api: &Api, matter: &Matter, standing: &Standing) -> ApiResult<ApiError> {
+pub(super) async fn without_token(api: &Api, matter: &Matter, standing: Standing) -> ApiResult<ApiError> {
     let message = matter.missing_in_words(standing);
     let error = facts(api, matter, message).about("onchain_status", status_json(standing));
     explain(api, matter, error).await

@@ -7,7 +7,7 @@ use cloister_app_compose::ComposeHash;
 use super::matter::{Matter, cannot_tell};
 use super::required::without_token;
 use crate::api::Api;
-use crate::api::error::ApiResult;
+use crate::api::error::{ApiError, ApiResult};
 use crate::governance;
 use crate::store::CvmRow;
 
@@ -28,17 +28,18 @@ pub(crate) async fn check_members(api: &Api, members: &[(&CvmRow, ComposeHash)])
         let questions = matters.iter().map(|matter| matter.question).collect();
         let asked = governance::standings(api, &first.governance, first.cvm.app_id, questions).await;
         let standings = asked.map_err(cannot_tell)?;
-        let denied = matters.into_iter().zip(standings).filter(|(_, standing)| !Matter::is_allowed(standing));
+        let denied =
+            matters.into_iter().zip(standings).filter(|(_, standing)| !Matter::is_allowed(*standing));
         missing.extend(denied);
     }
     let Some((matter, standing)) = missing.first() else { return Ok(()) };
     let mut suggestions = Vec::new();
-    for text in missing.iter().flat_map(|(matter, standing)| matter.suggestions(standing)) {
+    for text in missing.iter().flat_map(|(matter, standing)| matter.suggestions(*standing)) {
         if !suggestions.contains(&text) {
             suggestions.push(text);
         }
     }
-    let error = without_token(api, matter, standing).await?;
-    let error = suggestions.into_iter().fold(error, |error, text| error.suggest(text));
+    let error = without_token(api, matter, *standing).await?;
+    let error = suggestions.into_iter().fold(error, ApiError::suggest);
     Err(error.suggest("Then start the rollout again: a rollout is not kept until it is allowed"))
 }

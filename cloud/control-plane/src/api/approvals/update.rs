@@ -37,7 +37,7 @@ pub(crate) async fn pass(
         return matter.clear(api, approval.allowed_by()?).await;
     }
     let standing = matter.standing(api).await?;
-    if Matter::is_allowed(&standing) && !approval.is_prepare_only() {
+    if Matter::is_allowed(standing) && !approval.is_prepare_only() {
         return Ok(());
     }
     rehearse(api, caller, cvm, update).await?;

@@ -60,7 +60,8 @@ pub(crate) async fn list(
         let questions = matters.iter().map(|matter| matter.question).collect();
         let asked = governance::standings(&api, &first.governance, app.app_id, questions).await;
         let standings = asked.map_err(cannot_tell)?;
-        let allowed = matters.into_iter().zip(standings).filter(|(_, standing)| Matter::is_allowed(standing));
+        let allowed =
+            matters.into_iter().zip(standings).filter(|(_, standing)| Matter::is_allowed(*standing));
         items.extend(allowed.map(|(matter, _)| PendingUpdate {
             vm_uuid: matter.cvm.vm_uuid,
             compose_hash: matter.question.compose_hash,

@@ -37,12 +37,11 @@ async fn files_and_environments_are_sent_again() {
         for (below, text) in
             [("/docker-compose", Some(YAML)), ("/pre-launch-script", Some("echo hello\n")), ("/envs", None)]
         {
-            let send = async |hash: &str, transaction: &str| match text {
-                Some(text) => {
+            let send = async |hash: &str, transaction: &str| {
+                if let Some(text) = text {
                     let headers = [("x-compose-hash", hash), ("x-transaction-hash", transaction)];
                     governed.text(&headers, below, text).await
-                }
-                None => {
+                } else {
                     let mut body = env.clone();
                     body["compose_hash"] = json!(hash);
                     body["transaction_hash"] = json!(transaction);
