@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    commit, completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images, relay, revisions,
-    rollouts, serve, ssh_keys, topics, up, update, verify, version,
+    approve, commit, completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images, owners,
+    relay, revisions, rollouts, serve, ssh_keys, topics, up, update, verify, version,
 };
 
 /// Confidential VMs from compose files, on your own machines.
@@ -64,6 +64,14 @@ pub(crate) enum Command {
     /// Look at CVMs and change their state
     #[command(subcommand)]
     Cvms(cvms::Command),
+    /// Say who has to sign what an application runs
+    #[command(subcommand)]
+    Owners(owners::Command),
+    /// Look at what owners of an application have to sign
+    #[command(subcommand)]
+    Approvals(approve::Command),
+    /// Sign, as an owner, what an application may run
+    Approve(Box<approve::Args>),
     /// Judge from outside whether a CVM is what it should be
     Verify(Box<verify::Args>),
     /// Look at what happened to a CVM, or cancel what is happening

@@ -9,6 +9,7 @@ mod failures;
 mod guest;
 mod help;
 mod kms;
+mod owners;
 mod serve;
 mod support;
 mod up;

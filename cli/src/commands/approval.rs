@@ -5,6 +5,7 @@ use cloister_management_api::{KmsInfo, OnChainStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::owners;
 use crate::api::Client;
 use crate::failure::{Exit, Failure};
 
@@ -91,6 +92,10 @@ impl Needed {
         let message =
             format!("{cvm}: document {} waits to be allowed; nothing was changed", self.compose_hash);
         let mut failure = Failure::new(Exit::AwaitsApproval, message);
+        if let Some(approval) = &self.approval {
+            let (app, hash) = (self.app_id.to_string(), self.compose_hash.to_string());
+            failure.hints.extend(owners::hints(&app, &hash, approval));
+        }
         failure.hints.extend(self.commit_command(cvm, kind).map(|command| format!("then: {command}")));
         failure.hints.extend(self.commit_url.as_ref().map(|page| format!("or open {page}")));
         failure

@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 mod approval;
+pub(crate) mod approve;
 pub(crate) mod commit;
 pub(crate) mod completion;
 pub(crate) mod cvms;
@@ -13,6 +14,7 @@ pub(crate) mod login;
 pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod os_images;
+pub(crate) mod owners;
 pub(crate) mod relay;
 pub(crate) mod revisions;
 pub(crate) mod rollouts;
@@ -49,6 +51,9 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Commit(args) => block_on(commit::run(args, session)),
         Command::Cvms(command) => block_on(cvms::run(command, session)),
         Command::Verify(args) => block_on(verify::run(*args, session)),
+        Command::Owners(command) => block_on(owners::run(command, session)),
+        Command::Approvals(command) => block_on(approve::run(command, session)),
+        Command::Approve(args) => block_on(approve::approve(*args, session)),
         Command::Operations(command) => block_on(operations::run(command, session)),
         Command::Revisions(command) => block_on(revisions::run(command, session)),
         Command::Rollouts(command) => block_on(rollouts::run(command, session)),

@@ -5,7 +5,7 @@ mod environment;
 mod size;
 
 pub(super) use app::{App, read_text};
-pub(crate) use environment::RootKey;
+pub(crate) use environment::{RootKey, check_root};
 pub(super) use environment::{EnvArgs, seal};
 pub(super) use size::{Gibibytes, Mebibytes, Size};
 

@@ -76,21 +76,25 @@ impl Ownership {
         last.max(self.row.serial).saturating_add(1)
     }
 
-    /// The statement about this that most owners signed, the latest of those; nobody has to have.
+    /// The statement about this that most owners signed, the latest of those; nobody has to have. Of revocations the
+    /// one in force counts until somebody signs a later one.
     pub(crate) fn ballot(&self, action: Action) -> Ballot<'_> {
         let (kind, subject) = named(&action);
         let (floor, next) = match &action {
-            Action::AllowComposeHash(hash) => (self.revoked_until(hash), self.next_serial()),
-            Action::RevokeComposeHash(hash) => (self.revoked_until(hash), self.next_serial()),
+            Action::AllowComposeHash(hash) | Action::RevokeComposeHash(hash) => {
+                (self.revoked_until(hash), self.next_serial())
+            }
             Action::SetOwners(_) => (self.row.serial, self.proposal.as_ref().map_or(0, |row| row.serial)),
         };
         let mut by_serial: BTreeMap<i64, Vec<&ApprovalRow>> = BTreeMap::new();
+        let counts = |serial: i64| serial > floor || (serial == floor && kind == ApprovedAction::Revoke);
         for row in &self.approvals {
-            if row.action == kind && row.subject == subject && row.serial > floor {
+            if row.action == kind && row.subject == subject && counts(row.serial) {
                 by_serial.entry(row.serial).or_default().push(row);
             }
         }
-        let most = by_serial.into_iter().max_by_key(|(serial, signed)| (signed.len(), *serial));
+        let most =
+            by_serial.into_iter().max_by_key(|(serial, signed)| (*serial > floor, signed.len(), *serial));
         most.map_or(Ballot { serial: next, signed: Vec::new() }, |(serial, signed)| Ballot { serial, signed })
     }
 

@@ -1,11 +1,12 @@
 //! What each step does. Every step is idempotent: it may run again after a crash at any moment.
 
+mod keys;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_app_compose::{AppId, ComposeHash};
-use cloister_kms_api::admin::AllowApp;
+use cloister_app_compose::ComposeHash;
 use cloister_node_api::{
     DrainRequest, NodeError, PortMapping, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
 };
@@ -15,7 +16,6 @@ use uuid::Uuid;
 use super::arguments::Arguments;
 use super::machine::Step;
 use crate::clock::Clock;
-use crate::governance::owners::{self, Signed};
 use crate::kms::{KmsCallError, Kmses, address};
 use crate::store::{CvmRow, OperationRow, RevisionRow, Store, StoreError};
 
@@ -209,7 +209,7 @@ pub(super) async fn run<N: Nodes>(
             let hash = coming.map_or(cvm.compose_hash, |coming| coming.configuration.compose_hash);
             // After a change of the root a CVM starts once more before the old one ends: the key that is
             // shown is never one that nothing opens.
-            let env_pubkey = allow(context, kms, cvm.app_id, hash).await?;
+            let env_pubkey = keys::allow(context, kms, cvm.app_id, hash).await?;
             return Ok(Found { env_pubkey: Some(env_pubkey), allowed: Some(hash), ..Found::default() });
         }
         Step::ApplyRevision => {
@@ -247,49 +247,11 @@ pub(super) async fn run<N: Nodes>(
             None
         }
         Step::RetireKeys => {
-            retire_keys(context, operation, cvm).await?;
+            keys::retire(context, operation, cvm).await?;
             None
         }
     };
     Ok(report.into())
-}
-
-/// Lets the application run a document, with what its owners signed for it, if it has some: the service verifies
-/// that. What they took back since is taken back there first, in case it was not told.
-async fn allow<N>(
-    context: &Context<N>,
-    kms: i64,
-    app_id: AppId,
-    hash: ComposeHash,
-) -> Result<String, StepError> {
-    let Signed { allow, revocation } = owners::signed(&context.store, app_id, hash).await?;
-    if revocation.is_some() {
-        let revoke = AllowApp { approvals: revocation, ..AllowApp::new(app_id, hash) };
-        context.kmses.revoke_app(kms, &revoke).await?;
-    }
-    let allow = AllowApp { approvals: allow, ..AllowApp::new(app_id, hash) };
-    Ok(context.kmses.allow_app(kms, &allow).await?)
-}
-
-/// Takes back that the application may run documents that none of its CVMs has or is getting: what is
-/// outdated must not get keys again from a host that kept it.
-async fn retire_keys<N>(
-    context: &Context<N>,
-    operation: &OperationRow,
-    cvm: &CvmRow,
-) -> Result<(), StepError> {
-    // What a contract allows, only its owner takes back.
-    let Some(kms) = cvm.kms_id.filter(|kms| !context.kmses.is_of_contract(*kms)) else { return Ok(()) };
-    for hash in context.store.unused_hashes(cvm, operation).await? {
-        context.kmses.revoke_app(kms, &AllowApp::new(cvm.app_id, hash)).await?;
-        // Somebody may have begun to use it between the look and the call.
-        if context.store.unused_hashes(cvm, operation).await?.contains(&hash) {
-            context.store.note_keys_retired(cvm.app_id, hash, context.clock.now_ms()).await?;
-        } else {
-            allow(context, kms, cvm.app_id, hash).await?;
-        }
-    }
-    Ok(())
 }
 
 /// Where a CVM asks for its keys: at the addresses that its tenant set, else at those of the installation.

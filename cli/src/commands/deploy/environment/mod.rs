@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use cloister_sealed_env::{Environment, danger};
 use zeroize::Zeroizing;
 
-pub(crate) use root::RootKey;
+pub(crate) use root::{RootKey, check as check_root};
 pub(crate) use seal::seal;
 
 use crate::failure::Failure;

@@ -70,7 +70,7 @@ impl fmt::Debug for RootKey {
 /// Lets `met`, the root that signed, count only if it is the trusted one or follows it: the named one, else
 /// the one that is remembered of the server. The first root that is met is trusted, and said to be. What was
 /// trusted last is remembered.
-pub(super) async fn check(
+pub(crate) async fn check(
     met: RootKey,
     named: Option<RootKey>,
     kms: &str,

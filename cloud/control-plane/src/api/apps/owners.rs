@@ -78,7 +78,7 @@ pub(crate) async fn set(
     app: OwnApp,
     Body(body): Body<SetAppOwnersRequest>,
 ) -> ApiResult<Json<AppOwners>> {
-    let owners = owners_of(body)?;
+    let owners = owners_of(&body)?;
     let kms = governing_kms(&api, &caller, &app).await?;
     let known = own(&api, &caller, &app).await?;
     let known = match known {
@@ -114,7 +114,7 @@ async fn first(api: &Api, caller: &Caller, app: &OwnApp, kms: &Kms, owners: &Own
     }
 }
 
-fn owners_of(body: SetAppOwnersRequest) -> ApiResult<Owners> {
+fn owners_of(body: &SetAppOwnersRequest) -> ApiResult<Owners> {
     let keys = body.keys.iter().map(|line| line.parse());
     let keys = keys.collect::<Result<Vec<_>, InvalidOwnerKey>>();
     let keys = keys.map_err(|error| invalid("keys", error.to_string()))?;

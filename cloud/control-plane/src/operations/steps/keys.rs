@@ -1,0 +1,46 @@
+//! What key management services are told about documents.
+
+use cloister_app_compose::{AppId, ComposeHash};
+use cloister_kms_api::admin::AllowApp;
+
+use super::{Context, StepError};
+use crate::governance::owners::{self, Signed};
+use crate::store::{CvmRow, OperationRow};
+
+/// Lets the application run a document, with what its owners signed for it, if it has some: the service verifies
+/// that. What they took back since is taken back there first, in case it was not told.
+pub(super) async fn allow<N>(
+    context: &Context<N>,
+    kms: i64,
+    app_id: AppId,
+    hash: ComposeHash,
+) -> Result<String, StepError> {
+    let Signed { allow, revocation } = owners::signed(&context.store, app_id, hash).await?;
+    if revocation.is_some() {
+        let revoke = AllowApp { approvals: revocation, ..AllowApp::new(app_id, hash) };
+        context.kmses.revoke_app(kms, &revoke).await?;
+    }
+    let allow = AllowApp { approvals: allow, ..AllowApp::new(app_id, hash) };
+    Ok(context.kmses.allow_app(kms, &allow).await?)
+}
+
+/// Takes back that the application may run documents that none of its CVMs has or is getting: what is
+/// outdated must not get keys again from a host that kept it.
+pub(super) async fn retire<N>(
+    context: &Context<N>,
+    operation: &OperationRow,
+    cvm: &CvmRow,
+) -> Result<(), StepError> {
+    // What a contract allows, only its owner takes back.
+    let Some(kms) = cvm.kms_id.filter(|kms| !context.kmses.is_of_contract(*kms)) else { return Ok(()) };
+    for hash in context.store.unused_hashes(cvm, operation).await? {
+        context.kmses.revoke_app(kms, &AllowApp::new(cvm.app_id, hash)).await?;
+        // Somebody may have begun to use it between the look and the call.
+        if context.store.unused_hashes(cvm, operation).await?.contains(&hash) {
+            context.store.note_keys_retired(cvm.app_id, hash, context.clock.now_ms()).await?;
+        } else {
+            allow(context, kms, cvm.app_id, hash).await?;
+        }
+    }
+    Ok(())
+}
