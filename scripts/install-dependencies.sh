@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: scripts/install-dependencies.sh [run] [test]" >&2
+    echo "usage: scripts/install-dependencies.sh [run] [test] [chain]" >&2
     exit 2
 }
 [ $# -gt 0 ] || set -- run
@@ -25,6 +25,8 @@ run|dpkg-deb|dpkg|unpacks the packages of the guest image
 run|tar|tar|packs the guest image
 run|/usr/share/keyrings/debian-archive-keyring.gpg|debian-archive-keyring|checks the packages of the guest image
 run|/etc/ssl/certs/ca-certificates.crt|ca-certificates|checks web servers
+chain|node|nodejs|fetches the node of the development chain
+chain|npm|npm|fetches the node of the development chain
 test|g++|g++|the fuzzing engine
 test|/usr/sbin/cryptsetup|cryptsetup-bin|makes the headers that the check of encrypted disks is tested with
 test|node|nodejs|runs the compiler of the contracts
@@ -84,7 +86,7 @@ check_rust
 missing=()
 while IFS='|' read -r use sign package why; do
     for use_wanted in "$@"; do
-        case $use_wanted in run | test) ;; *) usage ;; esac
+        case $use_wanted in run | test | chain) ;; *) usage ;; esac
         if [ "$use" = "$use_wanted" ] && ! is_there "$sign"; then
             [ ${#missing[@]} -gt 0 ] || say "Missing packages:"
             say "  $package: $why"

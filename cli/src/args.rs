@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    approve, commit, completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images, owners,
-    relay, revisions, rollouts, serve, ssh_keys, topics, up, update, verify, version,
+    approve, chain, commit, completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images,
+    owners, relay, revisions, rollouts, serve, ssh_keys, topics, up, update, verify, version,
 };
 
 /// Confidential VMs from compose files, on your own machines.
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// Keep the API key of a server, read from stdin
     Login(login::Args),
     /// Turn a compose file into a running CVM
-    Deploy(deploy::Args),
+    Deploy(Box<deploy::Args>),
     /// Change a CVM: its compose file, environment, image or size
     Update(Box<update::Args>),
     /// Show what an update would change, and the new hash, and change nothing
@@ -98,6 +98,9 @@ pub(crate) enum Command {
     /// Look at and manage a key management service, and check its release log
     #[command(subcommand)]
     Kms(kms::Command),
+    /// Look at and change the contracts that decide what applications may run
+    #[command(subcommand)]
+    Chain(Box<chain::Command>),
     /// Print a completion script for a shell
     Completion(completion::Args),
     /// Print the version

@@ -13,6 +13,7 @@ mod logging;
 mod output;
 mod parts;
 mod places;
+mod secrets;
 mod session;
 
 pub use failure::Exit;

@@ -7,6 +7,7 @@ mod changes;
 mod crashes;
 mod evidence;
 mod faults;
+mod governance;
 mod hello;
 mod keys;
 mod lost_node;

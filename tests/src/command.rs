@@ -52,9 +52,20 @@ impl Up {
 
     /// Like [`Up::start`] with another directory of guest images.
     pub async fn start_with_images(data_dir: &Path, images: &Path, deploy: Option<&Path>) -> Self {
+        Self::start_with(data_dir, images, deploy, &[]).await
+    }
+
+    /// Like [`Up::start`] with a development chain, under whose contract the application is.
+    pub async fn start_with_chain(data_dir: &Path, deploy: Option<&Path>) -> Self {
+        let options = ["--development-chain", "--contract-kms-listen", "127.0.0.1:0"];
+        let options = [&options[..], &["--contract-kms-directory-listen", "127.0.0.1:0"]].concat();
+        Self::start_with(data_dir, &paths::guest_images(), deploy, &options).await
+    }
+
+    async fn start_with(data_dir: &Path, images: &Path, deploy: Option<&Path>, options: &[&str]) -> Self {
         let mut command = cloister(data_dir);
         command.env("CLOISTER_GUEST_IMAGES", images);
-        command.args(["--json", "up"]);
+        command.args(["--json", "up"]).args(options);
         for listener in ["api", "fleet", "node", "http", "https", "kms", "kms-directory"] {
             command.arg(format!("--{listener}-listen")).arg("127.0.0.1:0");
         }

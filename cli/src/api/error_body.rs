@@ -69,6 +69,8 @@ impl Detail {
     fn text(&self) -> Option<String> {
         match (&self.message, &self.field) {
             (Some(message), _) => Some(message.clone()),
+            // For programs.
+            (None, Some(_)) if self.value.is_object() => None,
             (None, Some(field)) => Some(format!("{field}: {}", plain(&self.value))),
             (None, None) => None,
         }
@@ -96,7 +98,7 @@ const fn exit_of(status: StatusCode) -> Exit {
         408 | 504 => Exit::TimedOut,
         409 | 429 | 503 => Exit::Conflict,
         502 => Exit::Unreachable,
-        APPROVAL_NEEDED | 468 => Exit::AwaitsApproval,
+        APPROVAL_NEEDED | 467 | 468 => Exit::AwaitsApproval,
         _ => Exit::Failed,
     }
 }

@@ -1,6 +1,10 @@
 //! `cloister commit`: carry out a change that waited until it was allowed.
 
+use std::time::Duration;
+
 use cloister_management_api::{CommittedUpdate, Vm, VmId};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::Outcome;
 use super::approval::{self, Kind};
@@ -8,8 +12,13 @@ use super::follow::{self, Goal};
 use super::update::of_operation;
 use crate::api::{Client, read};
 use crate::args::{CvmName, Waiting};
+use crate::failure::{Exit, Failure};
 use crate::output::Progress;
 use crate::session::Session;
+
+/// How long the server may take to see what was just allowed: it may wait for more confirmations than this command.
+pub(super) const PATIENCE: Duration = Duration::from_mins(10);
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// Arguments of `commit`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +35,9 @@ pub(crate) struct Args {
     /// The change is another CVM like this one
     #[arg(long)]
     replica: bool,
+    /// Wait until those who decide have allowed it, as long as --timeout says
+    #[arg(long, conflicts_with = "no_wait")]
+    wait: bool,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -34,10 +46,18 @@ pub(crate) struct Args {
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let client = session.client()?;
     let kind = if args.replica { Kind::Replica } else { Kind::Update };
-    let mut progress = session.output.progress();
-    progress.phase("committing");
-    let change = Prepared { cvm: &args.name.cvm, kind, token: &args.token };
+    let progress = session.output.progress();
+    let goal = match kind {
+        Kind::Update if is_stopped(&client, &args.name.cvm).await? => Goal::Stopped,
+        _ => Goal::Running,
+    };
+    let patience = if args.wait { Duration::from_secs(args.waiting.timeout) } else { Duration::ZERO };
+    let change = Prepared { cvm: &args.name.cvm, kind, token: &args.token, goal, patience };
     change.carry_out(args.transaction.as_deref(), args.waiting, &client, progress, session).await
+}
+
+async fn is_stopped(client: &Client, cvm: &str) -> Result<bool, Failure> {
+    Ok(follow::detail(client, cvm).await?.1.status == "stopped")
 }
 
 /// A change that was prepared.
@@ -46,6 +66,10 @@ pub(super) struct Prepared<'a> {
     pub(super) cvm: &'a str,
     pub(super) kind: Kind,
     pub(super) token: &'a str,
+    /// Where the CVM gets.
+    pub(super) goal: Goal,
+    /// How long the server may take to see that it is allowed.
+    pub(super) patience: Duration,
 }
 
 impl Prepared<'_> {
@@ -58,7 +82,8 @@ impl Prepared<'_> {
         mut progress: Progress,
         session: &Session,
     ) -> Outcome {
-        let accepted = approval::commit(client, self.cvm, self.kind, self.token, transaction).await?;
+        progress.phase("committing");
+        let accepted = self.accepted(transaction, client).await?;
         let (cvm, correlation_id) = match self.kind {
             Kind::Update => {
                 (self.cvm.to_owned(), read::<CommittedUpdate>(&accepted)?.correlation_id.to_string())
@@ -75,7 +100,7 @@ impl Prepared<'_> {
             }
             return Ok(());
         }
-        let followed = follow::follow(client, &cvm, Goal::Running, waiting.timeout, &mut progress).await;
+        let followed = follow::follow(client, &cvm, self.goal, waiting.timeout, &mut progress).await;
         if correlation_id.is_empty() {
             followed?;
         } else {
@@ -87,5 +112,18 @@ impl Prepared<'_> {
             session.output.document(&document);
         }
         Ok(())
+    }
+
+    /// Commits, and again while the server does not see yet what the chain says.
+    async fn accepted(&self, transaction: Option<&str>, client: &Client) -> Result<Value, Failure> {
+        let began = Instant::now();
+        loop {
+            match approval::commit(client, self.cvm, self.kind, self.token, transaction).await {
+                Err(failure) if failure.exit == Exit::AwaitsApproval && began.elapsed() < self.patience => {
+                    sleep(LOOK_AGAIN).await;
+                }
+                other => return other,
+            }
+        }
     }
 }

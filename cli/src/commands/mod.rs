@@ -2,6 +2,7 @@
 
 mod approval;
 pub(crate) mod approve;
+pub(crate) mod chain;
 pub(crate) mod commit;
 pub(crate) mod completion;
 pub(crate) mod cvms;
@@ -45,9 +46,10 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Serve(part) => serve::run(*part, session),
         Command::Env(args) => block_on(env::run(args, session)),
         Command::Login(args) => block_on(login::run(args, session)),
-        Command::Deploy(args) => block_on(deploy::run(args, session)),
+        Command::Deploy(args) => block_on(deploy::run(*args, session)),
         Command::Update(args) => block_on(update::run(*args, session)),
         Command::Diff(args) => block_on(update::diff(*args, session)),
+        Command::Chain(command) => block_on(chain::run(*command, session)),
         Command::Commit(args) => block_on(commit::run(args, session)),
         Command::Cvms(command) => block_on(cvms::run(command, session)),
         Command::Verify(args) => block_on(verify::run(*args, session)),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use crate::failure::Failure;
 
 /// Largest file with endpoints, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
+/// Access of others than the owner.
+const OTHERS: u32 = 0o077;
 /// Names of chains for people, by their ids.
 const NAMES: [(u64, &str); 5] = [
     (1, "ethereum"),
@@ -59,10 +62,9 @@ impl ChainArgs {
                 "--chain-max-head-age 0 believes a chain that stands still; in production name an age",
             ));
         }
-        let name = NAMES.iter().find(|(id, _)| *id == chain_id).map(|(_, name)| (*name).to_owned());
         let config = ChainConfig {
             chain_id,
-            name: name.unwrap_or_else(|| format!("chain {chain_id}")),
+            name: chain_name(chain_id),
             endpoints: endpoints(file)?,
             quorum: self.chain_quorum,
             confirmations: self.chain_confirmations,
@@ -74,8 +76,25 @@ impl ChainArgs {
     }
 }
 
+/// What people call a chain.
+pub(crate) fn chain_name(chain_id: u64) -> String {
+    let known = NAMES.iter().find(|(id, _)| *id == chain_id);
+    known.map_or_else(|| format!("chain {chain_id}"), |(_, name)| (*name).to_owned())
+}
+
+/// Refuses a file with secrets that others can read.
+pub(crate) fn is_for_its_owner(file: &Path) -> Result<(), Failure> {
+    let metadata = std::fs::metadata(file)
+        .map_err(|error| Failure::usage(format!("cannot read {}", file.display())).caused_by(error))?;
+    if metadata.permissions().mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("others can read or change {}", file.display()))
+        .hint(format!("make it yours only: chmod 600 {}", file.display())))
+}
+
 /// The URLs of a file; no word of it is repeated, because of the keys in them.
-fn endpoints(file: &Path) -> Result<Vec<Url>, Failure> {
+pub(crate) fn endpoints(file: &Path) -> Result<Vec<Url>, Failure> {
     let mut text = String::new();
     File::open(file)
         .and_then(|opened| opened.take(MAX_FILE_BYTES).read_to_string(&mut text))

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use cloister_control_plane::kms::KmsConfig;
+use cloister_chain::Address;
+use cloister_control_plane::kms::{KmsConfig, KmsContract};
 use cloister_kms_api::{BootstrapRequest, method};
 use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pem};
 use cloister_verifier::Clock;
@@ -32,8 +33,8 @@ pub(crate) const ADMIN_TOKEN_FILE: &str = "admin-token";
 pub(crate) const ROOT_FILE: &str = "root-ca.pem";
 /// The port for releases in that directory.
 const PORT_FILE: &str = "port";
-/// Its name in the installation.
-const SLUG: &str = "local";
+/// Name of the KMS whose built-in rules decide.
+pub(crate) const SLUG: &str = "local";
 /// Under which address guests reach this machine.
 const HOST_FOR_GUESTS: &str = "10.0.2.2";
 /// This program, also after its file was replaced: what was measured is what runs.
@@ -54,7 +55,11 @@ const STABLE: Duration = Duration::from_mins(1);
 /// What to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
-    /// Its own directory.
+    /// Its name in the installation.
+    pub(crate) slug: &'static str,
+    /// The contract that decides instead of the built-in rules.
+    pub(crate) governed: Option<Governed>,
+    /// Its own directory, which has the name [`DIRECTORY`].
     pub(crate) dir: PathBuf,
     /// Onboarding and release.
     pub(crate) listen: SocketAddr,
@@ -68,6 +73,34 @@ pub(crate) struct Setup {
     pub(crate) pccs_url: String,
     /// What it logs.
     pub(crate) log: String,
+}
+
+/// A contract that decides for a KMS.
+#[derive(Debug, Clone)]
+pub(crate) struct Governed {
+    /// Its chain, a development chain.
+    pub(crate) chain_id: u64,
+    /// Its address.
+    pub(crate) contract: Address,
+    /// File with the endpoints of the chain.
+    pub(crate) endpoints: PathBuf,
+}
+
+impl Governed {
+    /// The options of `serve kms` that say so. A development chain makes blocks when there is something to put into
+    /// them: no block has others on top, and the newest one may be old.
+    fn options(&self) -> Vec<String> {
+        let endpoints = self.endpoints.display().to_string();
+        let (chain_id, contract) = (self.chain_id.to_string(), self.contract.to_string());
+        let options = [
+            ("--kms-contract", contract.as_str()),
+            ("--chain-id", &chain_id),
+            ("--chain-rpc-file", &endpoints),
+            ("--chain-confirmations", "0"),
+            ("--chain-max-head-age", "0"),
+        ];
+        options.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]).collect()
+    }
 }
 
 /// A running KMS.
@@ -106,12 +139,15 @@ impl Setup {
             text.parse::<Url>().map_err(|error| Failure::local("the address of the KMS makes no URL", error))
         };
         Ok(KmsConfig {
-            slug: SLUG.to_owned(),
+            slug: self.slug.to_owned(),
             guest_url: url(format!("https://{HOST_FOR_GUESTS}:{}", self.listen.port()))?,
             directory_url: url(self.directory_url())?,
             ca_file: self.dir.join(ROOT_FILE),
             admin_token_file: self.dir.join(ADMIN_TOKEN_FILE),
-            contract: None,
+            contract: self.governed.as_ref().map(|governed| KmsContract {
+                chain_id: governed.chain_id,
+                address: governed.contract.into_array(),
+            }),
         })
     }
 
@@ -147,6 +183,7 @@ impl Setup {
             .arg("--development-root")
             .arg(&self.development_root)
             .args(["--pccs-url", &self.pccs_url])
+            .args(self.governed.iter().flat_map(Governed::options))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // Ctrl-C in a terminal is for this process, which ends the KMS last.

@@ -3,6 +3,7 @@
 //! ```text
 //! data directory/
 //!   credentials.json    API key of this installation, for commands on this machine
+//!   chain/              development chain, if there is one, with the KMS that its contract decides for
 //!   control-plane/      database, certificate authority
 //!   kms/                sealed roots, release log, the administrator's token
 //!   node/               CVMs, pushed images, the node's certificate
@@ -11,6 +12,7 @@
 
 mod chain;
 pub(crate) mod control_plane;
+pub(crate) mod development_chain;
 mod home;
 mod host_options;
 mod interrupts;
@@ -18,7 +20,7 @@ pub(crate) mod kms;
 pub(crate) mod node;
 mod sockets;
 
-pub(crate) use chain::ChainArgs;
+pub(crate) use chain::{ChainArgs, chain_name, endpoints, is_for_its_owner};
 pub(crate) use home::Home;
 pub(crate) use host_options::HostOptions;
 pub(crate) use interrupts::Interrupts;

@@ -37,7 +37,7 @@ pub(crate) enum Command {
     /// Replace the sealed environment of a CVM, which restarts it
     Envs(envs::Args),
     /// Run the application of a CVM once more, on the same or another node
-    Replicate(replicate::Args),
+    Replicate(Box<replicate::Args>),
     /// Print what a CVM's machine is like and how busy it is
     Stats(stats::Args),
     /// List or replace the ports of the host that lead to a CVM
@@ -59,7 +59,7 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
         Command::Shutdown(args) => power::run(power::Change::Shutdown, args, session).await,
         Command::Restart(args) => power::restart(args, session).await,
         Command::Envs(args) => envs::run(args, session).await,
-        Command::Replicate(args) => replicate::run(args, session).await,
+        Command::Replicate(args) => replicate::run(*args, session).await,
         Command::Stats(args) => stats::run(args, session).await,
         Command::Ports(args) => ports::run(args, session).await,
         Command::Rename(args) => rename::run(args, session).await,

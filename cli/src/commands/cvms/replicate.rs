@@ -3,10 +3,14 @@
 use cloister_management_api::{Vm, VmId};
 use serde_json::json;
 
-use crate::api::read;
+use crate::api::{Client, read};
 use crate::args::{CvmName, Waiting};
 use crate::commands::Outcome;
+use crate::commands::approval::{Kind, Needed};
+use crate::commands::chain::{self, OwnerOptions};
+use crate::commands::commit::{self, Prepared};
 use crate::commands::follow::{self, Goal};
+use crate::failure::Failure;
 use crate::session::Session;
 
 /// Arguments of `cvms replicate`.
@@ -19,6 +23,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID")]
     node: Option<i64>,
     #[command(flatten)]
+    owner: OwnerOptions,
+    #[command(flatten)]
     waiting: Waiting,
 }
 
@@ -28,7 +34,13 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let mut progress = output.progress();
     progress.phase("finding room");
     let body = args.node.map(|node| json!({ "node_id": node }));
-    let accepted = client.post(&["cvms", &args.name.cvm, "replicas"], body.as_ref()).await?;
+    let accepted = match client.post(&["cvms", &args.name.cvm, "replicas"], body.as_ref()).await {
+        Ok(accepted) => accepted,
+        Err(failure) => {
+            drop(progress);
+            return args.once_allowed(Needed::of(failure)?, &client, session).await;
+        }
+    };
     let replica: Vm = read(&accepted)?;
     if args.waiting.no_wait {
         progress.done(&format!("{} is accepted", replica.name));
@@ -50,4 +62,22 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         super::summary(output, &detail);
     }
     Ok(())
+}
+
+impl Args {
+    /// Has those who decide allow the device, if they are here, and then has the replica made.
+    async fn once_allowed(&self, needed: Needed, client: &Client, session: &Session) -> Outcome {
+        let (_, source) = follow::detail(client, &self.name.cvm).await?;
+        let (name, kind) = (source.name.as_str(), Kind::Replica);
+        let (Some(app_id), Some(compose_hash)) = (source.app_id, source.compose_hash) else {
+            return Err(Failure::usage(format!("{name} has no application")));
+        };
+        needed.check(app_id, compose_hash)?;
+        let waiting = chain::Waiting { cvm: name, app_id, compose_hash, kind, needed: &needed };
+        let transaction = self.owner.allow(&waiting, session).await?;
+        let token = needed.commit_token.as_deref().ok_or_else(|| needed.waits(name, kind))?;
+        let change = Prepared { cvm: name, kind, token, goal: Goal::Running, patience: commit::PATIENCE };
+        let progress = session.output.progress();
+        change.carry_out(transaction.as_deref(), self.waiting, client, progress, session).await
+    }
 }

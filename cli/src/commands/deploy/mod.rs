@@ -1,22 +1,30 @@
 //! `cloister deploy`: from a compose file to a running CVM.
 
 mod app;
+mod contract;
 mod environment;
 mod size;
 
 pub(super) use app::{App, read_text};
-pub(crate) use environment::{RootKey, check_root};
+pub(super) use contract::{Contract, Made};
+use environment::seal_for_contract;
 pub(super) use environment::{EnvArgs, seal};
+pub(crate) use environment::{RootKey, check_root};
 pub(super) use size::{Gibibytes, Mebibytes, Size};
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use cloister_app_compose::AppId;
+use cloister_kms_api::approvals::Owners;
 use cloister_management_api::{CvmName, ProvisionResponse, Vm, VmId};
 use cloister_sealed_env::Environment;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
+use super::chain::OwnerOptions;
 use super::follow::{self, Goal};
-use super::{Outcome, cvms};
+use super::{Outcome, commit, cvms, owners};
 use crate::api::{Client, read};
 use crate::args::Waiting;
 use crate::failure::{Exit, Failure};
@@ -24,6 +32,9 @@ use crate::session::Session;
 
 /// Names that a compose file has when nobody names it, in the order of the compose specification.
 const COMPOSE_FILES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
+
+/// Pause before a server that does not see a transaction yet is asked again.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// Arguments of `deploy`.
 #[derive(Debug, clap::Args)]
@@ -46,25 +57,73 @@ pub(crate) struct Args {
     #[command(flatten)]
     size: Size,
     #[command(flatten)]
+    keys: Keys,
+    #[command(flatten)]
+    owner: OwnerOptions,
+    #[command(flatten)]
+    owners: OwnersArgs,
+    #[command(flatten)]
     waiting: Waiting,
+}
+
+/// Who has to sign what the application runs, where no contract decides.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Owners")]
+pub(crate) struct OwnersArgs {
+    /// File with the public SSH keys of the application's owners, one a line; set once it runs
+    #[arg(long, value_name = "FILE", requires = "threshold", conflicts_with = "no_wait")]
+    owners: Option<PathBuf>,
+    /// How many of the owners have to sign a change
+    #[arg(long, value_name = "COUNT", requires = "owners", value_parser = clap::value_parser!(u32).range(1..=32))]
+    threshold: Option<u32>,
+}
+
+impl OwnersArgs {
+    fn read(&self) -> Result<Option<Owners>, Failure> {
+        let Some((file, threshold)) = self.owners.as_ref().zip(self.threshold) else { return Ok(None) };
+        owners::read_owners(std::slice::from_ref(file), threshold).map(Some)
+    }
+}
+
+/// Where the application's keys come from.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Keys")]
+pub(crate) struct Keys {
+    /// KMS by name or id, or of a kind: phala (no contract), ethereum, base [default: the server's first one]
+    #[arg(long, value_name = "KMS")]
+    pub(crate) kms: Option<String>,
+    /// Contract of the application, where a contract decides for the KMS [default: a new one is made]
+    #[arg(long, value_name = "ADDRESS", requires = "kms")]
+    pub(crate) app: Option<AppId>,
 }
 
 /// Deploys and says where the application answers.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let environment = args.environment.read()?;
     let app = app(&args, environment.as_ref())?;
+    let app_owners = args.owners.read()?;
     let (client, output) = (session.client()?, &session.output);
     let mut progress = output.progress();
     progress.phase("checking the compose file");
-    let created = match &environment {
-        None => create(&client, &app, &args.size).await?,
-        Some(environment) => {
-            let provision = provision(&client, &app, &args.size).await?;
-            progress.phase("sealing the environment");
-            let sealed = sealed(&provision, environment, &args.environment, &client, session).await?;
-            create_from(&client, &app, &provision, Some(sealed)).await?
+    let provision = provision(&client, &app, &args.size, &args.keys).await?;
+    let (made, mut progress) = match Contract::of(&provision) {
+        None => (None, progress),
+        Some(contract) => {
+            // A person may be asked meanwhile.
+            drop(progress);
+            let made = contract.made(&app, &args.keys, &args.owner, session).await?;
+            (Some(made), output.progress())
         }
     };
+    let sealed = match &environment {
+        None => None,
+        Some(environment) => {
+            progress.phase("sealing the environment");
+            Some(sealed(&provision, made.as_ref(), environment, &args.environment, &client, session).await?)
+        }
+    };
+    progress.phase("creating the CVM");
+    let created = create_from(&client, &app, &provision, made.as_ref(), sealed).await?;
     let id = text_id(&read::<Vm>(&created)?.id);
     if args.waiting.no_wait {
         progress.done(&format!("{} is accepted", app.name()));
@@ -78,6 +137,11 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     follow::follow(&client, &id, Goal::Running, args.waiting.timeout, &mut progress).await?;
     let (document, detail) = follow::detail(&client, &id).await?;
     progress.done(&format!("{} is running", app.name()));
+    if let (Some(owners), Some(app_id)) = (&app_owners, detail.app_id) {
+        owners::set(&app_id.to_string(), owners, &client, session)
+            .await
+            .map_err(|failure| failure.hint("the CVM runs, and its application has no owners"))?;
+    }
     if output.json {
         output.document(&document);
         return Ok(());
@@ -126,13 +190,18 @@ pub(super) fn name_from(path: &Path) -> Result<CvmName, Failure> {
 
 /// Makes the CVM and answers with its record. The operation goes on in the cloud.
 pub(super) async fn create(client: &Client, app: &App, size: &Size) -> Result<Value, Failure> {
-    let provision = provision(client, app, size).await?;
-    create_from(client, app, &provision, None).await
+    let provision = provision(client, app, size, &Keys::default()).await?;
+    create_from(client, app, &provision, None, None).await
 }
 
 /// Has the document checked and placed.
-async fn provision(client: &Client, app: &App, size: &Size) -> Result<ProvisionResponse, Failure> {
-    let provision = client.post(&["cvms", "provision"], Some(&request(app, size))).await;
+pub(super) async fn provision(
+    client: &Client,
+    app: &App,
+    size: &Size,
+    keys: &Keys,
+) -> Result<ProvisionResponse, Failure> {
+    let provision = client.post(&["cvms", "provision"], Some(&request(app, size, keys))).await;
     let provision: ProvisionResponse = read(&provision.map_err(|failure| taken(failure, app))?)?;
     if provision.compose_hash != app.compose_hash() {
         return Err(another_document(&provision, app));
@@ -143,32 +212,56 @@ async fn provision(client: &Client, app: &App, size: &Size) -> Result<ProvisionR
 /// Seals to the key of the application that was provisioned.
 async fn sealed(
     provision: &ProvisionResponse,
+    made: Option<&Made>,
     environment: &Environment,
     args: &EnvArgs,
     client: &Client,
     session: &Session,
 ) -> Result<String, Failure> {
-    let (Some(kms), Some(app_id)) = (&provision.kms_info, provision.app_id) else {
+    let app_id = made.map(|made| made.app_id).or(provision.app_id);
+    let (Some(kms), Some(app_id)) = (&provision.kms_info, app_id) else {
         return Err(Failure::new(
             Exit::Failed,
             "the server has no KMS, so that no guest could open an environment",
         )
         .hint("nothing was created; deploy without --env-file and -e, or ask the operator for a KMS"));
     };
-    seal(environment, app_id, &kms.id.to_string(), args.root(), client, session).await
+    let kms = kms.id.to_string();
+    match made.and_then(|made| made.root) {
+        Some(root) => seal_for_contract(environment, app_id, &kms, root, client).await,
+        None => seal(environment, app_id, &kms, args.root(), client, session).await,
+    }
 }
 
-async fn create_from(
+/// Makes the CVM of a provision. The server may need more confirmations than this command before it sees what was
+/// sent for `made`.
+pub(super) async fn create_from(
     client: &Client,
     app: &App,
     provision: &ProvisionResponse,
+    made: Option<&Made>,
     encrypted_env: Option<String>,
 ) -> Result<Value, Failure> {
-    let mut body = json!({ "app_id": provision.app_id, "compose_hash": provision.compose_hash });
-    if let (Some(members), Some(encrypted_env)) = (body.as_object_mut(), encrypted_env) {
-        members.insert("encrypted_env".to_owned(), encrypted_env.into());
+    let app_id = made.map(|made| made.app_id).or(provision.app_id);
+    let mut body = json!({ "app_id": app_id, "compose_hash": provision.compose_hash });
+    if let Some(members) = body.as_object_mut() {
+        members.extend(encrypted_env.map(|sealed| ("encrypted_env".to_owned(), sealed.into())));
+        let transaction = made.and_then(|made| made.transaction.clone());
+        members.extend(transaction.map(|hash| ("transaction_hash".to_owned(), hash.into())));
     }
-    client.post(&["cvms"], Some(&body)).await.map_err(|failure| taken(failure, app))
+    let began = Instant::now();
+    loop {
+        match client.post(&["cvms"], Some(&body)).await {
+            Err(failure)
+                if failure.exit == Exit::AwaitsApproval
+                    && made.is_some_and(|made| made.transaction.is_some())
+                    && began.elapsed() < commit::PATIENCE =>
+            {
+                sleep(LOOK_AGAIN).await;
+            }
+            other => return other.map_err(|failure| taken(failure, app)),
+        }
+    }
 }
 
 fn another_document(provision: &ProvisionResponse, app: &App) -> Failure {
@@ -181,10 +274,12 @@ fn another_document(provision: &ProvisionResponse, app: &App) -> Failure {
     .hint("if the versions agree, the server changed your document: do not trust it")
 }
 
-fn request(app: &App, size: &Size) -> Value {
+fn request(app: &App, size: &Size, keys: &Keys) -> Value {
     let mut request = json!({ "name": app.name().as_str(), "compose_file": app.document(), "listed": false });
     if let Some(members) = request.as_object_mut() {
         members.extend(size.members());
+        members.extend(keys.kms.as_ref().map(|kms| ("kms_id".to_owned(), json!(kms))));
+        members.extend(keys.app.map(|app| ("app_id".to_owned(), json!(app))));
     }
     request
 }

@@ -11,9 +11,10 @@ use cloister_node::ingress::{Domain, server_config, wildcard_names};
 use cloister_node::{Config as NodeConfig, HostProcess, OnExit};
 use url::Url;
 
-use super::ports::Ports;
+use super::ports::{ContractPorts, Ports};
 use crate::failure::Failure;
 use crate::parts::control_plane::{self, Access};
+use crate::parts::development_chain::{self, ChainPart};
 use crate::parts::kms::{self, KmsPart, Setup};
 use crate::parts::node::{self, Newcomer, NodePart, Way};
 use crate::parts::{Home, HostOptions, local};
@@ -30,11 +31,18 @@ pub(super) struct Machine {
     pub(super) options: HostOptions,
 }
 
-/// A running control plane with a node and a key management service on the same machine.
+/// A development chain, and where the KMS that its contract decides for listens.
+pub(super) struct Governance {
+    pub(super) chain: ChainPart,
+    pub(super) ports: ContractPorts,
+}
+
+/// A running control plane with a node and key management services on the same machine.
 pub(super) struct Cloud {
     control_plane: ControlPlane,
     node: NodePart,
-    kms: KmsPart,
+    kmses: Vec<KmsPart>,
+    chain: Option<ChainPart>,
     /// Where the directory of the key management service is.
     pub(super) kms_directory: String,
     http: SocketAddr,
@@ -43,9 +51,11 @@ pub(super) struct Cloud {
 
 impl Cloud {
     /// Starts the control plane, then the node, which joins at its first start, then the key management
-    /// service, for which the node plays a machine. `log` is what that service logs.
+    /// services, for which the node plays a machine: one with its own rules, and beside it one whose contract
+    /// decides, if there is a chain. `log` is what these services log.
     pub(super) async fn start(
         ports: &Ports,
+        governance: Option<Governance>,
         domain: Domain,
         home: &Home,
         machine: Machine,
@@ -54,6 +64,8 @@ impl Cloud {
         let node_dir = home.join("node");
         let control_plane_dir = home.join("control-plane");
         let kms = Setup {
+            slug: kms::SLUG,
+            governed: None,
             dir: home.join(kms::DIRECTORY),
             listen: ports.kms,
             directory: ports.kms_directory,
@@ -62,12 +74,27 @@ impl Cloud {
             pccs_url: format!("http://{}/development-pccs", local(ports.api)),
             log: log.to_owned(),
         };
-        kms.prepare()?;
+        let governed = governance.as_ref().map(|Governance { chain, ports }| Setup {
+            slug: development_chain::SLUG,
+            governed: Some(chain.governed()),
+            dir: home.join(development_chain::DIRECTORY).join(kms::DIRECTORY),
+            listen: ports.kms,
+            directory: ports.directory,
+            ..kms.clone()
+        });
+        let kms_directory = kms.directory_url();
+        let setups: Vec<Setup> = [Some(kms), governed].into_iter().flatten().collect();
         let mut config = ControlPlaneConfig::embedded(control_plane_dir, ports.api, ports.fleet);
-        config.kms = vec![kms.config()?];
+        for setup in &setups {
+            setup.prepare()?;
+            config.kms.push(setup.config()?);
+        }
+        config.chains.extend(governance.as_ref().map(|governance| governance.chain.config()));
         let control_plane = control_plane::start(config).await?;
-        let host_process =
-            HostProcess { socket: kms.agent_socket.clone(), executable: PathBuf::from(kms::PROGRAM) };
+        let host_process = HostProcess {
+            socket: node::kms_agent_socket(&node_dir)?,
+            executable: PathBuf::from(kms::PROGRAM),
+        };
         let node = match start_node(&control_plane, ports, domain, node_dir, machine, host_process).await {
             Ok(node) => node,
             Err(failure) => {
@@ -75,17 +102,24 @@ impl Cloud {
                 return Err(failure);
             }
         };
-        let kms_directory = kms.directory_url();
-        match KmsPart::start(kms).await {
-            Ok(kms) => {
-                Ok(Self { control_plane, node, kms, kms_directory, http: ports.http, https: ports.https })
-            }
-            Err(failure) => {
-                control_plane.stop().await;
-                node.stop(OnExit::Shutdown(STOP_AFTER_FAILURE)).await;
-                Err(failure)
+        let chain = governance.map(|governance| governance.chain);
+        let (http, https) = (ports.http, ports.https);
+        let mut cloud = Self { control_plane, node, kmses: Vec::new(), chain, kms_directory, http, https };
+        for setup in setups {
+            match KmsPart::start(setup).await {
+                Ok(kms) => cloud.kmses.push(kms),
+                Err(failure) => {
+                    cloud.stop(STOP_AFTER_FAILURE, std::future::pending()).await;
+                    return Err(failure);
+                }
             }
         }
+        Ok(cloud)
+    }
+
+    /// The development chain, if there is one.
+    pub(super) const fn chain(&self) -> Option<&ChainPart> {
+        self.chain.as_ref()
     }
 
     /// How commands on this machine reach it.
@@ -104,13 +138,19 @@ impl Cloud {
     }
 
     /// Ends everything. The control plane goes first, so that it does not take CVMs that power off for
-    /// failed ones; the key management service goes last. If `urgent` comes to an end, what is not done by then is left to the next start.
+    /// failed ones; the key management services go last, and then the chain that one of them asks. If `urgent`
+    /// comes to an end, what is not done by then is left to the next start.
     /// Tells whether everything was done.
     pub(super) async fn stop(self, patience: Duration, urgent: impl Future<Output = ()>) -> bool {
         let orderly = async {
             self.control_plane.stop().await;
             self.node.stop(OnExit::Shutdown(patience)).await;
-            self.kms.stop().await;
+            for kms in self.kmses {
+                kms.stop().await;
+            }
+            if let Some(chain) = self.chain {
+                chain.stop().await;
+            }
         };
         tokio::select! {
             () = orderly => true,

@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use url::Url;
 
 use super::cloud::Cloud;
 use super::ready;
 use crate::api::Client;
-use crate::commands::deploy::{self, App, Size, read_text};
+use crate::commands::deploy::{self, App, Contract, Keys, Size, read_text};
 use crate::commands::follow::{self, Goal};
 use crate::commands::image;
 use crate::failure::{Exit, Failure};
 use crate::output::Progress;
+use crate::parts::development_chain::{self, ChainPart};
 
 /// Longest way from the deployment to a running CVM, in seconds; emulation on a busy host is slow.
 const PATIENCE_SECONDS: u64 = 300;
@@ -53,7 +55,10 @@ pub(super) async fn deploy(
                 image::push(client, &archive, None).await?;
             }
             progress.phase("checking the compose file");
-            deploy::create(client, &app, &Size::default()).await?;
+            match cloud.chain() {
+                None => deploy::create(client, &app, &Size::default()).await?,
+                Some(chain) => under_contract(client, &app, chain, progress).await?,
+            };
         }
         Err(failure) => return Err(failure),
     }
@@ -61,6 +66,25 @@ pub(super) async fn deploy(
     progress.phase("waiting for the application to answer");
     let url = ready::app_answers(client, cloud, &cvm).await?;
     Ok(Running { cvm, url })
+}
+
+/// The same as `deploy --kms contract --key-file OWNER_KEY`: the application's contract comes first.
+async fn under_contract(
+    client: &Client,
+    app: &App,
+    chain: &ChainPart,
+    progress: &mut Progress,
+) -> Result<Value, Failure> {
+    let keys = Keys { kms: Some(development_chain::SLUG.to_owned()), app: None };
+    let provision = deploy::provision(client, app, &Size::default(), &keys).await?;
+    let contract = Contract::of(&provision).ok_or_else(|| {
+        Failure::new(Exit::Failed, "no contract decides for the KMS of the development chain")
+    })?;
+    progress.phase("making the application's contract");
+    let network = chain.network();
+    let made = contract.make(app, &network, &ChainPart::owner(&network)?, progress).await?;
+    progress.phase("creating the CVM");
+    deploy::create_from(client, app, &provision, Some(&made), None).await
 }
 
 /// The image archives of a directory, by name.

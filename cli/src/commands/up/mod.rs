@@ -9,7 +9,7 @@ mod ready;
 pub(super) use guest_images::find as find_guest_images;
 pub(super) use ports::DEFAULT_HTTPS;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cloister_node::ingress::{DEFAULT_DOMAIN, Domain};
@@ -22,11 +22,12 @@ use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::output::{Output, Progress};
 use crate::parts::control_plane::Access;
+use crate::parts::development_chain::{self, ChainPart};
 use crate::parts::{Home, HostOptions, Interrupts, kms};
 use crate::places::{data_dir, login_credentials};
 use crate::session::Session;
-use cloud::{Cloud, Machine};
-use ports::Ports;
+use cloud::{Cloud, Governance, Machine};
+use ports::{ContractPorts, Ports};
 
 /// What is logged for no `-v`, one and more: `up` speaks through its progress.
 const LEVELS: [&str; 3] = ["error", "info", "debug,hyper=info,sqlx=info,rustls=info"];
@@ -49,8 +50,14 @@ pub(crate) struct Args {
     /// Seconds that running CVMs get to end their applications when the cloud stops
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
     stop_timeout: u64,
+    /// Start a chain, too, whose contracts decide about applications with keys from the KMS named contract; the
+    /// application of --deploy is under one. Its keys are public: for trying out only
+    #[arg(long)]
+    development_chain: bool,
     #[command(flatten)]
     ports: Ports,
+    #[command(flatten)]
+    contract_ports: ContractPorts,
     #[command(flatten)]
     host: HostOptions,
 }
@@ -72,10 +79,17 @@ async fn up(args: Args, session: &Session) -> Outcome {
     let mut progress = output.progress();
     progress.phase("starting the control plane, the node and the key management service");
     let log = logging::filter(LEVELS, session.verbosity);
-    let machine = Machine { guest_images, options: args.host };
-    let cloud = Cloud::start(&ports, args.domain, &home, machine, &log).await?;
+    let governance = if args.development_chain {
+        let before = kms::port_before(&home.join(development_chain::DIRECTORY));
+        let ports = args.contract_ports.settle(before)?;
+        Some(Governance { ports, chain: ChainPart::start(home.path()).await? })
+    } else {
+        None
+    };
+    let machine = Machine { guest_images: guest_images.clone(), options: args.host };
+    let cloud = Cloud::start(&ports, governance, args.domain, &home, machine, &log).await?;
     let brought_up = tokio::select! {
-        result = bring_up(args.deploy, &home, &cloud, progress, output) => result,
+        result = bring_up(args.deploy, &guest_images, &home, &cloud, progress, output) => result,
         () = interrupts.next() => Err(Failure::new(Exit::Failed, "interrupted before the cloud was up")),
     };
     if brought_up.is_ok() {
@@ -94,6 +108,7 @@ async fn up(args: Args, session: &Session) -> Outcome {
 /// Everything between the start of the parts and a cloud that a person can use.
 async fn bring_up(
     deploy: Option<PathBuf>,
+    guest_images: &Path,
     home: &Home,
     cloud: &Cloud,
     mut progress: Progress,
@@ -103,6 +118,10 @@ async fn bring_up(
     let client = Client::new(access.server.clone(), access.key.clone())?;
     progress.phase("waiting for the node");
     ready::node_online(&client).await?;
+    if let Some(chain) = cloud.chain() {
+        progress.phase("registering the guest images and the KMS with its contract");
+        chain.register(&client, guest_images).await?;
+    }
     let app = match deploy {
         Some(directory) => {
             Some(example::deploy(&client, &directory, cloud, &mut progress).await.map_err(|failure| {
@@ -117,11 +136,20 @@ async fn bring_up(
             "api_url": access.server, "credentials": home.credentials(), "https_port": cloud.https_port(),
             "kms_url": cloud.kms_directory, "kms_root": home.join(kms::DIRECTORY).join(kms::ROOT_FILE),
             "app_url": app.as_ref().map(example::Running::url), "cvm": app.as_ref().map(|app| &app.cvm),
+            "chain": cloud.chain().map(described),
         }));
     } else {
         present(home, &access, app.as_ref(), cloud, output);
     }
     Ok(())
+}
+
+fn described(chain: &ChainPart) -> serde_json::Value {
+    json!({
+        "chain_id": chain.config().chain_id, "rpc_url": chain.rpc_url(),
+        "kms_contract": chain.kms_contract().to_string(), "kms": development_chain::SLUG,
+        "owner_key": chain.owner_key(), "operator_key": chain.operator_key(),
+    })
 }
 
 fn present(home: &Home, access: &Access, app: Option<&example::Running>, cloud: &Cloud, output: &Output) {
@@ -137,6 +165,12 @@ fn present(home: &Home, access: &Access, app: Option<&example::Running>, cloud: 
         ("API URL", Some(access.server.to_string())),
         ("API key", Some(key)),
         ("KMS directory", Some(cloud.kms_directory.clone())),
+        (
+            "Chain",
+            cloud.chain().map(|chain| format!("{} (development: its keys are public)", chain.rpc_url())),
+        ),
+        ("KMS contract", cloud.chain().map(|chain| chain.kms_contract().to_string())),
+        ("Owner's key", cloud.chain().map(|chain| chain.owner_key().display().to_string())),
     ]);
     output.say("\nTry, in another terminal:");
     if let Some(app) = app {
@@ -157,6 +191,18 @@ fn present(home: &Home, access: &Access, app: Option<&example::Running>, cloud: 
             "  {program} verify {}{port}    # after the line above: what this CVM proves",
             app.cvm
         ));
+    }
+    if let Some(chain) = cloud.chain() {
+        let key = chain.owner_key().display().to_string();
+        let cvm = app.map_or("my-app", |app| app.cvm.as_str());
+        output.say("\nUnder a contract, nothing new runs before its owner has allowed it:");
+        output.say(&format!(
+            "  {program} deploy -c compose.yaml -n my-app --kms {} --key-file {key}",
+            development_chain::SLUG
+        ));
+        output
+            .say(&format!("  {program} update {cvm} -c compose.yaml    # says what the owner has to allow"));
+        output.say(&format!("  {program} update {cvm} -c compose.yaml --key-file {key}    # as the owner"));
     }
     if let Some(elsewhere) = logged_in_elsewhere(access) {
         output.say(&format!(

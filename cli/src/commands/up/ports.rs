@@ -43,6 +43,35 @@ pub(crate) struct Ports {
     pub(super) kms_directory: SocketAddr,
 }
 
+/// Options for the listeners of the KMS that the contract on a development chain decides for.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Addresses")]
+pub(crate) struct ContractPorts {
+    /// The same for the KMS that a contract decides for, with --development-chain
+    #[arg(id = "contract-kms-listen", long, value_name = "ADDRESS", default_value = "127.0.0.1:12003")]
+    pub(super) kms: SocketAddr,
+    /// Its directory
+    #[arg(
+        id = "contract-kms-directory-listen",
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:12004"
+    )]
+    pub(super) directory: SocketAddr,
+}
+
+impl ContractPorts {
+    /// As [`Ports::settle`].
+    pub(super) fn settle(mut self, kms_before: Option<u16>) -> Result<Self, Failure> {
+        stay(&mut self.kms, kms_before);
+        settle([
+            ("--contract-kms-listen", &mut self.kms),
+            ("--contract-kms-directory-listen", &mut self.directory),
+        ])?;
+        Ok(self)
+    }
+}
+
 impl Ports {
     /// Each address with the option that changes it.
     const fn options(&mut self) -> [(&'static str, &mut SocketAddr); 7] {
@@ -61,24 +90,34 @@ impl Ports {
     /// starts, and settles ports that were left open: links to applications hold the number.
     /// CVMs keep the address of the key management service: `kms_before` is where it was.
     pub(super) fn settle(mut self, kms_before: Option<u16>) -> Result<Self, Failure> {
-        if let (0, Some(port)) = (self.kms.port(), kms_before) {
-            let same = SocketAddr::new(self.kms.ip(), port);
-            if TcpListener::bind(same).is_ok() {
-                self.kms = same;
-            }
-        }
-        // Held until all are settled, so that no two of them get the same.
-        let mut held = Vec::new();
-        for (option, address) in self.options() {
-            let bound = listen(*address).and_then(|listener| {
-                let settled = listener.local_addr()?;
-                held.push(listener);
-                Ok(settled)
-            });
-            *address = bound.map_err(|error| unusable(option, *address, error))?;
-        }
+        stay(&mut self.kms, kms_before);
+        settle(self.options())?;
         Ok(self)
     }
+}
+
+/// Takes the port that was chosen before, if any will do and it is free.
+fn stay(address: &mut SocketAddr, before: Option<u16>) {
+    if let (0, Some(port)) = (address.port(), before) {
+        let same = SocketAddr::new(address.ip(), port);
+        if TcpListener::bind(same).is_ok() {
+            *address = same;
+        }
+    }
+}
+
+fn settle<const COUNT: usize>(options: [(&'static str, &mut SocketAddr); COUNT]) -> Result<(), Failure> {
+    // Held until all are settled, so that no two of them get the same.
+    let mut held = Vec::new();
+    for (option, address) in options {
+        let bound = listen(*address).and_then(|listener| {
+            let settled = listener.local_addr()?;
+            held.push(listener);
+            Ok(settled)
+        });
+        *address = bound.map_err(|error| unusable(option, *address, error))?;
+    }
+    Ok(())
 }
 
 /// Listens at `address`. Port 0 takes a free one below those that the system gives to outgoing connections:

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use cloister_app_compose::{AppCompose, ComposeHash, Revision};
+use cloister_app_compose::{AppCompose, AppId, ComposeHash, Revision};
+use cloister_chain::B256;
 use cloister_management_api::v20260121::CvmInfoDetail;
 use cloister_sealed_env::Environment;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Client, read};
 use crate::commands::deploy::{EnvArgs, Gibibytes, Mebibytes, read_text, seal};
+use crate::commands::follow::Goal;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
@@ -122,12 +124,17 @@ impl Plan {
     ) -> Result<Map<String, Value>, Failure> {
         let mut members = self.members.clone();
         if let Some(environment) = &self.environment {
-            let app_id = self.cvm.info.app_id.ok_or_else(|| Failure::usage("the CVM has no application"))?;
             let sealed =
-                seal(environment, app_id, OWN_KMS, wanted.environment.root(), client, session).await?;
+                seal(environment, self.app_id()?, OWN_KMS, wanted.environment.root(), client, session)
+                    .await?;
             members.insert("encrypted_env".to_owned(), json!(sealed));
         }
         Ok(members)
+    }
+
+    /// Where the CVM is once the change is made.
+    pub(super) fn goal(&self) -> Goal {
+        if self.cvm.info.status == "stopped" { Goal::Stopped } else { Goal::Running }
     }
 
     /// Whether anything would change.
@@ -135,8 +142,18 @@ impl Plan {
         self.environment.is_some() || !self.members.is_empty()
     }
 
+    /// The CVM's application.
+    pub(crate) fn app_id(&self) -> Result<AppId, Failure> {
+        self.cvm.info.app_id.ok_or_else(|| Failure::usage("the CVM has no application"))
+    }
+
+    /// The device that the CVM runs on, if the server knows it.
+    pub(crate) fn device(&self) -> Option<B256> {
+        self.cvm.info.node_info.as_ref()?.device_id.as_ref()?.parse().ok()
+    }
+
     /// Hash of the document that the CVM will run.
-    pub(super) fn compose_hash(&self) -> ComposeHash {
+    pub(crate) fn compose_hash(&self) -> ComposeHash {
         self.after.compose_hash()
     }
 }

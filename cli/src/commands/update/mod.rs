@@ -6,8 +6,10 @@ mod words;
 
 use serde_json::{Value, json};
 
-use super::Outcome;
-use super::follow::{self, Goal};
+use super::approval::{Kind, Needed};
+use super::chain::{self, OwnerOptions};
+use super::commit::{self, Prepared};
+use super::{Outcome, follow};
 use crate::api::Client;
 use crate::args::{CvmName, Waiting};
 use crate::failure::Failure;
@@ -34,6 +36,12 @@ pub(crate) struct Args {
     /// Seconds that the application gets to become healthy after its boot, 30 to 3600; stays so
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(30..=3600))]
     health_timeout: Option<u32>,
+    /// Where somebody has to allow the change, have it prepared only, even if it is allowed; it waits for
+    /// `cloister commit`
+    #[arg(long)]
+    prepare_only: bool,
+    #[command(flatten)]
+    owner: OwnerOptions,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -98,7 +106,18 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let body = args.body(&plan, policy, &client, session).await?;
     progress.phase("asking for the change");
     let hash = plan.compose_hash().to_string();
-    let accepted = client.patch_with(&["cvms", &id], &body, &[("x-compose-hash", &hash)]).await?;
+    let mut headers = vec![("x-compose-hash", hash.as_str())];
+    // With the hash alone the server takes the document for one that is allowed already.
+    if args.prepare_only || plan.before.compose_hash() != plan.compose_hash() {
+        headers.push(("x-prepare-only", "true"));
+    }
+    let accepted = match client.patch_with(&["cvms", &id], &body, &headers).await {
+        Ok(accepted) => accepted,
+        Err(failure) => {
+            drop(progress);
+            return args.once_allowed(&plan, Needed::of(failure)?, &client, session).await;
+        }
+    };
     let correlation_id = accepted.get("correlation_id").and_then(Value::as_str).unwrap_or_default();
     if args.waiting.no_wait || correlation_id.is_empty() {
         let words = if correlation_id.is_empty() { "is as you want it" } else { "the change is accepted" };
@@ -108,8 +127,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         }
         return Ok(());
     }
-    let goal = if plan.cvm.info.status == "stopped" { Goal::Stopped } else { Goal::Running };
-    let followed = follow::follow(&client, &id, goal, args.waiting.timeout, &mut progress).await;
+    let followed = follow::follow(&client, &id, plan.goal(), args.waiting.timeout, &mut progress).await;
     // What the operation says is more than the status, in which a CVM may be with its former configuration.
     outcome::of_operation(&client, &id, &name, correlation_id, followed).await?;
     let (document, detail) = follow::detail(&client, &id).await?;
@@ -121,6 +139,24 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
 }
 
 impl Args {
+    /// Has those who decide allow the change, if they are here, and then has it carried out.
+    async fn once_allowed(&self, plan: &Plan, needed: Needed, client: &Client, session: &Session) -> Outcome {
+        let name = &plan.cvm.info.name;
+        let kind = Kind::Update;
+        let (app_id, compose_hash) = (plan.app_id()?, plan.compose_hash());
+        needed.check(app_id, compose_hash)?;
+        if self.prepare_only {
+            return Err(needed.waits(name, kind));
+        }
+        let waiting = chain::Waiting { cvm: name, app_id, compose_hash, kind, needed: &needed };
+        let transaction = self.owner.allow(&waiting, session).await?;
+        let token = needed.commit_token.as_deref().ok_or_else(|| needed.waits(name, kind))?;
+        let goal = plan.goal();
+        let change = Prepared { cvm: name, kind, token, goal, patience: commit::PATIENCE };
+        let progress = session.output.progress();
+        change.carry_out(transaction.as_deref(), self.waiting, client, progress, session).await
+    }
+
     /// Members that concern how changes are made.
     fn policy(&self) -> Vec<(&'static str, Value)> {
         let members =

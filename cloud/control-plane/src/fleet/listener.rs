@@ -11,12 +11,13 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use cloister_development_tee::{RegisterError, Registration, Vendor};
+use cloister_development_tee::{IssuedPlatform, RegisterError, Registration, Vendor};
 use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, Peer, TlsListener};
 use cloister_node_api::{
     EnrolRequest, EnrolResponse, NodeError, NodeErrorCode, NodeReport, Platform, PlatformCertificate,
     PlatformRequest, ReportReceipt, VmReport, paths,
 };
+use cloister_verifier::{TcbStatus, TrustRoot};
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 use tracing::{error, info, warn};
@@ -29,7 +30,7 @@ use super::{Fleet, VmChanges, observed};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::operations::{CvmStatus, Nodes, RevisionState};
 use crate::os_images::Library;
-use crate::store::{CvmRow, NodeRow, Store, StoreError};
+use crate::store::{CvmRow, DeviceRow, NodeRow, Store, StoreError};
 
 /// A report of 10,000 VMs with long texts stays below it.
 const MAX_REPORT_BYTES: usize = 64 * 1024 * 1024;
@@ -234,6 +235,29 @@ const fn is_development(platform: Platform) -> bool {
     matches!(platform, Platform::Emulation | Platform::Kvm)
 }
 
+/// Whoever certifies a platform knows whose it is before its first CVM proves it: contracts can allow it by then. For
+/// evidence the node is as due as before.
+async fn note_device(
+    shared: &Shared,
+    node_id: i64,
+    issued: &IssuedPlatform,
+    fmspc: [u8; 6],
+) -> Result<(), ListenerError> {
+    let device = DeviceRow {
+        node_id,
+        device_id: issued.device_id(),
+        ppid: issued.ppid.clone(),
+        fmspc: hex::encode(fmspc),
+        trust_root: TrustRoot::Development.to_string(),
+        tcb_status: TcbStatus::UpToDate.to_string(),
+        first_verified_at_ms: shared.clock.now_ms(),
+        last_verified_at_ms: 0,
+    };
+    let mut change = shared.store.change().await?;
+    change.note_certified_device(&device).await?;
+    Ok(change.commit().await?)
+}
+
 /// Certifies the platform that a node without TEE hardware plays: the caller's own and no other's.
 async fn certify_platform(
     State(shared): State<Arc<Shared>>,
@@ -243,7 +267,7 @@ async fn certify_platform(
     let vendor = shared.vendor.clone().ok_or(ListenerError::Forbidden(
         "this installation is in production: platforms without TEE hardware get no certificate",
     ))?;
-    let now = shared.clock.now();
+    let (now, fmspc, node_id) = (shared.clock.now(), vendor.options().fmspc, node.id);
     let registered = tokio::task::spawn_blocking(move || {
         let PlatformRequest { ppid, public_key, proof } = request;
         vendor.register_platform(&node.name, &Registration { ppid, public_key, proof }, now)
@@ -251,6 +275,7 @@ async fn certify_platform(
     match registered.await {
         Ok(Ok(issued)) => {
             info!(node = issued.node, device_id = issued.device_id(), "a development platform was certified");
+            note_device(&shared, node_id, &issued, fmspc).await?;
             Ok(Json(PlatformCertificate { certificate_chain: issued.certificate_chain }))
         }
         Ok(Err(RegisterError::Malformed)) => Err(ListenerError::Refused(

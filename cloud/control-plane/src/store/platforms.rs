@@ -87,6 +87,26 @@ impl Change {
         Ok(())
     }
 
+    /// Notes as what platform a node was certified; what evidence showed already stays.
+    pub async fn note_certified_device(&mut self, row: &DeviceRow) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO node_devices (node_id, device_id, ppid, fmspc, trust_root, tcb_status, \
+             first_verified_at_ms, last_verified_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
+             ON CONFLICT (node_id, device_id) DO NOTHING",
+        )
+        .bind(row.node_id)
+        .bind(&row.device_id)
+        .bind(&row.ppid)
+        .bind(&row.fmspc)
+        .bind(&row.trust_root)
+        .bind(&row.tcb_status)
+        .bind(row.first_verified_at_ms)
+        .bind(row.last_verified_at_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(())
+    }
+
     /// Notes that a list was accepted from a signer; false, and nothing changed, when one with a higher
     /// serial was.
     pub async fn accept_platform_list(&mut self, signer: &str, serial: i64, now_ms: i64) -> Result<bool> {

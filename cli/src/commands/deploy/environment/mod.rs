@@ -10,7 +10,7 @@ use cloister_sealed_env::{Environment, danger};
 use zeroize::Zeroizing;
 
 pub(crate) use root::{RootKey, check as check_root};
-pub(crate) use seal::seal;
+pub(crate) use seal::{seal, seal_for_contract};
 
 use crate::failure::Failure;
 

@@ -20,18 +20,56 @@ pub(crate) async fn seal(
     client: &Client,
     session: &Session,
 ) -> Result<String, Failure> {
-    let key: KmsPubkey = read(&client.get(&["kms", kms, "pubkey", &app_id.to_string()], &[]).await?)?;
-    let unusable = || Failure::new(Exit::Unverified, "the KMS's answer is no signed key of the application");
-    let bytes = |text: &str| hex::decode(text).map_err(|_| unusable());
-    let recipient: [u8; 32] = bytes(&key.public_key)?.try_into().map_err(|_| unusable())?;
-    let digest = env_key_digest(&app_id, &recipient);
-    let signer = recover(&digest, &bytes(&key.signature)?).map_err(|error| unusable().caused_by(error))?;
-    root::check(RootKey::from(signer), named_root, kms, client, session).await?;
+    let key = SignedKey::get(app_id, kms, client).await?;
+    root::check(key.signer, named_root, kms, client, session).await?;
+    key.seal(environment)
+}
 
-    let sealed = cloister_sealed_env::seal(&recipient, environment, &mut |bytes| getrandom::fill(bytes));
-    sealed.map(hex::encode).map_err(|error: SealError<getrandom::Error>| match error {
-        SealError::TooLong(_) => Failure::usage("the environment cannot be sealed").caused_by(error),
-        SealError::WeakKey => unusable().caused_by(error),
-        other => Failure::local("the environment cannot be sealed", other),
-    })
+/// The same for an application under a contract, whose KMS has the root that its contract publishes.
+pub(crate) async fn seal_for_contract(
+    environment: &Environment,
+    app_id: AppId,
+    kms: &str,
+    published: RootKey,
+    client: &Client,
+) -> Result<String, Failure> {
+    let key = SignedKey::get(app_id, kms, client).await?;
+    if key.signer != published {
+        let message = format!("the KMS has root {}, and its contract publishes {published}", key.signer);
+        return Err(Failure::new(Exit::Unverified, message)
+            .hint("nothing was sealed; ask the owner of the KMS contract which is right"));
+    }
+    key.seal(environment)
+}
+
+/// The key to seal an application's environment to, and the root that signed it.
+struct SignedKey {
+    recipient: [u8; 32],
+    signer: RootKey,
+}
+
+impl SignedKey {
+    async fn get(app_id: AppId, kms: &str, client: &Client) -> Result<Self, Failure> {
+        let key: KmsPubkey = read(&client.get(&["kms", kms, "pubkey", &app_id.to_string()], &[]).await?)?;
+        let bytes = |text: &str| hex::decode(text).map_err(|_| unusable());
+        let recipient: [u8; 32] = bytes(&key.public_key)?.try_into().map_err(|_| unusable())?;
+        let digest = env_key_digest(&app_id, &recipient);
+        let signer =
+            recover(&digest, &bytes(&key.signature)?).map_err(|error| unusable().caused_by(error))?;
+        Ok(Self { recipient, signer: RootKey::from(signer) })
+    }
+
+    fn seal(&self, environment: &Environment) -> Result<String, Failure> {
+        let sealed =
+            cloister_sealed_env::seal(&self.recipient, environment, &mut |bytes| getrandom::fill(bytes));
+        sealed.map(hex::encode).map_err(|error: SealError<getrandom::Error>| match error {
+            SealError::TooLong(_) => Failure::usage("the environment cannot be sealed").caused_by(error),
+            SealError::WeakKey => unusable().caused_by(error),
+            other => Failure::local("the environment cannot be sealed", other),
+        })
+    }
+}
+
+fn unusable() -> Failure {
+    Failure::new(Exit::Unverified, "the KMS's answer is no signed key of the application")
 }

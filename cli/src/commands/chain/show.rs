@@ -1,0 +1,227 @@
+//! `cloister chain show` and `needs`: what contracts say, asked of the chain itself.
+
+use cloister_app_compose::ComposeHash;
+use cloister_chain::{
+    Address, Allowance, AllowanceQuestion, AppAllowances, AppContractView, B256, ChainError,
+};
+use serde_json::{Value, json};
+
+use super::calls::{self, Call};
+use super::{ChainOptions, Contract, Network, Word, send};
+use crate::args::CvmName;
+use crate::commands::Outcome;
+use crate::commands::update::Wanted;
+use crate::failure::{Exit, Failure};
+use crate::output::{Align, Table};
+use crate::session::Session;
+
+/// Arguments of `chain show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: cloister chain show 0x… --hash 0x…")]
+pub(crate) struct Args {
+    /// The application: address of its contract
+    app: Contract,
+    /// Document that it is asked about, by its compose hash; may be repeated
+    #[arg(long, value_name = "HASH")]
+    hash: Vec<ComposeHash>,
+    /// Device that it is asked about; may be repeated
+    #[arg(long, value_name = "ID")]
+    device: Vec<Word>,
+    #[command(flatten)]
+    chain: ChainOptions,
+}
+
+/// Arguments of `chain needs`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: cloister chain needs my-app -c compose.yaml --calldata")]
+pub(crate) struct NeedsArgs {
+    #[command(flatten)]
+    name: CvmName,
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Device that it would run on [default: the one that the server says it runs on]
+    #[arg(long, value_name = "ID")]
+    device: Option<Word>,
+    /// Print what has to be sent, for wallets of several people
+    #[arg(long)]
+    calldata: bool,
+    #[command(flatten)]
+    chain: ChainOptions,
+}
+
+/// A document that is to run on a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    /// The application's contract.
+    pub(crate) app: Address,
+    /// The document.
+    pub(crate) compose_hash: ComposeHash,
+    /// The device, if it matters.
+    pub(crate) device: Option<B256>,
+}
+
+impl Need {
+    /// What the owner has still to send, by what the chain says now.
+    pub(crate) async fn missing(&self, network: &Network) -> Result<Vec<Call>, Failure> {
+        let (answer, any_device) = self.ask(network).await?;
+        let device = self.device.filter(|_| !any_device && !answer.device_id_allowed);
+        let hash = (!answer.compose_hash_allowed).then(|| calls::allow_hash(self.app, self.compose_hash));
+        Ok(device.map(|device| calls::allow_device(self.app, device)).into_iter().chain(hash).collect())
+    }
+
+    async fn ask(&self, network: &Network) -> Result<(Allowance, bool), Failure> {
+        let question = AllowanceQuestion {
+            compose_hash: *self.compose_hash.as_bytes(),
+            device_id: self.device.unwrap_or_default().0,
+        };
+        let answers = network.chain.allowances(self.app, &[question]).await.map_err(unanswered)?;
+        if !answers.is_contract {
+            return Err(no_contract(self.app, network));
+        }
+        Ok((answers.results.first().copied().unwrap_or_default(), answers.allow_any_device))
+    }
+}
+
+/// Shows one application.
+pub(super) async fn show(args: Args, session: &Session) -> Outcome {
+    let (network, output) = (args.chain.network(session)?, &session.output);
+    let kms_contract = network.kms_contract()?;
+    let app = args.app.0;
+    let view = network.chain.app_contract(kms_contract, app).await.map_err(unanswered)?;
+    if !view.has_code {
+        return Err(no_contract(app, &network));
+    }
+    let hashes: Vec<[u8; 32]> = args.hash.iter().map(|hash| *hash.as_bytes()).collect();
+    let devices: Vec<[u8; 32]> = args.device.iter().map(|word| word.0.0).collect();
+    let asked = ask_each(&network, app, &hashes, &devices).await?;
+    if output.json {
+        output.document(&document(app, &network, &view, &asked));
+        return Ok(());
+    }
+    let yes_no = |value: Option<bool>| value.map(|value| if value { "yes" } else { "no" }.to_owned());
+    let owner = view.owner.map(|owner| {
+        let kind = if view.owner_has_code { "a contract" } else { "an account" };
+        format!("{owner} ({kind})")
+    });
+    output.fields(&[
+        ("Application", Some(app.to_string())),
+        ("Chain", Some(format!("{} at block {}", network.words(), view.at.number))),
+        (
+            "KMS contract",
+            Some(format!("{kms_contract}{}", if view.registered { "" } else { ", which does not know it" })),
+        ),
+        ("Owner", owner),
+        ("Offered to", view.pending_owner.filter(|owner| !owner.is_zero()).map(|owner| owner.to_string())),
+        ("Any device", yes_no(view.allow_any_device)),
+        ("Up-to-date platforms only", yes_no(view.require_tcb_up_to_date)),
+        ("Code is final", yes_no(view.upgrades_disabled)),
+    ]);
+    if !asked.is_empty() {
+        let mut table =
+            Table::new(&[("KIND", Align::Left), ("VALUE", Align::Left), ("ALLOWED", Align::Left)]);
+        for (kind, value, is_allowed) in asked {
+            table.row([kind.to_owned(), value.to_string(), if is_allowed { "yes" } else { "no" }.to_owned()]);
+        }
+        output.say("");
+        output.table(&table, "");
+    }
+    Ok(())
+}
+
+type Asked = Vec<(&'static str, B256, bool)>;
+
+/// What the contract says of each document and device by itself.
+async fn ask_each(
+    network: &Network,
+    app: Address,
+    hashes: &[[u8; 32]],
+    devices: &[[u8; 32]],
+) -> Result<Asked, Failure> {
+    if hashes.is_empty() && devices.is_empty() {
+        return Ok(Vec::new());
+    }
+    let of_hash = |hash: &[u8; 32]| AllowanceQuestion { compose_hash: *hash, device_id: [0; 32] };
+    let of_device = |device: &[u8; 32]| AllowanceQuestion { compose_hash: [0; 32], device_id: *device };
+    let questions: Vec<_> = hashes.iter().map(of_hash).chain(devices.iter().map(of_device)).collect();
+    let answers: AppAllowances = network.chain.allowances(app, &questions).await.map_err(unanswered)?;
+    let documents = hashes.iter().zip(&answers.results);
+    let documents =
+        documents.map(|(hash, answer)| ("document", B256::from(*hash), answer.compose_hash_allowed));
+    let of_devices = devices.iter().zip(answers.results.iter().skip(hashes.len()));
+    let of_devices =
+        of_devices.map(|(device, answer)| ("device", B256::from(*device), answer.device_id_allowed));
+    Ok(documents.chain(of_devices).collect())
+}
+
+fn document(app: Address, network: &Network, view: &AppContractView, asked: &Asked) -> Value {
+    let text = |address: Option<Address>| {
+        address.filter(|address| !address.is_zero()).map(|address| address.to_string())
+    };
+    let asked = asked.iter().map(|(kind, value, is_allowed)| {
+        json!({ "kind": kind, "value": value.to_string(), "allowed": is_allowed })
+    });
+    json!({
+        "app_id": hex::encode(app), "chain_id": network.id(), "registered": view.registered,
+        "owner": text(view.owner), "owner_is_contract": view.owner_has_code,
+        "pending_owner": text(view.pending_owner), "allow_any_device": view.allow_any_device,
+        "require_tcb_up_to_date": view.require_tcb_up_to_date, "upgrades_disabled": view.upgrades_disabled,
+        "version": view.version, "asked": asked.collect::<Vec<_>>(),
+        "block": { "number": view.at.number, "hash": view.at.hash.to_string() },
+    })
+}
+
+/// Shows what an update would need; changes nothing, at the server neither.
+pub(super) async fn needs(args: NeedsArgs, session: &Session) -> Outcome {
+    let (network, output) = (args.chain.network(session)?, &session.output);
+    let client = session.client()?;
+    let plan = args.wanted.plan(&client, &args.name.cvm).await?;
+    let app_id = plan.app_id()?;
+    let device = match args.device {
+        Some(word) => Some(word.0),
+        None => plan.device(),
+    };
+    let need =
+        Need { app: cloister_contracts::app_address(app_id), compose_hash: plan.compose_hash(), device };
+    let missing = need.missing(&network).await?;
+    if args.calldata {
+        send::print(&missing, &network, output);
+        return Ok(());
+    }
+    if output.json {
+        let mut document = send::document(&missing, &network);
+        if let Some(members) = document.as_object_mut() {
+            members.insert("app_id".to_owned(), json!(app_id));
+            members.insert("compose_hash".to_owned(), json!(need.compose_hash));
+            members.insert("device_id".to_owned(), json!(need.device.map(hex::encode)));
+        }
+        output.document(&document);
+        return Ok(());
+    }
+    output.fields(&[
+        ("Application", Some(need.app.to_string())),
+        ("Document", Some(need.compose_hash.to_string())),
+        ("Device", need.device.map(hex::encode)),
+    ]);
+    if missing.is_empty() {
+        output.say("All of it is allowed.");
+        return Ok(());
+    }
+    let mut table = Table::new(&[("CONTRACT", Align::Left), ("TO BE CALLED BY ITS OWNER", Align::Left)]);
+    for call in &missing {
+        table.row([call.to.map(|to| to.to_string()).unwrap_or_default(), call.words.clone()]);
+    }
+    output.say("");
+    output.table(&table, "");
+    Ok(())
+}
+
+/// The chain gave no answer that can be believed.
+pub(crate) fn unanswered(error: ChainError) -> Failure {
+    Failure::new(Exit::Unreachable, "the chain gave no answer").caused_by(error)
+}
+
+fn no_contract(app: Address, network: &Network) -> Failure {
+    Failure::new(Exit::NotFound, format!("there is no contract at {app} on {}", network.words())).hint(
+        "is that the chain of the application? name endpoints of another: --rpc-file FILE --chain-id ID",
+    )
+}

@@ -1,0 +1,37 @@
+//! Asking a person for a secret without showing it.
+
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Longest secret, in bytes.
+const MAX_BYTES: u64 = 4096;
+
+/// A line of a person at the terminal, who does not see it; elsewhere all of stdin. `what` names it when it cannot be
+/// read.
+pub(crate) fn ask(output: &Output, words: &str, what: &str) -> Result<Zeroizing<String>, Failure> {
+    let failed = |error| Failure::local(format!("cannot read {what}"), error);
+    let stdin = std::io::stdin();
+    // Allocated once, so that no copy stays behind.
+    let mut text = Zeroizing::new(String::with_capacity(8192));
+    if !stdin.is_terminal() {
+        stdin.lock().take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
+        return Ok(text);
+    }
+    output.prompt(words);
+    let echoing = tcgetattr(&stdin).map_err(|error| failed(error.into()))?;
+    let mut silent = echoing.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(|error| failed(error.into()))?;
+    let read = stdin.lock().take(MAX_BYTES).read_line(&mut text);
+    tcsetattr(&stdin, OptionalActions::Now, &echoing).map_err(|error| failed(error.into()))?;
+    output.say("");
+    match read.map_err(failed)? {
+        0 => Err(Failure::usage(format!("{what} was not given"))),
+        _ => Ok(text),
+    }
+}
