@@ -308,3 +308,33 @@ fn an_update_says_who_has_to_sign_it() {
         assert!(shown.contains(&words), "{words}: {shown}");
     }
 }
+
+#[test]
+fn an_application_can_get_its_owners_when_it_is_deployed() {
+    let people = tempfile::tempdir().unwrap();
+    let lines = ["ada", "bob"].map(|name| person(people.path(), name));
+    let owners = Owners::new(2, lines.each_ref().map(|line| line.parse().unwrap()).to_vec()).unwrap();
+    let fake = Fake::start()
+        .echoing_provisions(Value::Null)
+        .on("POST /cvms", 200, crate::support::vm("hello", "creating"))
+        .on("GET /cvms/7/state", 200, json!(crate::support::state("complete", "running", false, &json!({}))))
+        .on("GET /cvms/7", 200, crate::support::cvm("hello", "running"))
+        .on(&format!("PUT /apps/{APP}/owners"), 200, answer(&root(1), &owners, &owners));
+    let home = fake.home.path();
+    fs::create_dir_all(home.join("hello")).unwrap();
+    fs::write(home.join("hello/compose.yaml"), "services:\n  web:\n    image: hello\n").unwrap();
+    fs::write(home.join("owners"), format!("# who decides\n{}\n\n{}\n", lines[0], lines[1])).unwrap();
+    let shown = fake.run("deploy -c hello/compose.yaml --owners owners --threshold 2");
+    assert!(shown.ends_with("exit 0\n") && shown.contains("What runs now needs it too"), "{shown}");
+    let seen = fake.seen();
+    let set = seen.iter().find(|seen| seen.line.starts_with("PUT ")).unwrap();
+    assert_eq!(serde_json::from_value::<Owners>(set.body.clone()).unwrap(), owners);
+
+    // Nothing is made of owners that can be none.
+    let before = fake.seen().len();
+    for line in ["--owners owners --threshold 3", "--owners owners", "--threshold 1"] {
+        let shown = fake.run(&format!("deploy -c hello/compose.yaml {line}"));
+        assert!(shown.ends_with("exit 2\n"), "{shown}");
+    }
+    assert_eq!(fake.seen().len(), before);
+}

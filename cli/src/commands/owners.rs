@@ -186,9 +186,10 @@ async fn check(
     verify_app_owners(&app_id, &stated, now, &signer).map_err(|error| unsigned().caused_by(error))?;
     check_root(RootKey::from(signer), named, OWN_KMS, client, session).await?;
     let theirs: Vec<String> = answer.owners.iter().map(|owner| owner.key.clone()).collect();
-    let signed: Vec<String> = stated.owners.iter().flat_map(Owners::keys).map(ToString::to_string).collect();
+    let confirmed: Vec<String> =
+        stated.owners.iter().flat_map(Owners::keys).map(ToString::to_string).collect();
     let threshold = stated.owners.as_ref().map_or(0, Owners::threshold);
-    if theirs != signed || threshold != answer.threshold {
+    if theirs != confirmed || threshold != answer.threshold {
         return Err(Failure::new(Exit::Unverified, "the server names other owners than the KMS")
             .hint("what counts is what the KMS says; ask the operator why they differ"));
     }

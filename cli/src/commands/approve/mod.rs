@@ -122,7 +122,7 @@ pub(super) async fn approve(args: Args, session: &Session) -> Outcome {
         }
         (None, None) => {
             output.data(&text);
-            output.say(&sign::by_hand(&args.again(&id, &statement)));
+            output.say(&sign::by_hand(&again(&id, &statement)));
             return Ok(());
         }
     };
@@ -224,14 +224,14 @@ impl Args {
         read.map_err(|error| Failure::local("cannot read the answer", error))?;
         if answer.trim() == "yes" { Ok(()) } else { Err(Failure::new(Exit::Failed, "nothing was signed")) }
     }
+}
 
-    /// The arguments with which the signature is handed in.
-    fn again(&self, app: &str, statement: &ApprovalStatement) -> String {
-        match statement.action {
-            Action::AllowComposeHash(hash) => format!("{app} {hash}"),
-            Action::RevokeComposeHash(hash) => format!("{app} {hash} --revoke --statement statement.txt"),
-            Action::SetOwners(_) => format!("{app} --owners"),
-        }
+/// The arguments with which the signature is handed in.
+fn again(app: &str, statement: &ApprovalStatement) -> String {
+    match statement.action {
+        Action::AllowComposeHash(hash) => format!("{app} {hash}"),
+        Action::RevokeComposeHash(hash) => format!("{app} {hash} --revoke --statement statement.txt"),
+        Action::SetOwners(_) => format!("{app} --owners"),
     }
 }
 
