@@ -209,9 +209,12 @@ async fn nothing_runs_that_too_few_owners_signed() {
         assert_eq!(json!(row.compose_hash.to_string()), open["compose_hash"]);
         assert_eq!(cloud.allowed(owned.app_id).await, [row.compose_hash.to_string()]);
         assert_eq!(owned.commit(&token).await.summary(), "466 ERR-01-006");
-        // Another CVM of the same document needs nothing more, and neither does a change of the size.
+        // A change of the size needs nothing more, and neither does another CVM of the same document.
         cloud.installation.call("PATCH", "/cvms/my-app-01", json!({"vcpu": 3})).await.expect(202);
         cloud.at_rest(&owned.vm, CvmStatus::Running).await;
+        let replica = cloud.installation.call("POST", "/cvms/my-app-01/replicas", json!({})).await;
+        let replica = replica.expect(200).json();
+        assert_eq!(cloud.at_rest(&replica, CvmStatus::Running).await.compose_hash, row.compose_hash);
     }
 }
 
