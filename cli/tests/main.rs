@@ -1,6 +1,7 @@
 //! The command as people and programs use it: the real program against a scripted server.
 #![cfg(test)]
 
+mod chain;
 mod commands;
 mod deploy;
 mod endpoint;

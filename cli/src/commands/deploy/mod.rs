@@ -112,7 +112,9 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
             // A person may be asked meanwhile.
             drop(progress);
             let made = contract.made(&app, &args.keys, &args.owner, session).await?;
-            (Some(made), output.progress())
+            let mut progress = output.progress();
+            progress.phase("creating the CVM");
+            (Some(made), progress)
         }
     };
     let sealed = match &environment {
@@ -122,7 +124,6 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
             Some(sealed(&provision, made.as_ref(), environment, &args.environment, &client, session).await?)
         }
     };
-    progress.phase("creating the CVM");
     let created = create_from(&client, &app, &provision, made.as_ref(), sealed).await?;
     let id = text_id(&read::<Vm>(&created)?.id);
     if args.waiting.no_wait {
