@@ -57,7 +57,7 @@ pub struct AppAllowances {
     pub at: BlockRef,
 }
 
-/// What a KMS contract says about itself, at the confirmed block.
+/// What a KMS contract says about itself, at the confirmed block; what it allows, it allows at the newest one, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KmsContractView {
     /// Whether there is code at the address.
@@ -66,7 +66,8 @@ pub struct KmsContractView {
     pub owner: Option<Address>,
     /// Who may take it over next.
     pub pending_owner: Option<Address>,
-    /// Public keys and evidence of the KMS that it stands for. Each member has at most 64 KiB.
+    /// Public keys and evidence of the KMS that it stands for. `None` also if they are longer
+    /// than 16 KiB together.
     pub kms_info: Option<KmsInfo>,
     /// Application id of the gateway, printable, at most 256 bytes.
     pub gateway_app_id: String,
@@ -101,7 +102,7 @@ pub struct KmsInfo {
 pub struct AppContractView {
     /// Whether there is code at the address.
     pub has_code: bool,
-    /// Whether the KMS contract knows the application.
+    /// Whether the KMS contract knows the application; at the newest block, too.
     pub registered: bool,
     /// Who may change it.
     pub owner: Option<Address>,

@@ -1,4 +1,5 @@
-//! Asks a chain what its contracts say, through several endpoints of which none is trusted alone.
+//! Asks a chain what its contracts say, through several endpoints of which so many must agree as the configuration
+//! says ([`ChainConfig::quorum`]).
 //!
 //! A permission holds if it holds at the *confirmed* block (so many blocks below the head) and at the newest one: a
 //! grant counts once it is confirmed, a revocation counts at once. Everything that is not a clear answer of enough

@@ -22,7 +22,7 @@ const NOT_CONFIRMED: &str = "allowed, but not confirmed yet";
 
 impl Chain {
     /// What the contract of the application at `app` allows; at most [`MAX_QUESTIONS`] questions. One round trip if
-    /// the head is known, at most three.
+    /// the head is known, at most three unless the chain was reorganised meanwhile.
     pub async fn allowances(
         &self,
         app: Address,

@@ -127,9 +127,11 @@ impl Chain {
         let head = votes.iter().map(|vote| vote.head).min().unwrap_or(known.head);
         let mut votes = votes.into_iter();
         let first = votes.next().ok_or_else(|| self.nobody())?;
-        // Who answers equally may still disagree about the next confirmed block; then nothing is learnt.
-        let confirmed = if votes.all(|vote| vote.next == first.next) { first.next } else { known.confirmed };
-        self.0.heads.learn(Known::new(confirmed, head.max(confirmed.number)));
+        // Who answers equally may still disagree about the next confirmed block; then nothing is learnt, and what is
+        // known grows old until all endpoints are asked for it.
+        if votes.all(|vote| vote.next == first.next) {
+            self.0.heads.learn(Known::new(first.next, head.max(first.next.number)));
+        }
         Ok(first.both)
     }
 

@@ -13,7 +13,7 @@ use url::Url;
 use super::transport::{self, DEFAULT_PAUSE};
 use super::{Call, Item, decode, encode, encode_one, is_limit, wire};
 use crate::config::{ChainConfig, InvalidChainConfig, shown};
-use crate::error::Failure;
+use crate::error::{Failure, printable};
 
 /// Most requests that are under way at one endpoint; others wait for their turn within their time.
 const MAX_IN_FLIGHT: usize = 16;
@@ -115,7 +115,7 @@ impl Endpoint {
         });
         let mut items = answered.await.unwrap_or(Err(Failure::Timeout)).map_err(|why| self.redacted(why))?;
         for error in items.iter_mut().filter_map(|item| item.as_mut().err()) {
-            error.message = self.without_secrets(&error.message);
+            error.message = self.fit_for_people(&error.message);
         }
         Ok(items)
     }
@@ -150,20 +150,19 @@ impl Endpoint {
 
     fn redacted(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::Rpc { code, message } => Failure::Rpc { code, message: self.without_secrets(&message) },
+            Failure::Rpc { code, message } => Failure::Rpc { code, message: self.fit_for_people(&message) },
             other => other,
         }
     }
 
-    /// `message` without what only this URL has: providers repeat API keys in their messages.
-    fn without_secrets(&self, message: &str) -> String {
+    /// `message` without what only this URL has, since providers repeat API keys in their messages; then, and not
+    /// before, printable and bounded: what was cut off a key would not be found.
+    fn fit_for_people(&self, message: &str) -> String {
         let path = self.url.path_segments().into_iter().flatten().map(str::to_owned);
         let query = self.url.query_pairs().map(|(_, value)| value.into_owned());
         let login = [self.url.username().to_owned(), self.url.password().unwrap_or_default().to_owned()];
-        path.chain(query)
-            .chain(login)
-            .filter(|part| part.len() >= SECRET_BYTES)
-            .fold(message.to_owned(), |message, secret| message.replace(&secret, "…"))
+        let secrets = path.chain(query).chain(login).filter(|part| part.len() >= SECRET_BYTES);
+        printable(&secrets.fold(message.to_owned(), |message, secret| message.replace(&secret, "…")))
     }
 }
 

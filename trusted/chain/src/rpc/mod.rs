@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::error::{Failure, printable};
+use crate::error::Failure;
 
 /// Most calls of one batch; more than any question needs.
 pub(crate) const MAX_BATCH: usize = 32;
@@ -43,7 +43,7 @@ impl Call {
 pub(crate) struct RpcError {
     /// Its code.
     pub(crate) code: i64,
-    /// Printable and bounded.
+    /// As it came; an [`Endpoint`](endpoint::Endpoint) makes it fit for people.
     pub(crate) message: String,
     /// What the contract said when it reverted.
     pub(crate) data: Option<Vec<u8>>,
@@ -103,7 +103,7 @@ struct ErrorObject {
 impl From<ErrorObject> for RpcError {
     fn from(error: ErrorObject) -> Self {
         let data = error.data.as_ref().and_then(Value::as_str).and_then(|text| wire::bytes(text).ok());
-        Self { code: error.code, message: printable(&error.message), data }
+        Self { code: error.code, message: error.message, data }
     }
 }
 

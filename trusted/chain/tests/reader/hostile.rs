@@ -12,9 +12,9 @@ use crate::proxy::{Proxy, Reply, honest, proxy};
 use crate::support::{DEVICE, HASH, add_hash, is_allowed, new_app, question, reader, shared};
 
 /// An application that is allowed, so that only the endpoint can be the reason for a refusal.
-async fn allowed() -> Option<(&'static DevelopmentChain, Address)> {
-    let node = shared().await?;
-    Some((node, new_app(node, Some(HASH), Some(DEVICE)).await))
+async fn allowed() -> (&'static DevelopmentChain, Address) {
+    let node = shared().await;
+    (node, new_app(node, Some(HASH), Some(DEVICE)).await)
 }
 
 fn chain_of(endpoints: &[&Proxy], change: impl FnOnce(&mut ChainConfig)) -> Chain {
@@ -156,7 +156,7 @@ fn fresh_hash() -> String {
 
 #[tokio::test]
 async fn whatever_is_not_a_clear_answer_is_no_permission_and_says_why() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     for (why, lie) in lies() {
         let endpoint = proxy(node.rpc_url(), lie).await;
         let chain = suspicious(&[&endpoint], why);
@@ -172,7 +172,7 @@ async fn whatever_is_not_a_clear_answer_is_no_permission_and_says_why() {
 
 #[tokio::test]
 async fn an_endpoint_that_fails_is_replaced_by_another() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     let good = honest(node.rpc_url()).await;
     // Which blocks there are is believed of whoever is asked first, where nobody must agree.
     let replaceable = lies().into_iter().filter(|(why, _)| *why != "does not have the confirmed block");
@@ -190,13 +190,30 @@ async fn an_endpoint_that_fails_is_replaced_by_another() {
 
 #[tokio::test]
 async fn answers_count_in_any_order() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     let endpoint = proxy(node.rpc_url(), |_, mut answer| {
         answer.as_array_mut().unwrap().reverse();
         Reply::json(&answer)
     });
     let chain = chain_of(&[&endpoint.await], |_| {});
     assert!(is_allowed(&chain, app).await);
+}
+
+/// Longer than what is kept of an endpoint's words, with its key where they are cut off.
+#[tokio::test]
+async fn words_that_are_cut_off_end_with_no_part_of_a_key() {
+    let (node, app) = allowed().await;
+    for before in 230..=256 {
+        let message = format!("{}secret-api-key", "x".repeat(before));
+        let endpoint = proxy(node.rpc_url(), move |asked, answer| {
+            each(asked, answer, |_, item| {
+                let id = item["id"].clone();
+                *item = json!({"jsonrpc": "2.0", "id": id, "error": {"code": 7, "message": message}});
+            })
+        });
+        let error = chain_of(&[&endpoint.await], |_| {}).allowances(app, &question()).await.unwrap_err();
+        assert!(!error.to_string().contains("xs"), "{error}");
+    }
 }
 
 /// Turns "no" of the lens into "yes": sets all bits of the answer about lists.
@@ -211,7 +228,7 @@ fn yes_to_everything(question: &Value, item: &mut Value) {
 
 #[tokio::test]
 async fn a_liar_decides_nothing_where_two_of_three_must_agree() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let app = new_app(node, None, None).await;
     let liar = proxy(node.rpc_url(), |asked, answer| each(asked, answer, yes_to_everything)).await;
     // The lie is a good one: alone it is believed.
@@ -229,7 +246,7 @@ async fn a_liar_decides_nothing_where_two_of_three_must_agree() {
     let error = chain.allowances(app, &question()).await.unwrap_err().to_string();
     assert!(error.contains("contradicts"), "{error}");
     // The liar takes a permission from nobody, either.
-    let (_, allowed) = allowed().await.unwrap();
+    let (_, allowed) = allowed().await;
     let denier = proxy(node.rpc_url(), |asked, answer| {
         each(asked, answer, |question, item| {
             if question["method"] == "eth_call" {
@@ -249,7 +266,7 @@ async fn a_liar_decides_nothing_where_two_of_three_must_agree() {
 /// A height that nobody else knows of, or an old one.
 #[tokio::test]
 async fn a_liar_does_not_move_the_head() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     let (one, two) = (honest(node.rpc_url()).await, honest(node.rpc_url()).await);
     for height in ["0x0", "0xffffff"] {
         let liar = proxy(node.rpc_url(), move |asked, answer| {
@@ -268,7 +285,7 @@ async fn a_liar_does_not_move_the_head() {
 
 #[tokio::test]
 async fn a_node_that_lags_serves_no_old_permissions() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     let head = crate::support::rpc(node.rpc_url(), "eth_getBlockByNumber", json!(["latest", false])).await;
     let time = i64::from_str_radix(head["timestamp"].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
     let at = |seconds: i64| {
@@ -287,7 +304,7 @@ async fn a_node_that_lags_serves_no_old_permissions() {
 
 #[tokio::test]
 async fn who_wants_fewer_requests_gets_them_later() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     let refused = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&refused);
     let endpoint = proxy(node.rpc_url(), move |_, answer| {
@@ -300,7 +317,7 @@ async fn who_wants_fewer_requests_gets_them_later() {
 
 #[tokio::test]
 async fn a_reader_recovers_when_its_endpoint_does() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     let broken = Arc::new(AtomicBool::new(false));
     let is_broken = Arc::clone(&broken);
     let endpoint = proxy(node.rpc_url(), move |_, answer| {
@@ -322,7 +339,7 @@ async fn a_reader_recovers_when_its_endpoint_does() {
 
 #[tokio::test]
 async fn a_receipt_needs_the_same_agreement() {
-    let Some((node, app)) = allowed().await else { return };
+    let (node, app) = allowed().await;
     let sent = add_hash(node, app, [8; 32]).await;
     let liar = proxy(node.rpc_url(), |asked, answer| {
         each(asked, answer, |question, item| {

@@ -8,7 +8,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn a_check_is_one_round_trip_and_a_thousand_are_at_most_three() {
-    let Some(node) = node(Config::default()).await else { return };
+    let node = node(Config::default()).await;
     let app = new_app(&node, Some(HASH), Some(DEVICE)).await;
     let endpoint = honest(node.rpc_url()).await;
     let chain = reader(std::slice::from_ref(&endpoint.url), |config| config.confirmations = 2);

@@ -10,7 +10,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn what_owners_allow_and_take_back_counts_at_once() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let chain = reader(std::slice::from_ref(node.rpc_url()), |_| {});
     let app = new_app(node, None, Some(DEVICE)).await;
     assert!(!is_allowed(&chain, app).await);
@@ -32,7 +32,7 @@ async fn what_owners_allow_and_take_back_counts_at_once() {
 
 #[tokio::test]
 async fn where_nothing_is_nothing_is_allowed() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let chain = reader(std::slice::from_ref(node.rpc_url()), |_| {});
     for nobody in [Address::ZERO, Address::repeat_byte(9), ACCOUNTS[1].address()] {
         let answer = chain.allowances(nobody, &question()).await.unwrap();
@@ -48,7 +48,7 @@ async fn where_nothing_is_nothing_is_allowed() {
 
 #[tokio::test]
 async fn a_grant_counts_when_it_is_confirmed_and_a_revocation_at_once() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let chain = reader(std::slice::from_ref(node.rpc_url()), |config| config.confirmations = 4);
     let app = new_app(node, None, Some(DEVICE)).await;
     mine(node, 4).await;
@@ -70,7 +70,7 @@ async fn a_grant_counts_when_it_is_confirmed_and_a_revocation_at_once() {
 
 #[tokio::test]
 async fn the_kms_contract_decides_in_words() {
-    let Some(node) = node(Config::default()).await else { return };
+    let node = node(Config::default()).await;
     let chain = reader(std::slice::from_ref(node.rpc_url()), |_| {});
     let kms = node.kms_contract();
     let app = new_app(&node, Some(HASH), Some(DEVICE)).await;
@@ -115,7 +115,7 @@ async fn the_kms_contract_decides_in_words() {
 /// Blocks go, others come in their place: what was granted in the former ones was never granted.
 #[tokio::test]
 async fn a_grant_in_blocks_that_were_replaced_is_none() {
-    let Some(node) = node(Config::default()).await else { return };
+    let node = node(Config::default()).await;
     let url = node.rpc_url().clone();
     let (careful, eager) = (
         reader(std::slice::from_ref(&url), |config| config.confirmations = 3),
@@ -154,7 +154,7 @@ async fn a_node_that_starts_again_has_everything_and_readers_go_on() {
         let state = Some(state.path().join("chain"));
         node(Config { state, port, program: None }).await
     };
-    let Some(first) = start(None).await else { return };
+    let first = start(None).await;
     let chain = reader(std::slice::from_ref(first.rpc_url()), |config| config.confirmations = 1);
     let app = new_app(&first, Some(HASH), Some(DEVICE)).await;
     mine(&first, 1).await;
@@ -165,7 +165,7 @@ async fn a_node_that_starts_again_has_everything_and_readers_go_on() {
     first.stop().await;
     let error = chain.allowances(app, &question()).await.unwrap_err().to_string();
     assert!(error.contains("no connection"), "{error}");
-    let second = start(port).await.unwrap();
+    let second = start(port).await;
     assert_eq!(second.kms_contract(), kms);
     assert!(is_allowed(&chain, app).await);
     let answer = chain.is_app_allowed(kms, &boot(app)).await.unwrap();
@@ -181,7 +181,7 @@ async fn node_is_refused(state: &std::path::Path) -> bool {
 
 #[tokio::test]
 async fn a_receipt_says_what_happened_and_where() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let chain = reader(std::slice::from_ref(node.rpc_url()), |_| {});
     let app = new_app(node, None, None).await;
     let sent = add_hash(node, app, HASH).await;
@@ -196,7 +196,7 @@ async fn a_receipt_says_what_happened_and_where() {
 
 #[tokio::test]
 async fn one_pair_more_than_may_be_asked_is_refused() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let chain = reader(std::slice::from_ref(node.rpc_url()), |_| {});
     let pairs = vec![AllowanceQuestion { compose_hash: HASH, device_id: DEVICE }; 1001];
     let error = chain.allowances(Address::ZERO, &pairs).await.unwrap_err().to_string();

@@ -23,7 +23,7 @@ fn add(app: Address) -> Transaction {
 
 #[tokio::test]
 async fn who_may_not_is_told_so_before_anything_is_paid() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let app = new_app(node, None, None).await;
     let stranger = of(node, 1);
     let error = stranger.send(&add(app), |_| panic!("sent")).await.unwrap_err();
@@ -34,7 +34,7 @@ async fn who_may_not_is_told_so_before_anything_is_paid() {
 
 #[tokio::test]
 async fn an_account_without_money_is_told_how_much_it_needs() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let key = LocalKey::from_bytes(&Zeroizing::new([5; 32])).unwrap();
     let poor = key.address();
     let sender = Sender::new(reader(std::slice::from_ref(node.rpc_url()), |_| {}), Signer::Local(key));
@@ -48,7 +48,7 @@ async fn an_account_without_money_is_told_how_much_it_needs() {
 
 #[tokio::test]
 async fn sending_tells_how_far_it_is_and_waits_for_confirmations() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     // Blocks come by themselves while this waits.
     let miner = node.rpc_url().clone();
     let chain = reader(std::slice::from_ref(node.rpc_url()), |config| config.confirmations = 2);
@@ -71,7 +71,7 @@ async fn sending_tells_how_far_it_is_and_waits_for_confirmations() {
 /// The node has the accounts of its mnemonic, as a wallet would; batches are what wallets do not know.
 #[tokio::test]
 async fn a_wallet_signs_what_its_owner_agrees_to() {
-    let Some(node) = shared().await else { return };
+    let node = shared().await;
     let wallet = proxy(node.rpc_url(), |asked, answer| {
         assert!(asked.is_object());
         Reply::json(&answer)

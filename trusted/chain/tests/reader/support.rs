@@ -6,7 +6,7 @@ use cloister_chain::{
 };
 use cloister_contracts::abi::{App, Kms};
 use cloister_contracts::{NewApp, SolCall};
-use cloister_development_chain::{ACCOUNTS, CHAIN_ID, Config, DevelopmentChain, StartError};
+use cloister_development_chain::{ACCOUNTS, CHAIN_ID, Config, DevelopmentChain};
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
@@ -19,22 +19,15 @@ pub(crate) const IMAGE: [u8; 32] = [3; 32];
 /// One transaction of the owner at a time: its nonces are counted.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// The node of this test process; `None`, said loudly, where none is installed.
-pub(crate) async fn shared() -> Option<&'static DevelopmentChain> {
-    static SHARED: OnceCell<Option<DevelopmentChain>> = OnceCell::const_new();
-    SHARED.get_or_init(|| node(Config::default())).await.as_ref()
+/// The node of this test process.
+pub(crate) async fn shared() -> &'static DevelopmentChain {
+    static SHARED: OnceCell<DevelopmentChain> = OnceCell::const_new();
+    SHARED.get_or_init(|| node(Config::default())).await
 }
 
 /// A node of the test's own.
-pub(crate) async fn node(config: Config) -> Option<DevelopmentChain> {
-    match DevelopmentChain::start(config, Clock::system()).await {
-        Ok(node) => Some(node),
-        Err(StartError::NotInstalled) => {
-            eprintln!("SKIPPED: anvil is missing; scripts/install-anvil.sh installs it");
-            None
-        }
-        Err(error) => panic!("{error:?}"),
-    }
+pub(crate) async fn node(config: Config) -> DevelopmentChain {
+    DevelopmentChain::start(config, Clock::system()).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) fn reader(urls: &[Url], change: impl FnOnce(&mut ChainConfig)) -> Chain {
