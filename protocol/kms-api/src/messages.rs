@@ -168,7 +168,8 @@ pub struct RootKeys {
 pub struct KmsKeyResponse {
     /// All versions of the root, oldest first.
     pub roots: Vec<RootKeys>,
-    /// Applications that have owners: what holds for them here holds wherever the roots are.
+    /// Applications that have owners: what holds for them here holds from now on where the roots go. What changes
+    /// here later, the other KMS does not hear of.
     #[serde(default)]
     pub owned_apps: BTreeMap<AppId, OwnedApp>,
 }

@@ -12,6 +12,8 @@ use ssh_key::{EcdsaCurve, HashAlg, PublicKey};
 pub const MAX_OWNERS: usize = 32;
 /// Longest text of a key, comment included, in bytes.
 const MAX_KEY_BYTES: usize = 1024;
+/// First byte of a point with both its coordinates (SEC 1).
+const UNCOMPRESSED: u8 = 4;
 /// First line of the text that a digest of owners is over.
 const TITLE: &str = "cloister owners v1";
 
@@ -37,8 +39,8 @@ pub enum InvalidOwnerKey {
          (sk-ssh-ed25519@openssh.com, sk-ecdsa-sha2-nistp256@openssh.com)"
     )]
     Kind(String),
-    /// A point that is none, or for which anybody can sign.
-    #[error("nobody, or everybody, can sign for this key")]
+    /// A point that is none, or for which anybody can sign, or that is not written as OpenSSH does.
+    #[error("nobody, or everybody, can sign for this key, or OpenSSH would write it in another form")]
     Weak,
 }
 
@@ -86,8 +88,9 @@ fn sound_ed25519(bytes: &[u8; 32]) -> bool {
     ed25519_dalek::VerifyingKey::from_bytes(bytes).is_ok_and(|key| !key.is_weak())
 }
 
+/// In the form that OpenSSH writes only: in two forms one key would be two owners.
 fn sound_p256(point: &[u8]) -> bool {
-    p256::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok()
+    point.first() == Some(&UNCOMPRESSED) && p256::ecdsa::VerifyingKey::from_sec1_bytes(point).is_ok()
 }
 
 impl fmt::Display for OwnerKey {

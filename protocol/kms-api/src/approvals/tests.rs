@@ -142,6 +142,8 @@ fn keys_that_cannot_stand_for_a_person_are_refused() {
     assert_eq!(kind(rsa), "ssh-rsa");
     // The neutral element: its signatures are good for everything.
     assert_eq!(people::line_of_ed25519([1; 1], [0; 31]).parse::<OwnerKey>(), Err(InvalidOwnerKey::Weak));
+    // One key in two forms would be two people.
+    assert_eq!(people::compressed_line_of_p256(2).parse::<OwnerKey>(), Err(InvalidOwnerKey::Weak));
     let good = people()[0].key().to_string();
     for line in
         ["", "ssh-ed25519", "ssh-ed25519 AAAA", &good[1..], &format!("{good}\n{good}"), &"a".repeat(2000)]
@@ -161,6 +163,26 @@ fn enough_owners_of_any_kind_approve() {
         assert_eq!(judged(&pair.map(|index| signatures[index].clone())), Ok(expected));
     }
     assert_eq!(judged(&signatures).unwrap().len(), 3);
+}
+
+#[test]
+fn a_hardware_key_of_the_other_kind_approves_when_it_is_touched() {
+    let person = Person::hardware_p256(1);
+    let owners = owners(1, std::slice::from_ref(&person));
+    let verify = |signature: String| verify(&statement(), &owners, &[signature]);
+    assert_eq!(verify(person.sign(&statement())), Ok(vec![person.key().fingerprint()]));
+    let text = statement().to_string();
+    let raw = |flags| person.raw(NAMESPACE, text.as_bytes(), flags);
+    let mut pretended = raw(0);
+    let flags = pretended.len() - 5;
+    pretended[flags] = 1;
+    for (raw, why) in [
+        (raw(0), InvalidSignature::NotTouched(person.key().fingerprint())),
+        (pretended, InvalidSignature::Statement(person.key().fingerprint())),
+    ] {
+        let refused = ApprovalError::Signature { number: 1, source: why };
+        assert_eq!(verify(person.armour(NAMESPACE, &raw)), Err(refused));
+    }
 }
 
 #[test]
