@@ -77,7 +77,8 @@ impl State {
                 let action = Action::RevokeComposeHash(*compose_hash);
                 let approved = ownership.approve(*app_id, action, approvals)?;
                 is_new = ownership.revoke(*compose_hash, approved.serial);
-                approval = Some(approved);
+                // An old one says nothing about now: then it is the operator who takes the document.
+                approval = is_new.then_some(approved);
             }
             (None, _) => approval = refuse_idle(*app_id, approvals.as_ref())?,
             (Some(_), None) => {}

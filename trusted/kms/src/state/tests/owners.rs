@@ -117,6 +117,11 @@ async fn what_owners_revoked_does_not_come_back() {
     // Another document has nothing to do with it.
     assert_eq!(try_allow(&keys, approved(1, 2, 25, &[0, 1])).await, Ok(()));
     assert_eq!(try_allow(&keys, approved(1, 1, 31, &[0, 1])).await, Ok(()));
+    // Who sends an old revocation again takes the document himself: its owners did not.
+    keys.revoke_app(revoked(1, 1, 30, &[0, 1])).await.unwrap();
+    let taken = Event::AppRevoked { app_id: app(1), compose_hash: document(1), approval: None };
+    assert_eq!(events(&keys).last(), Some(&taken));
+    assert_eq!(try_allow(&keys, approved(1, 1, 31, &[0, 1])).await, Ok(()));
     // Even of what was never allowed.
     keys.revoke_app(revoked(1, 3, 40, &[0, 1])).await.unwrap();
     assert_eq!(try_allow(&keys, approved(1, 3, 40, &[0, 1])).await, REQUIRED);
