@@ -5,6 +5,7 @@
 //! | expired provisions | provision cache | 14 days | spec section 3: later creates are rejected |
 //! | expired changes | changes that wait to be allowed | 14 days, while the CVM lives | a commit token holds for so long |
 //! | stale updates | documents provisioned for a CVM | 14 days, while the CVM lives | spec section 3 |
+//! | old events | what webhooks are to be told | 14 days | by then nothing that it tells of can be acted on |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 
@@ -19,6 +20,8 @@ use crate::store::{Store, StoreError};
 const EVERY: Duration = Duration::from_mins(10);
 /// Rows deleted per transaction, so that a large backlog never holds the write lock for long.
 const BATCH: i64 = 500;
+/// How long events are kept: as long as a commit token that one of them may hold.
+const KEPT_EVENTS_MS: i64 = 14 * 24 * 60 * 60 * 1000;
 /// Quotes that are kept; none is larger than 64 KiB.
 const KEPT_QUOTES: i64 = 4096;
 
@@ -42,14 +45,16 @@ enum Job {
     ExpiredProvisions,
     ExpiredChanges,
     StaleUpdates,
+    OldEvents,
     OldQuotes,
     UnusedCollaterals,
 }
 
-const JOBS: [Job; 5] = [
+const JOBS: [Job; 6] = [
     Job::ExpiredProvisions,
     Job::ExpiredChanges,
     Job::StaleUpdates,
+    Job::OldEvents,
     Job::OldQuotes,
     Job::UnusedCollaterals,
 ];
@@ -72,6 +77,9 @@ impl Job {
                 Self::ExpiredProvisions => change.delete_expired_provisions(now_ms, BATCH).await?,
                 Self::ExpiredChanges => change.delete_expired_prepared_changes(now_ms, BATCH).await?,
                 Self::StaleUpdates => change.delete_stale_update_provisions(now_ms, BATCH).await?,
+                Self::OldEvents => {
+                    change.delete_old_webhook_events(now_ms.saturating_sub(KEPT_EVENTS_MS), BATCH).await?
+                }
                 Self::OldQuotes => change.delete_old_quotes(KEPT_QUOTES, BATCH).await?,
                 Self::UnusedCollaterals => change.delete_unused_collaterals(BATCH).await?,
             };

@@ -240,6 +240,7 @@ impl ControlPlane {
 
         let chains = Chains::new(config.chains, config.production, &clock)?;
         chains.check(config.kms.iter().filter_map(|kms| Some((kms.slug.as_str(), kms.contract?))))?;
+        let contracts: Arc<dyn Contracts> = Arc::new(chains);
         let kmses = Arc::new(Kmses::open(config.kms, &store, &clock).await?);
 
         let listen_error = |address| move |source| StartError::Listen { address, source };
@@ -259,7 +260,7 @@ impl ControlPlane {
             clock.clone(),
             random,
             Arc::clone(&wake),
-            config.engine,
+            EngineOptions { contracts: Arc::clone(&contracts), ..config.engine },
         )
         .await?;
         let stop = CancellationToken::new();
@@ -288,7 +289,7 @@ impl ControlPlane {
             store,
             fleet,
             kmses,
-            contracts: Arc::new(chains),
+            contracts,
             os_images,
             authority,
             clock,

@@ -20,7 +20,12 @@ const NOBODY_DECIDES: &str = "neither a contract nor owners decide about this ap
 
 /// A turn to ask chains, so that no workspace uses up what an installation may ask.
 pub(crate) fn chain_reads(api: &Api, caller: &Caller) -> ApiResult<Slot> {
-    api.chain_reads.take(caller.workspace_id).ok_or_else(|| {
+    chain_reads_of(api, caller.workspace_id)
+}
+
+/// The same for a workspace that somebody acts for who has no account in it.
+pub(crate) fn chain_reads_of(api: &Api, workspace_id: i64) -> ApiResult<Slot> {
+    api.chain_reads.take(workspace_id).ok_or_else(|| {
         let text = "The workspace has too many questions to chains under way; wait for their answers";
         ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(RETRY_AFTER_S)
     })
@@ -129,7 +134,7 @@ pub(crate) async fn device(
 ) -> ApiResult<Result<Option<[u8; 32]>, String>> {
     let named = device_id.map(|DeviceId(bytes)| bytes);
     let Some(node_id) = node_id else { return Ok(Ok(named)) };
-    Ok(match governance::device_of_node(api, node_id).await? {
+    Ok(match governance::device_of_node(&api.store, node_id).await? {
         None => Err(format!("node {node_id} does not exist or has not proved which device it is")),
         Some(device) if named.is_some_and(|named| named != device) => {
             Err(format!("device_id is not the device of node {node_id}; leave one of them out"))

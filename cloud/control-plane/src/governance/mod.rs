@@ -25,7 +25,9 @@ pub(crate) use prepared::{
     CommitUrls, Preparation, PrepareError, PreparedReplica, PreparedRequest, PreparedUpdate, Tokens, Waiting,
     contract_in_words, hash_token, prepare_in,
 };
-pub(crate) use standing::{device_of_node, of_app, of_cvm, standing, standings};
+pub(crate) use standing::{
+    LOOKS, PAUSE, contract_allows, device_of_node, of_app, of_cvm, standing, standings,
+};
 pub(crate) use transaction::{AllowedBy, Needed, needed, prove};
 
 use crate::kms::{Kms, KmsContract};

@@ -1,10 +1,19 @@
 //! Asking those who decide.
 
+use std::time::Duration;
+
 use cloister_app_compose::AppId;
 
-use super::{CannotTell, Governance, Question, Standing, owners};
+use super::{CannotTell, Contracts, Governance, Question, Standing, owners};
 use crate::App;
-use crate::store::{CvmRow, StoreError};
+use crate::kms::KmsContract;
+use crate::store::{CvmRow, Store, StoreError};
+
+/// How often a chain is asked before its answer counts: the endpoint that answers may be behind the one that a
+/// transaction was sent through.
+pub(crate) const LOOKS: usize = 4;
+/// Time between two looks; tests do not wait.
+pub(crate) const PAUSE: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 
 /// What a document has to which nobody objects.
 const FREE: Standing =
@@ -57,8 +66,28 @@ pub(crate) async fn standing(
     Ok(standings(app, governance, app_id, vec![question]).await?.pop().unwrap_or_default())
 }
 
+/// Whether the contract of an application lets it run a document on a device now. A device that is not known is none
+/// that was allowed; a refusal counts only when it lasts.
+pub(crate) async fn contract_allows(
+    contracts: &dyn Contracts,
+    contract: KmsContract,
+    app_id: AppId,
+    question: Question,
+) -> Result<bool, CannotTell> {
+    for look in 0..LOOKS {
+        if look > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let standings = contracts.standings(contract.chain_id, app_id, vec![question]).await?;
+        if standings.first().is_some_and(|standing| standing.is_allowed(true)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The device that a node was last proved to be; `None` while nothing proved it.
-pub(crate) async fn device_of_node(app: &App, node_id: i64) -> Result<Option<[u8; 32]>, StoreError> {
-    let device = app.store.device_of_node(node_id).await?;
+pub(crate) async fn device_of_node(store: &Store, node_id: i64) -> Result<Option<[u8; 32]>, StoreError> {
+    let device = store.device_of_node(node_id).await?;
     Ok(device.and_then(|row| <[u8; 32]>::try_from(hex::decode(row.device_id).ok()?).ok()))
 }

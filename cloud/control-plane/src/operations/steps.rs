@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_app_compose::ComposeHash;
+use cloister_app_compose::{AppId, ComposeHash};
 use cloister_node_api::{
     DrainRequest, NodeError, PortMapping, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
 };
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::arguments::Arguments;
 use super::machine::Step;
 use crate::clock::Clock;
+use crate::governance::{CannotTell, Contracts};
 use crate::kms::{KmsCallError, Kmses, address};
 use crate::store::{CvmRow, OperationRow, RevisionRow, Store, StoreError};
 
@@ -101,6 +102,20 @@ pub(super) enum StepError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Nobody could be asked whether the application may run what the operation brings.
+    #[error("nobody can say whether this is allowed: {0}")]
+    CannotTell(#[from] CannotTell),
+    /// The application's contract does not allow what the operation brings.
+    #[error(
+        "the application's contract 0x{app_id} does not allow compose hash {hash} on the node's device (any more); \
+         have its owner allow it"
+    )]
+    NotAllowed {
+        /// The application, which is its contract.
+        app_id: AppId,
+        /// The document.
+        hash: ComposeHash,
+    },
     /// The revision that the operation brings, or goes back to, is not stored.
     #[error("the operation has no revision to go to")]
     NoRevision,
@@ -131,10 +146,12 @@ impl StepError {
             Self::Node(error) => error.is_transient(),
             Self::Kms(error) => error.is_transient(),
             Self::Store(_) => true,
+            Self::CannotTell(error) => matches!(error, CannotTell::Chain(_)),
             Self::Boot(_)
             | Self::EndedDuringBoot
             | Self::EndedBeforeHealthy
             | Self::NoRevision
+            | Self::NotAllowed { .. }
             | Self::RunsOn
             | Self::Unhealthy(_) => false,
         }
@@ -182,6 +199,7 @@ pub(super) struct Context<N> {
     pub(super) store: Store,
     pub(super) nodes: Arc<N>,
     pub(super) kmses: Arc<Kmses>,
+    pub(super) contracts: Arc<dyn Contracts>,
     pub(super) clock: Clock,
     pub(super) patience: Patience,
 }
@@ -200,13 +218,14 @@ pub(super) async fn run<N: Nodes>(
     let report = match step {
         Step::AllowKeys => {
             let Some(kms) = cvm.kms_id else { return Ok(Found::default()) };
-            if kmses.is_of_contract(kms) {
+            let hash = coming.map_or(cvm.compose_hash, |coming| coming.configuration.compose_hash);
+            if let Some(contract) = kmses.get(kms).and_then(|kms| kms.contract()) {
                 // The contract tells the service what to give keys to. What it does not allow is refused by the
                 // service, and the guest says so (MEASUREMENT_NOT_FOUND).
+                keys::check_contract(context, contract, operation, cvm, hash).await?;
                 let env_pubkey = kmses.env_key(kms, cvm.app_id).await?;
                 return Ok(Found { env_pubkey: Some(env_pubkey), ..Found::default() });
             }
-            let hash = coming.map_or(cvm.compose_hash, |coming| coming.configuration.compose_hash);
             // After a change of the root a CVM starts once more before the old one ends: the key that is
             // shown is never one that nothing opens.
             let env_pubkey = keys::allow(context, kms, cvm.app_id, hash).await?;

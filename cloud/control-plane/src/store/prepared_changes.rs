@@ -258,13 +258,19 @@ impl Change {
         Ok(())
     }
 
-    /// Ends the change of a kind that waits for a CVM because another one takes its place.
+    /// Ends the change of a kind that waits for a CVM because another one takes its place. Those whose place was
+    /// taken before are forgotten, so that nobody fills the table by changing their mind.
     pub async fn supersede_prepared_changes(
         &mut self,
         cvm_id: i64,
         kind: PreparedKind,
         now_ms: i64,
     ) -> Result<()> {
+        sqlx::query("DELETE FROM prepared_changes WHERE cvm_id = $1 AND kind = $2 AND state = 'superseded'")
+            .bind(cvm_id)
+            .bind(kind.as_str())
+            .execute(&mut *self.transaction)
+            .await?;
         sqlx::query(
             "UPDATE prepared_changes SET state = 'superseded', request = '', ended_at_ms = $3 \
              WHERE cvm_id = $1 AND kind = $2 AND state = 'pending'",

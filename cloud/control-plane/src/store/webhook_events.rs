@@ -64,4 +64,17 @@ impl Change {
         .await?;
         Ok(id)
     }
+
+    /// Forgets at most `limit` events from before this time; how many it were.
+    pub async fn delete_old_webhook_events(&mut self, before_ms: i64, limit: i64) -> Result<u64> {
+        let done = sqlx::query(
+            "DELETE FROM webhook_events WHERE id IN \
+             (SELECT id FROM webhook_events WHERE created_at_ms <= $1 ORDER BY id LIMIT $2)",
+        )
+        .bind(before_ms)
+        .bind(limit)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(done.rows_affected())
+    }
 }

@@ -1,7 +1,5 @@
 //! What has to be decided, and what those who decide say.
 
-use std::time::Duration;
-
 use axum::http::StatusCode;
 use cloister_app_compose::ComposeHash;
 use cloister_management_api::{ErrorCode, OnChainStatus};
@@ -10,16 +8,13 @@ use super::owners::explain;
 use crate::App;
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
+use crate::api::governance::chain_reads_of;
+use crate::api::slots::Slot;
 use crate::governance::{
-    self, AllowedBy, CannotTell, Governance, Needed, Question, Standing, contract_in_words, needed, prove,
+    self, AllowedBy, CannotTell, Governance, LOOKS, Needed, PAUSE, Question, Standing, contract_in_words,
+    needed, prove,
 };
 use crate::store::{CvmRow, PreparedChangeRow, StoreError};
-
-/// How often a chain is asked before its answer counts: the endpoint that answers may be behind the one that a
-/// transaction was sent through.
-pub(crate) const LOOKS: usize = 4;
-/// Time between two looks; tests do not wait.
-pub(crate) const PAUSE: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 
 /// A document that an application wants to run on a device, and who decides about it.
 #[derive(Debug, Clone)]
@@ -38,7 +33,7 @@ impl Matter {
         compose_hash: ComposeHash,
         node_id: i64,
     ) -> Result<Self, StoreError> {
-        let device_id = governance::device_of_node(app, node_id).await?;
+        let device_id = governance::device_of_node(&app.store, node_id).await?;
         Ok(Self { cvm: cvm.clone(), governance, question: Question { compose_hash, device_id } })
     }
 
@@ -51,9 +46,18 @@ impl Matter {
     }
 
     /// What those who decide say now.
-    pub(crate) async fn standing(&self, app: &App) -> ApiResult<Standing> {
-        let standing = governance::standing(app, &self.governance, self.cvm.app_id, self.question).await;
+    pub(crate) async fn standing(&self, api: &Api) -> ApiResult<Standing> {
+        let _turn = self.turn(api)?;
+        let standing = governance::standing(api, &self.governance, self.cvm.app_id, self.question).await;
         standing.map_err(cannot_tell)
+    }
+
+    /// A turn of the CVM's workspace to ask the chain, where one is asked, whoever wants to know.
+    fn turn(&self, api: &Api) -> ApiResult<Option<Slot>> {
+        match self.governance {
+            Governance::Contract(_) => chain_reads_of(api, self.cvm.workspace_id).map(Some),
+            Governance::Workspace | Governance::Owners => Ok(None),
+        }
     }
 
     /// Whether that is yes. A device that is not known is none that was allowed.
@@ -108,6 +112,7 @@ impl Matter {
             if look > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
+            let _turn = self.turn(api)?;
             receipt = api.contracts.receipt(chain_id, hash).await.map_err(cannot_tell)?;
             if receipt.is_some() {
                 break;

@@ -20,7 +20,7 @@ mod update;
 
 pub(crate) use commit_replica::commit_instance;
 pub(crate) use info::wanted;
-pub(crate) use matter::{LOOKS, Matter, PAUSE, cannot_tell};
+pub(crate) use matter::{Matter, cannot_tell};
 pub(crate) use owners::{Signers, approval_json};
 pub(crate) use replica::add;
 pub(crate) use rollout::check_members;

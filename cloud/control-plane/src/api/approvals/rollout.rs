@@ -8,6 +8,7 @@ use super::matter::{Matter, cannot_tell};
 use super::required::without_token;
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::governance::chain_reads_of;
 use crate::governance;
 use crate::store::CvmRow;
 
@@ -25,6 +26,7 @@ pub(crate) async fn check_members(api: &Api, members: &[(&CvmRow, ComposeHash)])
     let mut missing = Vec::new();
     for matters in by_kms.into_values() {
         let Some(first) = matters.first() else { continue };
+        let _turn = chain_reads_of(api, first.cvm.workspace_id)?;
         let questions = matters.iter().map(|matter| matter.question).collect();
         let asked = governance::standings(api, &first.governance, first.cvm.app_id, questions).await;
         let standings = asked.map_err(cannot_tell)?;

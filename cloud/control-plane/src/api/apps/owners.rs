@@ -159,12 +159,14 @@ async fn adopt(api: &Api, caller: &Caller, app: &OwnApp, kms: &Kms) -> ApiResult
 
 /// Keeps what owners the application is to get until the present ones signed; the same again is the same statement.
 async fn propose(api: &Api, caller: &Caller, app: &OwnApp, owners: &Owners) -> ApiResult<()> {
+    // Before the change begins: who holds a lock and waits for a second connection may wait for those who wait for
+    // the lock.
+    let Some(known) = Ownership::of(&api.store, app.app_id).await? else { return Ok(()) };
     let mut change = api.store.change().await?;
     let waiting = change.lock_owner_proposal(app.app_id).await?;
     if waiting.is_some_and(|waiting| waiting.owners.0 == *owners) {
         return Ok(());
     }
-    let Some(known) = Ownership::of(&api.store, app.app_id).await? else { return Ok(()) };
     let now_ms = api.clock.now_ms();
     let serial = now_ms.max(known.row.serial.saturating_add(1));
     let row = OwnerProposalRow { owners: StoredOwners(owners.clone()), serial, proposed_at_ms: now_ms };

@@ -14,9 +14,10 @@ use crate::api::Api;
 use crate::api::approvals::{Matter, cannot_tell};
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::governance::chain_reads;
 use crate::api::responses::Authenticated;
 use crate::api::view::Shown;
-use crate::governance::{self, PreparedRequest};
+use crate::governance::{self, PreparedRequest, Question};
 use crate::store::{Caller, CvmRow, PreparedKind};
 
 /// Most documents of an application that are asked about.
@@ -32,6 +33,7 @@ const MAX_ASKED: i64 = 1_000;
     responses(
         (status = 200, description = "The updates", body = PendingUpdates),
         (status = 404, description = "No such application in the workspace", body = PlainError),
+        (status = 429, description = "The workspace asks the chain too often at the same time", body = PlainError),
         (status = 500, description = "Those who decide cannot be asked: the chain is not configured", body = PlainError),
         (status = 503, description = "Those who decide cannot be asked now", body = PlainError),
         Authenticated,
@@ -42,31 +44,31 @@ pub(crate) async fn list(
     Auth(caller): Auth,
     app: OwnApp,
 ) -> ApiResult<Json<PendingUpdates>> {
-    let mut by_kms: BTreeMap<Option<i64>, Vec<Matter>> = BTreeMap::new();
+    let _turn = chain_reads(&api, &caller)?;
+    let mut by_kms: BTreeMap<Option<i64>, Vec<(&CvmRow, Question)>> = BTreeMap::new();
     let waiting = waiting(&api, &caller, &app).await?;
     for cvm in &app.cvms {
-        let hashes = waiting.get(&cvm.id).into_iter().flatten().filter(|hash| **hash != cvm.compose_hash);
-        for hash in hashes {
-            let governance = governance::of_cvm(&api, cvm).await?;
-            if governance.needs_approval() {
-                let matter = Matter::new(&api, cvm, governance, *hash, cvm.node_id).await?;
-                by_kms.entry(cvm.kms_id).or_default().push(matter);
-            }
-        }
+        let Some(hashes) = waiting.get(&cvm.id) else { continue };
+        let device_id = governance::device_of_node(&api.store, cvm.node_id).await?;
+        let others = hashes.iter().filter(|hash| **hash != cvm.compose_hash);
+        let questions = others.map(|hash| (cvm, Question { compose_hash: *hash, device_id }));
+        by_kms.entry(cvm.kms_id).or_default().extend(questions);
     }
     let mut items = Vec::new();
-    for matters in by_kms.into_values() {
-        let Some(first) = matters.first() else { continue };
-        let questions = matters.iter().map(|matter| matter.question).collect();
-        let asked = governance::standings(&api, &first.governance, app.app_id, questions).await;
+    for (kms, pairs) in by_kms {
+        let governance = governance::of_app(&api, app.app_id, kms).await?;
+        if pairs.is_empty() || !governance.needs_approval() {
+            continue;
+        }
+        let questions = pairs.iter().map(|(_, question)| *question).collect();
+        let asked = governance::standings(&api, &governance, app.app_id, questions).await;
         let standings = asked.map_err(cannot_tell)?;
-        let allowed =
-            matters.into_iter().zip(standings).filter(|(_, standing)| Matter::is_allowed(*standing));
-        items.extend(allowed.map(|(matter, _)| PendingUpdate {
-            vm_uuid: matter.cvm.vm_uuid,
-            compose_hash: matter.question.compose_hash,
+        let allowed = pairs.into_iter().zip(standings).filter(|(_, standing)| Matter::is_allowed(*standing));
+        items.extend(allowed.map(|((cvm, question), _)| PendingUpdate {
+            vm_uuid: cvm.vm_uuid,
+            compose_hash: question.compose_hash,
             on_chain: true,
-            instance_name: Some(matter.cvm.name),
+            instance_name: Some(cvm.name.clone()),
         }));
     }
     Ok(Json(PendingUpdates { items }))

@@ -9,6 +9,7 @@ use crate::api::Api;
 use crate::api::cvms::contract_app::check_image;
 use crate::api::cvms::image_rules;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::governance::chain_reads_of;
 use crate::api::gpu_wish;
 use crate::api::placing::{Wish, placement_error};
 use crate::api::sizes;
@@ -64,6 +65,7 @@ impl Edit<'_> {
         let image = image_rules::choose(offered, own, !self.wanted.gpus.0.is_empty(), name)?;
         let contract = self.cvm.kms_id.and_then(|id| api.kmses.get(id)?.contract());
         if let Some(contract) = contract.filter(|_| image.os_image_hash != self.cvm.os_image_hash) {
+            let _turn = chain_reads_of(api, self.cvm.workspace_id)?;
             check_image(api, contract, image.os_image_hash, &image.name).await?;
         }
         self.wanted.os_image_hash = image.os_image_hash;

@@ -7,11 +7,11 @@ use cloister_management_api::{CreateCvmRequest, ErrorCode, OnChainStatus};
 use serde_json::json;
 
 use crate::api::Api;
-use crate::api::approvals::{LOOKS, PAUSE, cannot_tell};
+use crate::api::approvals::cannot_tell;
 use crate::api::error::{ApiError, ApiResult};
 use crate::governance::{
-    self, Address, AllowedBy, CannotTell, ContractReceipt, KmsQuestion, Question, ReceiptLog, Standing,
-    needed,
+    self, Address, AllowedBy, CannotTell, ContractReceipt, KmsQuestion, LOOKS, PAUSE, Question, ReceiptLog,
+    Standing, needed,
 };
 use crate::kms::KmsContract;
 use crate::store::ProvisionRow;
@@ -86,7 +86,7 @@ pub(crate) async fn check_image(
 
 /// The device that the CVM would run on.
 async fn device_of(api: &Api, provision: &ProvisionRow) -> ApiResult<[u8; 32]> {
-    let now = governance::device_of_node(api, provision.node_id).await?;
+    let now = governance::device_of_node(&api.store, provision.node_id).await?;
     let provisioned = || crate::api::governance::device_bytes(provision.device_id.as_deref()?);
     now.or_else(provisioned).ok_or_else(|| unproved(provision.node_id))
 }

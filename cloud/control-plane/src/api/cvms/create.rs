@@ -89,27 +89,31 @@ async fn accept(
 ) -> ApiResult<Json<Vm>> {
     let (app_id, compose_hash) = (request.app_id.0, request.compose_hash.0);
     let provision = api.store.provision(caller.workspace_id, compose_hash, api.clock.now_ms()).await?;
-    let mut is_allowed_by_contract = false;
-    if let Some(provision) = &provision {
-        check_provision(api, provision, &request)?;
-        if let Some(contract) = provision.kms_id.and_then(|id| api.kmses.get(id)?.contract()) {
-            let made = api.lifecycle.made_before(caller, app_id, compose_hash).await.map_err(create_error)?;
-            if let Some(cvm) = made {
-                return shown(api, version, &cvm).await;
-            }
-            let _turn = chain_reads(api, caller)?;
-            contract_app::check(api, provision, contract, &request).await?;
-            is_allowed_by_contract = true;
+    let Some(provision) = provision else {
+        return match api.lifecycle.made_before(caller, app_id, compose_hash).await {
+            Ok(Some(cvm)) => shown(api, version, &cvm).await,
+            Ok(None) | Err(CreateError::AppIdInUse(_)) => Err(create_error(CreateError::ProvisionNotFound)),
+            Err(error) => Err(create_error(error)),
+        };
+    };
+    check_provision(api, &provision, &request)?;
+    let contract = provision.kms_id.and_then(|id| api.kmses.get(id)?.contract());
+    if let Some(contract) = contract {
+        let made = api.lifecycle.made_before(caller, app_id, compose_hash).await.map_err(create_error)?;
+        if let Some(cvm) = made {
+            return shown(api, version, &cvm).await;
         }
+        let _turn = chain_reads(api, caller)?;
+        contract_app::check(api, &provision, contract, &request).await?;
     }
     let create = CreateRequest {
         compose_hash,
         app_id,
-        is_allowed_by_contract,
+        is_allowed_by_contract: contract.is_some(),
         encrypted_env: request.encrypted_env.and_then(|env| env.0),
         scheduled_delete_at_ms: None,
     };
-    let cvm = api.lifecycle.create(caller, create).await.map_err(create_error)?;
+    let cvm = api.lifecycle.create_from(caller, create, Some(&provision)).await.map_err(create_error)?;
     shown(api, version, &cvm).await
 }
 
@@ -156,7 +160,7 @@ pub(super) fn create_error(error: CreateError) -> ApiError {
             "Provision data not found or expired; provision again",
         ),
         // Not coded either: it passes.
-        CreateError::BeingRemoved => {
+        CreateError::BeingRemoved | CreateError::ProvisionChanged => {
             ApiError::plain(StatusCode::CONFLICT, error.to_string()).retry_after(RETRY_AFTER_S)
         }
         CreateError::AppIdMismatch { .. } => {

@@ -12,7 +12,9 @@ use cloister_management_api::{
 use super::named;
 use super::on_chain::contract_says;
 use crate::api::Api;
+use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
+use crate::api::governance::chain_reads;
 use crate::api::responses::Authenticated;
 use crate::fleet::{NodeStanding, NodeStatus};
 use crate::kms::{Kms, KmsMachine, address};
@@ -26,14 +28,17 @@ use crate::kms::{Kms, KmsMachine, address};
     responses(
         (status = 200, description = "What could be found out", body = KmsInspection),
         (status = 404, description = "There is no such service", body = PlainError),
+        (status = 429, description = "The workspace asks the chain too often at the same time", body = PlainError),
         Authenticated,
     ),
 )]
 pub(crate) async fn inspect(
     State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
     Path(kms_id): Path<String>,
 ) -> ApiResult<Json<KmsInspection>> {
     let kms = named(&api, &kms_id)?;
+    let _turn = kms.contract().map(|_| chain_reads(&api, &caller)).transpose()?;
     let before = kms.known();
     let nodes = api.fleet.standings().await?;
     let asked = kms.look().await;

@@ -20,6 +20,7 @@ use self::transition::{Ending, Transition, prove, rest, settle};
 use super::machine::{CvmStatus, OperationKind, OperationStatus, Step};
 use super::steps::{Context, Nodes, Patience};
 use crate::clock::{Clock, NoRandomness, Random};
+use crate::governance::{Contracts, NoContracts};
 use crate::kms::Kmses;
 use crate::store::{OperationRow, Store, StoreError};
 
@@ -54,11 +55,18 @@ pub struct EngineOptions {
     pub patience: Patience,
     /// Watches step boundaries.
     pub observer: Option<Observer>,
+    /// Asked before a document or a CVM comes to an application under a contract; without chains nothing may.
+    pub contracts: Arc<dyn Contracts>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { concurrency: 512, patience: Patience::default(), observer: None }
+        Self {
+            concurrency: 512,
+            patience: Patience::default(),
+            observer: None,
+            contracts: Arc::new(NoContracts),
+        }
     }
 }
 
@@ -103,6 +111,7 @@ impl<N: Nodes> Engine<N> {
                 store: store.clone(),
                 nodes,
                 kmses,
+                contracts: Arc::clone(&options.contracts),
                 clock: clock.clone(),
                 patience: options.patience,
             },

@@ -7,7 +7,7 @@ use super::{InsertError, Lifecycle};
 use crate::clock::NoRandomness;
 use crate::fleet::{NodeStanding, PlacementError, Refusal};
 use crate::operations::machine::{CvmStatus, OperationKind};
-use crate::store::{Caller, Change, CvmRow, NewCvm, StoreError};
+use crate::store::{Caller, Change, CvmRow, NewCvm, ProvisionRow, StoreError};
 
 /// A CVM to be created from a cached provision (spec 2.2).
 #[derive(Debug, Clone)]
@@ -37,6 +37,9 @@ pub enum CreateError {
         /// What was provisioned.
         provisioned: AppId,
     },
+    /// Another provision took the place of the one that was looked at; the same request may succeed now.
+    #[error("the document was provisioned anew meanwhile; send the request again")]
+    ProvisionChanged,
     /// The CVM that an earlier call made is on its way out; the same request may succeed later.
     #[error("the CVM of this provision is being removed; try again when it is gone")]
     BeingRemoved,
@@ -75,6 +78,17 @@ impl Lifecycle {
 
     /// Creates a CVM from a cached provision. Repeating the call returns the same living CVM.
     pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<CvmRow, CreateError> {
+        self.create_from(caller, request, None).await
+    }
+
+    /// The same from the provision that the caller looked at, if it did: what was found about its node and its key
+    /// management service says nothing about one that took its place.
+    pub async fn create_from(
+        &self,
+        caller: &Caller,
+        request: CreateRequest,
+        seen: Option<&ProvisionRow>,
+    ) -> Result<CvmRow, CreateError> {
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
         change.lock_workspace(caller.workspace_id).await?;
@@ -85,6 +99,12 @@ impl Lifecycle {
             .provision(caller.workspace_id, request.compose_hash, now_ms)
             .await?
             .ok_or(CreateError::ProvisionNotFound)?;
+        let place = |row: &ProvisionRow| {
+            (row.node_id, row.kms_id, row.app_id, row.awaits_contract, row.os_image_hash)
+        };
+        if seen.is_some_and(|seen| place(seen) != place(&provision)) {
+            return Err(CreateError::ProvisionChanged);
+        }
         if change.app_in_use(request.app_id).await? {
             return Err(CreateError::AppIdInUse(request.app_id));
         }

@@ -5,6 +5,9 @@ use cloister_kms_api::admin::AllowApp;
 
 use super::{Context, StepError};
 use crate::governance::owners::{self, Signed};
+use crate::governance::{Question, contract_allows, device_of_node};
+use crate::kms::KmsContract;
+use crate::operations::machine::OperationKind;
 use crate::store::{CvmRow, OperationRow};
 
 /// Lets the application run a document, with what its owners signed for it, if it has some: the service verifies
@@ -22,6 +25,29 @@ pub(super) async fn allow<N>(
     }
     let allow = AllowApp { approvals: allow, ..AllowApp::new(app_id, hash) };
     Ok(context.kmses.allow_app(kms, &allow).await?)
+}
+
+/// Refuses what the application's contract does not allow now: another document than the CVM has, or a CVM that is
+/// made like another one. It was allowed when somebody asked for it, but a rollout may have waited for days, and
+/// nobody asks for the moves of a drain. What a CVM has already is not asked about: when it starts again, the service
+/// decides.
+pub(super) async fn check_contract<N>(
+    context: &Context<N>,
+    contract: KmsContract,
+    operation: &OperationRow,
+    cvm: &CvmRow,
+    hash: ComposeHash,
+) -> Result<(), StepError> {
+    if operation.kind != OperationKind::Replicate && hash == cvm.compose_hash {
+        return Ok(());
+    }
+    let device_id = device_of_node(&context.store, cvm.node_id).await?;
+    let question = Question { compose_hash: hash, device_id };
+    if contract_allows(context.contracts.as_ref(), contract, cvm.app_id, question).await? {
+        Ok(())
+    } else {
+        Err(StepError::NotAllowed { app_id: cvm.app_id, hash })
+    }
 }
 
 /// Takes back that the application may run documents that none of its CVMs has or is getting: what is

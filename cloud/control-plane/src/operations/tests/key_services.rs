@@ -1,22 +1,32 @@
 //! Starts that need a key management service.
 
 use super::*;
+use crate::governance::LOOKS;
+use crate::governance::testing::KMS_CONTRACT;
 use crate::kms::KmsConfig;
+use crate::store::DeviceRow;
+use crate::store::tests::prepared_changes::put_under_kms;
+
+const OTHER_HASH: ComposeHash = ComposeHash::from_bytes([6; 32]);
+
+/// A service that nobody runs.
+fn absent() -> KmsConfig {
+    KmsConfig {
+        slug: "local".to_owned(),
+        guest_url: "https://10.0.2.2:12001".parse().unwrap(),
+        directory_url: "https://127.0.0.1:9".parse().unwrap(),
+        ca_file: "/nonexistent/root-ca.pem".into(),
+        admin_token_file: "/nonexistent/token".into(),
+        contract: None,
+    }
+}
 
 #[tokio::test]
 async fn a_key_service_that_is_away_fails_the_operation_with_its_name_and_leaves_no_vm() {
     on_both(|store| async move {
         let clock = Clock::manual(jiff::Timestamp::from_second(1_790_000_000).unwrap());
         let mut bench = Bench::at(clock, store).await;
-        let absent = KmsConfig {
-            slug: "local".to_owned(),
-            guest_url: "https://10.0.2.2:12001".parse().unwrap(),
-            directory_url: "https://127.0.0.1:9".parse().unwrap(),
-            ca_file: "/nonexistent/root-ca.pem".into(),
-            admin_token_file: "/nonexistent/token".into(),
-            contract: None,
-        };
-        bench.kmses = Arc::new(Kmses::open(vec![absent], &bench.store, &bench.clock).await.unwrap());
+        bench.kmses = Arc::new(Kmses::open(vec![absent()], &bench.store, &bench.clock).await.unwrap());
         let mut row = provision(&bench.ground, 5, "web-1");
         row.expires_at_ms = bench.clock.now_ms() + 600_000;
         row.kms_id = Some(bench.kmses.all()[0].id());
@@ -44,6 +54,82 @@ async fn a_key_service_that_is_away_fails_the_operation_with_its_name_and_leaves
         let row = bench.at_rest(&cvm).await;
         let reason = "the KMS that the CVM was made with is not part of this installation any more";
         assert_eq!((row.status, row.boot_error.as_deref()), (CvmStatus::Error, Some(reason)));
+    })
+    .await;
+}
+
+/// The owner may have taken back what was allowed when a rollout or a drain began; the CVM that runs goes on.
+#[tokio::test]
+async fn what_a_contract_does_not_allow_any_more_does_not_replace_what_runs() {
+    on_both(|store| async move {
+        let mut bench = Bench::new(store).await;
+        let cvm = bench.create().await.unwrap();
+        bench.at_rest(&cvm).await;
+        bench.stop_workers().await;
+        let governed = KmsConfig { contract: Some(KMS_CONTRACT), ..absent() };
+        bench.kmses = Arc::new(Kmses::open(vec![governed], &bench.store, &bench.clock).await.unwrap());
+        put_under_kms(&bench.store, cvm.id, bench.kmses.all()[0].id()).await;
+        let device = DeviceRow {
+            node_id: cvm.node_id,
+            device_id: "d1".repeat(32),
+            ppid: "00".repeat(16),
+            fmspc: "00".repeat(6),
+            trust_root: "test".into(),
+            tcb_status: "UpToDate".into(),
+            first_verified_at_ms: 0,
+            last_verified_at_ms: 0,
+        };
+        let mut change = bench.store.change().await.unwrap();
+        change.put_device(&device).await.unwrap();
+        change.commit().await.unwrap();
+        bench.contracts.deploy(APP);
+        bench.contracts.add_hash(APP, HASH);
+        bench.contracts.add_device(APP, [0xd1; 32]);
+        bench.start_workers(None).await;
+        let update = async |hash: ComposeHash| {
+            let accepted = bench.update(&cvm, |wanted| wanted.compose_hash = hash).await.unwrap();
+            let row = bench.at_rest(&cvm).await;
+            let operation = bench.store.operation(accepted.correlation_id).await.unwrap().unwrap();
+            assert_eq!((row.status, row.compose_hash), (CvmStatus::Running, HASH));
+            assert_eq!(bench.nodes.power_ons(), 1);
+            operation.failure.unwrap()
+        };
+        let failure = update(OTHER_HASH).await;
+        assert!(failure.contains("does not allow compose hash 0606"), "{failure}");
+        assert_eq!(bench.contracts.round_trips(), LOOKS);
+        // The device counts as much as the document.
+        bench.contracts.add_hash(APP, OTHER_HASH);
+        bench.contracts.remove_device(APP, [0xd1; 32]);
+        let failure = update(OTHER_HASH).await;
+        assert!(failure.contains("does not allow compose hash 0606"), "{failure}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_found_about_one_provision_says_nothing_about_the_next() {
+    on_both(|store| async move {
+        let bench = Bench::without_workers(store).await;
+        let seen = bench.store.provision(bench.ground.workspace, HASH, 0).await.unwrap().unwrap();
+        let kmses = Kmses::open(vec![absent()], &bench.store, &bench.clock).await.unwrap();
+        let mut anew = seen.clone();
+        anew.kms_id = Some(kmses.all()[0].id());
+        let mut change = bench.store.change().await.unwrap();
+        change.put_provision(&anew).await.unwrap();
+        change.commit().await.unwrap();
+        let create = async |seen| {
+            let request = CreateRequest {
+                compose_hash: HASH,
+                app_id: APP,
+                is_allowed_by_contract: true,
+                encrypted_env: None,
+                scheduled_delete_at_ms: None,
+            };
+            bench.lifecycle.create_from(&bench.caller(), request, Some(seen)).await
+        };
+        assert!(matches!(create(&seen).await, Err(CreateError::ProvisionChanged)));
+        assert!(bench.store.cvms_of_app(APP).await.unwrap().is_empty());
+        create(&anew).await.unwrap();
     })
     .await;
 }

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::clock::{Clock, Random};
+use crate::governance::testing::FakeContracts;
 use crate::kms::Kmses;
 use crate::store::tests::{Ground, ground, on_both, provision};
 use crate::store::{Caller, Configuration, CvmRow, OperationFilter, OperationRow, RevisionRow, Store};
@@ -33,6 +34,7 @@ struct Bench {
     wake: Arc<Notify>,
     lifecycle: Lifecycle,
     kmses: Arc<Kmses>,
+    contracts: Arc<FakeContracts>,
     engine: Option<Engine<FakeNodes>>,
 }
 
@@ -78,13 +80,15 @@ impl Bench {
             wake,
             lifecycle,
             kmses: Arc::default(),
+            contracts: Arc::default(),
             engine: None,
         }
     }
 
     async fn start_workers(&mut self, observer: Option<Observer>) {
         let patience = Patience { healthy: Duration::ZERO, unhealthy: Duration::ZERO };
-        let options = EngineOptions { patience, observer, ..EngineOptions::default() };
+        let contracts = Arc::<FakeContracts>::clone(&self.contracts);
+        let options = EngineOptions { patience, observer, contracts, ..EngineOptions::default() };
         let engine = Engine::start(
             self.store.clone(),
             Arc::clone(&self.nodes),

@@ -55,6 +55,15 @@ async fn one_change_of_a_kind_waits_for_a_cvm() {
         change.commit().await.unwrap();
         let ended = store.prepared_change_by_token(&format!("hash-{first}"), NOW).await.unwrap().unwrap();
         assert_eq!((ended.state, ended.request.as_str()), (PreparedState::Superseded, ""));
+        // Only the last one whose place was taken is remembered.
+        let next = kept(&store, &ground, &cvm, update, "{}").await;
+        let mut change = store.change().await.unwrap();
+        change.supersede_prepared_changes(cvm.id, update, NOW).await.unwrap();
+        change.commit().await.unwrap();
+        let known = async |id: i64| {
+            store.prepared_change_by_token(&format!("hash-{id}"), NOW).await.unwrap().map(|row| row.state)
+        };
+        assert_eq!((known(first).await, known(next).await), (None, Some(PreparedState::Superseded)));
         let open = store.open_changes_of_app(cvm.app_id, ground.workspace, NOW, 10).await.unwrap();
         assert_eq!(open.iter().map(|row| (row.id, row.kind)).collect::<Vec<_>>(), [(other, replica)]);
         assert!(
@@ -114,6 +123,11 @@ async fn events_are_told_in_their_order_and_to_their_workspace() {
         assert_eq!(kinds(ground.workspace, 0).await, ["a", "b"]);
         assert_eq!(kinds(ground.workspace, first).await, ["b"]);
         assert!(kinds(ground.workspace, second).await.is_empty() && kinds(99, 0).await.is_empty());
+        let mut change = store.change().await.unwrap();
+        assert_eq!(change.delete_old_webhook_events(NOW - 1, 10).await.unwrap(), 0);
+        assert_eq!(change.delete_old_webhook_events(NOW, 1).await.unwrap(), 1);
+        change.commit().await.unwrap();
+        assert_eq!(kinds(ground.workspace, 0).await, ["b"]);
     })
     .await;
 }

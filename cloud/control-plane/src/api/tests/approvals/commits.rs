@@ -253,3 +253,31 @@ async fn a_workspace_has_a_bound_on_what_waits() {
     assert_eq!(refused.summary(), "400 ERR-02-015");
     assert!(governed.events().await.is_empty());
 }
+
+#[tokio::test]
+async fn nobody_uses_up_what_others_may_ask_of_the_chain() {
+    let governed = Governed::on(Installation::new().await).await;
+    let prepared = governed.prepare(YAML).await;
+    let hash = prepared.hash.to_string();
+    let transaction = governed.allow(1, prepared.hash);
+    let turns = &governed.installation.api.chain_reads;
+    let taken: Vec<_> = std::iter::from_fn(|| turns.take(governed.installation.tenant_workspace)).collect();
+    let asked = governed.contracts.round_trips();
+    let commit = json!({"token": prepared.token, "transaction_hash": transaction});
+    assert_eq!(governed.commit("update", commit.clone()).await.summary(), "429 plain");
+    let half = [("x-compose-hash", hash.as_str()), ("x-transaction-hash", transaction.as_str())];
+    assert_eq!(governed.call_with(&half, "PATCH", "", json!({})).await.summary(), "429 plain");
+    let again = json!({"docker_compose_file": YAML});
+    assert_eq!(governed.call("PATCH", "", again.clone()).await.summary(), "429 plain");
+    assert_eq!(governed.call_with(&half, "PATCH", "", again.clone()).await.summary(), "429 plain");
+    assert_eq!(governed.call("POST", "/replicas", Value::Null).await.summary(), "429 plain");
+    for below in ["rollouts", "pending-updates"] {
+        let path = format!("/apps/{}/{below}", governed.app_id);
+        let (method, body) = if below == "rollouts" { ("POST", again.clone()) } else { ("GET", Value::Null) };
+        let refused = governed.installation.call(method, &path, body).await;
+        assert_eq!(refused.summary(), "429 plain", "{below}");
+    }
+    assert_eq!(governed.contracts.round_trips(), asked);
+    drop(taken);
+    governed.commit("update", commit).await.expect(202);
+}
