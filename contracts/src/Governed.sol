@@ -7,7 +7,7 @@ import {ERC165} from "@openzeppelin/contracts/utils/introspection/ERC165.sol";
 import {IAppAuth} from "./IAppAuth.sol";
 
 /// What both contracts are: behind a proxy, with one owner who alone changes them, and with a record of each
-/// change. Has no storage of its own (that of the library is in namespaced slots), so that the state of a contract
+/// change of what decides about somebody. Has no storage of its own (that of the library is in namespaced slots), so that the state of a contract
 /// begins at slot 0, as it does in the public contracts: a proxy can be led from those to these and back.
 abstract contract Governed is Ownable2StepUpgradeable, UUPSUpgradeable, ERC165, IAppAuth {
     /// `policy` changed for `value`: what there is to say about it, whoever changed it. `policy` is the hash of a

@@ -46,7 +46,9 @@ fn anybody_makes_applications_for_anybody_in_both_forms() {
         let kms = node.new_kms(Some(node.deployment().app_implementation)).await;
         for require_tcb_up_to_date in [false, true] {
             let new = NewApp { require_tcb_up_to_date, ..new_app(account(1)) };
-            let (app, _) = node.new_app(kms, account(STRANGER), &new).await;
+            let (app, receipt) = node.new_app(kms, account(STRANGER), &new).await;
+            // Made, registered, and the record of that.
+            assert_eq!(receipt.events_of(kms).len(), 3);
             assert_eq!(node.view(app, &Owned::ownerCall {}).await, Some(account(1)));
             assert_eq!(node.view(kms, &Kms::registeredAppsCall { appId: app }).await, Some(true));
             for (id, is_there) in [
@@ -159,26 +161,27 @@ fn strangers_change_nothing_of_a_kms() {
         let kms = node.new_kms(None).await;
         let info = KmsInfo { k256Pubkey: [2; 33].into(), caPubkey: [1].into(), ..KmsInfo::default() };
         let code = node.deployment().app_implementation;
+        let upgrade = Owned::upgradeToAndCallCall {
+            newImplementation: node.deployment().kms_implementation,
+            data: [].into(),
+        };
+        // Each with how many events tell of it: what was done, and the record of it.
         let owners = [
-            Kms::setKmsInfoCall { info: info.clone() }.abi_encode(),
-            Kms::setKmsQuoteCall { quote: [3; 5000].into() }.abi_encode(),
-            Kms::setKmsEventlogCall { eventlog: [4; 3000].into() }.abi_encode(),
-            Kms::setGatewayAppIdCall { appId: "any".to_owned() }.abi_encode(),
-            Kms::setAppImplementationCall { implementation: code }.abi_encode(),
-            Kms::addKmsAggregatedMrCall { mrAggregated: word(1) }.abi_encode(),
-            Kms::removeKmsAggregatedMrCall { mrAggregated: word(1) }.abi_encode(),
-            Kms::addKmsDeviceCall { deviceId: word(1) }.abi_encode(),
-            Kms::removeKmsDeviceCall { deviceId: word(1) }.abi_encode(),
-            Kms::addOsImageHashCall { osImageHash: word(1) }.abi_encode(),
-            Kms::removeOsImageHashCall { osImageHash: word(1) }.abi_encode(),
-            Owned::transferOwnershipCall { newOwner: account(STRANGER) }.abi_encode(),
-            Owned::upgradeToAndCallCall {
-                newImplementation: node.deployment().kms_implementation,
-                data: [].into(),
-            }
-            .abi_encode(),
+            (2, Kms::setKmsInfoCall { info: info.clone() }.abi_encode()),
+            (0, Kms::setKmsQuoteCall { quote: [3; 5000].into() }.abi_encode()),
+            (0, Kms::setKmsEventlogCall { eventlog: [4; 3000].into() }.abi_encode()),
+            (2, Kms::setGatewayAppIdCall { appId: "any".to_owned() }.abi_encode()),
+            (2, Kms::setAppImplementationCall { implementation: code }.abi_encode()),
+            (2, Kms::addKmsAggregatedMrCall { mrAggregated: word(1) }.abi_encode()),
+            (2, Kms::removeKmsAggregatedMrCall { mrAggregated: word(1) }.abi_encode()),
+            (2, Kms::addKmsDeviceCall { deviceId: word(1) }.abi_encode()),
+            (2, Kms::removeKmsDeviceCall { deviceId: word(1) }.abi_encode()),
+            (2, Kms::addOsImageHashCall { osImageHash: word(1) }.abi_encode()),
+            (2, Kms::removeOsImageHashCall { osImageHash: word(1) }.abi_encode()),
+            (1, Owned::transferOwnershipCall { newOwner: account(STRANGER) }.abi_encode()),
+            (2, upgrade.abi_encode()),
         ];
-        for call in &owners {
+        for (_, call) in &owners {
             assert!(!node.send(account(STRANGER), Some(kms), call).await.succeeded, "{call:x?}");
         }
         let state =
@@ -186,11 +189,10 @@ fn strangers_change_nothing_of_a_kms() {
         let untouched = node.ask(&state).await.answer;
         assert_eq!(untouched.kms_info, Some(KmsInfo::default()));
         assert_eq!((untouched.owner, untouched.app_implementation), (Some(account(0)), None));
-        for call in &owners {
+        for (events, call) in &owners {
             let receipt = node.send(account(0), Some(kms), call).await;
             assert!(receipt.succeeded, "{call:x?}");
-            // All of it is of the interface.
-            receipt.events_of(kms);
+            assert_eq!(receipt.events_of(kms).len(), *events, "{call:x?}");
         }
         let changed = node.ask(&state).await.answer;
         let info = KmsInfo { quote: [3; 5000].into(), eventlog: [4; 3000].into(), ..info };

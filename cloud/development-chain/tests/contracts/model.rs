@@ -73,6 +73,16 @@ pub(crate) fn actions() -> impl Strategy<Value = Action> {
 }
 
 impl Action {
+    /// How many events say that it was done.
+    pub(crate) const fn events(&self) -> usize {
+        match self {
+            // The library's word.
+            Self::Transfer(_) | Self::Accept | Self::Renounce => 1,
+            // What was done, and the record of it.
+            _ => 2,
+        }
+    }
+
     /// The data of the call; an upgrade leads to one of `implementations`.
     pub(crate) fn call_data(&self, implementations: [Address; 2]) -> Vec<u8> {
         match *self {

@@ -7,7 +7,7 @@ use cloister_chain::Clock;
 use cloister_contracts::events::{Event, Log, decode_event};
 use cloister_contracts::lens::{self, Answered, Inquiry};
 use cloister_contracts::{Address, B256, Bytes, NewApp, SolCall, artifacts, hex};
-use cloister_development_chain::{ACCOUNTS, Config, Deployment, DevelopmentChain, find_program};
+use cloister_development_chain::{ACCOUNTS, Config, Deployment, DevelopmentChain};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell};
@@ -48,12 +48,8 @@ impl Receipt {
     }
 }
 
-/// Runs a test on the node, or says why not.
+/// Runs a test on the node.
 pub(crate) fn on_chain<F: Future<Output = ()>>(test: impl FnOnce(&'static Node) -> F) {
-    if find_program().is_none() {
-        eprintln!("SKIPPED: anvil is missing; install it with scripts/install-anvil.sh");
-        return;
-    }
     RUNTIME.block_on(async { test(NODE.get_or_init(Node::start).await).await });
 }
 
@@ -64,7 +60,8 @@ pub(crate) fn account(index: usize) -> Address {
 
 impl Node {
     async fn start() -> Self {
-        let chain = DevelopmentChain::start(Config::default(), Clock::system()).await.unwrap();
+        let chain = DevelopmentChain::start(Config::default(), Clock::system()).await;
+        let chain = chain.unwrap_or_else(|error| panic!("{error}"));
         Self { chain, client: reqwest::Client::new(), sending: Mutex::new(()) }
     }
 

@@ -93,6 +93,29 @@ fn an_upgrade_keeps_the_state_and_leads_only_to_code_for_proxies() {
     });
 }
 
+#[test]
+fn both_forms_of_the_initialisation_make_an_application() {
+    on_chain(async |node: &'static Node| {
+        let short = App::initialize_0Call {
+            initialOwner: account(1),
+            disableUpgrades: true,
+            allowAnyDevice: false,
+            initialDeviceId: word(2),
+            initialComposeHash: word(1),
+        };
+        for (form, data) in [short.abi_encode(), initialize(account(1))].into_iter().enumerate() {
+            let app = node.create(&artifacts::proxy(node.deployment().app_implementation, data.into())).await;
+            assert_eq!(node.view(app, &Owned::ownerCall {}).await, Some(account(1)));
+            let document = App::allowedComposeHashesCall { composeHash: word(1) };
+            assert_eq!(node.view(app, &document).await, Some(true));
+            let device = App::allowedDeviceIdsCall { deviceId: word(2) };
+            assert_eq!(node.view(app, &device).await, Some(form == 0));
+            assert_eq!(node.view(app, &App::upgradesDisabledCall {}).await, Some(form == 0));
+            assert_eq!(node.view(app, &App::allowAnyDeviceCall {}).await, Some(form == 1));
+        }
+    });
+}
+
 /// A contract with code that is not for proxies.
 async fn code_of_another_kind(node: &Node) -> Address {
     // STOP, which answers nothing.

@@ -1,6 +1,8 @@
 //! Random sequences of calls by owners and strangers.
 
 use cloister_contracts::abi::Kms;
+use cloister_contracts::abi::Owned::OwnedEvents;
+use cloister_contracts::events::Event;
 use cloister_contracts::lens::{Account, Allowances, AppState, VerdictQuestion};
 use cloister_contracts::{Address, AppBootInfo, B256, NewApp, hex};
 use proptest::prelude::*;
@@ -76,9 +78,22 @@ async fn follow(node: &Node, kms: Address, implementations: [Address; 2], new: &
         let acted = model.act(who, action, implementations);
         let receipt = node.send(who, Some(app), &action.call_data(implementations)).await;
         assert_eq!(receipt.succeeded, acted, "{who} {action:?}");
-        receipt.events_of(app).iter().for_each(|event| heard.hear(event));
+        let events = receipt.events_of(app);
+        assert_eq!(events.len(), if acted { action.events() } else { 0 }, "{action:?}");
+        assert!(events.iter().all(|event| actor(event).is_none_or(|actor| actor == who)), "{events:?}");
+        for event in &events {
+            heard.hear(event);
+        }
         compare(node, kms, app, &model, &heard).await;
         ask_for_keys(node, kms, app, &model, *machine).await;
+    }
+}
+
+/// Who did it, if the event is a record.
+fn actor(event: &Event) -> Option<Address> {
+    match event {
+        Event::Owned(OwnedEvents::PolicyChanged(record)) => Some(record.actor),
+        _ => None,
     }
 }
 
