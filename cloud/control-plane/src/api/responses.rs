@@ -65,6 +65,9 @@ pub(crate) enum OnApproval {
     /// say what has to be allowed, and have the token to commit it with.
     #[response(status = 465)]
     Required(ErrorBody),
+    /// The workspace asks the chain too often at the same time; repeat the request after `Retry-After`.
+    #[response(status = 429)]
+    TooMany(PlainError),
     /// The change does not give the expected compose hash, or nothing that was prepared does (ERR-01-006).
     #[response(status = 466)]
     Superseded(ErrorBody),
@@ -93,7 +96,8 @@ pub(crate) enum OnCommit {
     /// The request does not fit its schema.
     #[response(status = 422)]
     Invalid(ValidationError),
-    /// The same token is used at this moment; repeat the request after `Retry-After`.
+    /// The same token is used at this moment, or the workspace asks the chain too often at the same time; repeat the
+    /// request after `Retry-After`.
     #[response(status = 429)]
     InUse(PlainError),
     /// The token is unknown, expired, superseded or used, or the CVM was changed meanwhile (ERR-01-006).

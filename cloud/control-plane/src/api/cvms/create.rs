@@ -39,7 +39,7 @@ use crate::store::{Caller, CvmRow, ProvisionRow};
     responses(
         (status = 200, description = "Accepted, or already there", body = Vm),
         (status = 400, description = "Contradicts the provision, or its node cannot take it now", body = ErrorBody),
-        (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken", body = ErrorBody),
+        (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken; or, uncoded, the document was provisioned anew meanwhile: repeat the request", body = ErrorBody),
         (status = 467, description = "The transaction did not make or register the application (ERR-01-007)", body = ErrorBody),
         (status = 468, description = "The application's contract is not there, not registered, or does not allow this (ERR-01-008)", body = ErrorBody),
         (status = 503, description = "The chain cannot be asked; repeat the request after `Retry-After`", body = PlainError),
@@ -65,7 +65,7 @@ pub(crate) async fn create(
     responses(
         (status = 200, description = "Accepted, or already there", body = Vm),
         (status = 400, description = "Contradicts the provision, or its node cannot take it now", body = ErrorBody),
-        (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken", body = ErrorBody),
+        (status = 409, description = "The name (ERR-01-004) or the app id (ERR-03-007) is taken; or, uncoded, the document was provisioned anew meanwhile: repeat the request", body = ErrorBody),
         (status = 467, description = "The transaction did not make or register the application (ERR-01-007)", body = ErrorBody),
         (status = 468, description = "The application's contract is not there, not registered, or does not allow this (ERR-01-008)", body = ErrorBody),
         (status = 503, description = "The chain cannot be asked; repeat the request after `Retry-After`", body = PlainError),
