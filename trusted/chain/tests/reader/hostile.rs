@@ -207,8 +207,7 @@ async fn words_that_are_cut_off_end_with_no_part_of_a_key() {
         let message = format!("{}secret-api-key", "x".repeat(before));
         let endpoint = proxy(node.rpc_url(), move |asked, answer| {
             each(asked, answer, |_, item| {
-                let id = item["id"].clone();
-                *item = json!({"jsonrpc": "2.0", "id": id, "error": {"code": 7, "message": message}});
+                *item = json!({"jsonrpc": "2.0", "id": item["id"], "error": {"code": 7, "message": message}});
             })
         });
         let error = chain_of(&[&endpoint.await], |_| {}).allowances(app, &question()).await.unwrap_err();
