@@ -4,6 +4,7 @@ use super::*;
 use crate::governance::LOOKS;
 use crate::governance::testing::KMS_CONTRACT;
 use crate::kms::KmsConfig;
+use crate::replicas::{Place, ReplicaRequest, replicate};
 use crate::store::DeviceRow;
 use crate::store::tests::prepared_changes::put_under_kms;
 
@@ -102,6 +103,20 @@ async fn what_a_contract_does_not_allow_any_more_does_not_replace_what_runs() {
         bench.contracts.remove_device(APP, [0xd1; 32]);
         let failure = update(OTHER_HASH).await;
         assert!(failure.contains("does not allow compose hash 0606"), "{failure}");
+        // So it is with another CVM like this one, as a drain makes it.
+        let another = ReplicaRequest {
+            source: cvm.id,
+            place: Place::BesideSource,
+            compose_hash: None,
+            encrypted_env: None,
+            changes: Vec::new(),
+            name: None,
+            user_id: bench.ground.user,
+        };
+        let replica = replicate(&bench.store, &bench.lifecycle, &another).await.unwrap();
+        let row = bench.at_rest(&replica).await;
+        assert_eq!((row.status, bench.nodes.power_ons()), (CvmStatus::Error, 1));
+        assert!(row.boot_error.unwrap().contains("does not allow compose hash 0505"));
     })
     .await;
 }
