@@ -12,12 +12,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::api::BaseUrl;
-use crate::commands::deploy::RootKey;
+use crate::commands::deploy::KnownRoots;
 use crate::failure::{Exit, Failure};
 
 /// Name of the file in whatever directory holds it.
 pub(crate) const FILE_NAME: &str = "credentials.json";
-const MAX_FILE_BYTES: u64 = 256 * 1024;
+const MAX_FILE_BYTES: u64 = 2 * 1024 * 1024;
 const MAX_KEY_BYTES: usize = 512;
 
 /// An API key. Its debug form does not show it.
@@ -60,9 +60,9 @@ impl fmt::Debug for ApiKey {
 pub(crate) struct Credentials {
     current: Option<BaseUrl>,
     servers: BTreeMap<BaseUrl, ApiKey>,
-    /// Roots of KMSes that were met first, by server.
+    /// Roots of KMSes that are trusted, by server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    kms_roots: BTreeMap<BaseUrl, RootKey>,
+    kms_roots: BTreeMap<BaseUrl, KnownRoots>,
 }
 
 impl Credentials {
@@ -98,14 +98,14 @@ impl Credentials {
         self.servers.get(server)
     }
 
-    /// The root of the KMS that environments for `server` are sealed under.
-    pub(crate) fn kms_root(&self, server: &BaseUrl) -> Option<RootKey> {
-        self.kms_roots.get(server).copied()
+    /// The roots that are trusted at `server`.
+    pub(crate) fn kms_roots(&self, server: &BaseUrl) -> KnownRoots {
+        self.kms_roots.get(server).cloned().unwrap_or_default()
     }
 
-    /// Trusts a root from now on.
-    pub(crate) fn remember_kms_root(&mut self, server: BaseUrl, root: RootKey) {
-        self.kms_roots.insert(server, root);
+    /// Trusts these from now on.
+    pub(crate) fn remember_kms_roots(&mut self, server: BaseUrl, roots: KnownRoots) {
+        self.kms_roots.insert(server, roots);
     }
 
     /// Replaces the file as a whole, readable by its owner only.

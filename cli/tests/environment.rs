@@ -130,6 +130,63 @@ fn the_first_root_is_remembered_and_another_one_refused() {
     assert!(fake.run(LINE).ends_with("--- exit 0\n"));
 }
 
+/// An operator with two KMSes cannot show one of them for an application of the other.
+#[test]
+fn every_application_stays_with_its_kms_among_several() {
+    const OTHER: &str = "11aa9b3214eb9a69571ad008289d9551fa9a4272";
+    let (first, second) = (root(1), root(7));
+    let key = |root: &RootSecrets, app: &str| {
+        let app: AppId = app.parse().unwrap();
+        let key = root.env_public_key(&app).unwrap();
+        let signature = root.sign_env_public_key(&app, &key, None);
+        json!({ "public_key": hex::encode(key), "signature": hex::encode(signature) })
+    };
+    let mut fake = Fake::start()
+        .on("GET /kms/phala/info", 200, info(&json!([entry(1, &second, None)])))
+        .on("PATCH /cvms/alpha/envs", 202, accepted())
+        .on("PATCH /cvms/bravo/envs", 202, accepted());
+    for (name, app) in [("alpha", APP), ("bravo", OTHER)] {
+        let mut detail = cvm(name, "running");
+        detail["app_id"] = json!(app);
+        detail["compose_file"] = json!({ "allowed_envs": ["API_KEY", "LEVEL"] });
+        fake = fake.on(&format!("GET /cvms/{name}"), 200, detail);
+    }
+    let path = |app: &str| format!("GET /kms/phala/pubkey/{app}");
+    // In this order: alpha and bravo, alpha again, then alpha with the root of bravo's KMS.
+    let fake = home(fake)
+        .on(&path(APP), 200, key(&first, APP))
+        .on(&path(OTHER), 200, key(&second, OTHER))
+        .on(&path(OTHER), 200, key(&second, OTHER))
+        .on(&path(APP), 200, key(&first, APP))
+        .on(&path(APP), 200, key(&second, APP));
+    let line = |name: &str| format!("cvms envs {name} --env-file hello/secrets.env --no-wait");
+    assert!(fake.run(&line("alpha")).ends_with("--- exit 0\n"), "the first root of the server");
+    let unknown = fake.run(&line("bravo"));
+    assert!(unknown.ends_with("--- exit 8\n") && unknown.contains("--kms-root"), "{unknown}");
+    let named = fake.run(&format!("{} --kms-root {}", line("bravo"), k256(&second)));
+    assert!(named.ends_with("--- exit 0\n"), "{named}");
+    assert!(fake.run(&line("alpha")).ends_with("--- exit 0\n"), "both roots are known");
+    let swapped = fake.run(&line("alpha"));
+    assert!(swapped.ends_with("--- exit 8\n") && swapped.contains(&k256(&first)), "{swapped}");
+    let patches = fake.seen().into_iter().filter(|seen| seen.line.starts_with("PATCH ")).count();
+    assert_eq!(patches, 3);
+}
+
+#[test]
+fn whoever_names_a_contract_gets_no_application_without_one() {
+    let fake = cloud(&root(1));
+    let address = format!("0x{}", "aa".repeat(20));
+    for options in [
+        format!("--kms local --app {APP}"),
+        format!("--rpc-url https://chain.example --chain-id 1 --kms-contract {address}"),
+        "--key-file owner.key".to_owned(),
+    ] {
+        let shown = fake.run(&format!("{LINE} {options}"));
+        assert!(shown.ends_with("--- exit 8\n") && shown.contains("nothing was created"), "{shown}");
+    }
+    assert!(fake.seen().iter().all(|seen| seen.line == "POST /cvms/provision"), "no secret was sealed");
+}
+
 #[test]
 fn a_root_that_the_trusted_one_signed_is_its_successor() {
     let (first, second) = (root(1), root(7));
@@ -154,19 +211,22 @@ fn a_server_without_a_kms_gets_no_environment() {
     assert_eq!(fake.seen().len(), 1);
 }
 
+fn accepted() -> Value {
+    json!({ "status": "in_progress", "message": "The environment is being replaced",
+        "correlation_id": "0b9f6b0e-3a52-4f0a-9a43-0c9a4a6f2b11", "allowed_envs_changed": false })
+}
+
 #[test]
 fn an_environment_is_replaced_as_a_whole() {
     let root = root(1);
     let mut detail = cvm("hello", "running");
     detail["app_id"] = json!(APP);
     detail["compose_file"] = json!({ "allowed_envs": ["API_KEY", "LEVEL", "MORE"] });
-    let update = json!({ "status": "in_progress", "message": "The environment is being replaced",
-        "correlation_id": "0b9f6b0e-3a52-4f0a-9a43-0c9a4a6f2b11", "allowed_envs_changed": false });
     let fake = home(
         Fake::start()
             .on("GET /cvms/hello", 200, detail)
             .on(&format!("GET /kms/phala/pubkey/{APP}"), 200, pubkey(&root))
-            .on("PATCH /cvms/hello/envs", 202, update),
+            .on("PATCH /cvms/hello/envs", 202, accepted()),
     );
     let line = format!("cvms envs hello --env-file hello/secrets.env --no-wait --kms-root {}", k256(&root));
     fs::write(fake.home.path().join("hello/foreign.env"), "OTHER=1\n").unwrap();

@@ -159,6 +159,19 @@ fn owners_are_set_from_files_of_public_keys() {
     }
     assert_eq!(fake.seen().len(), 1);
 
+    // Others than those who were named, and none that the KMS confirms.
+    let others = Owners::new(1, owners.keys().to_vec()).unwrap();
+    let mut unconfirmed = answer(&root, &owners, &owners);
+    unconfirmed["kms_statement"] = Value::Null;
+    for server in [answer(&root, &others, &others), unconfirmed] {
+        let fake = Fake::start().on(&path, 200, server);
+        for name in ["ada.pub", "bob.pub"] {
+            fs::copy(home.path().join(name), fake.home.path().join(name)).unwrap();
+        }
+        let shown = fake.run(&format!("owners set {APP} --key ada.pub --key bob.pub --threshold 2"));
+        assert!(shown.ends_with("exit 8\n") && !shown.contains("From now on"), "{shown}");
+    }
+
     // Where there are owners already, they are asked.
     let refusal = json!({
         "error_code": "ERR-01-005", "message": "2 of the 3 present owners have to sign", "details": [],
@@ -214,6 +227,10 @@ fn nothing_is_signed_that_is_not_what_is_shown() {
         ),
         ("another application", with("statement", json!(other_app.to_string()))),
         ("a revocation", with("statement", json!(revoke.to_string()))),
+        ("an approval that outlives every revocation", {
+            let ahead = ApprovalStatement { serial: 1 << 52, ..honest };
+            item(&ahead, Some(AFTER))
+        }),
         ("no statement", with("statement", json!("give me your key"))),
         ("a hash with nothing behind it", item(&honest, None)),
     ] {

@@ -14,6 +14,8 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_mins(4);
 /// The change waits for those who decide.
 const AWAITS_APPROVAL: i32 = 9;
+/// What is shown is not what was allowed.
+const UNVERIFIED: i32 = 8;
 
 async fn done(up: &Up, arguments: &[&str]) -> Value {
     let ran = up.run(arguments).await;
@@ -84,6 +86,10 @@ async fn nothing_runs_that_the_owner_of_the_contract_did_not_allow() {
 
     // The owner takes the document back: the CVM that runs it gets no keys at its next start, and says why.
     done(&up, &["chain", "remove-hash", &app, &hash, "--yes", "--key-file", &owner]).await;
+    // Nor is anything built upon it, whatever the server shows.
+    let third = with_greeting(dir.path(), "third");
+    let built = up.run(&["chain", "needs", "hello", "-c", third.to_str().unwrap()]).await;
+    assert_eq!(built.code, UNVERIFIED, "{built:?}");
     let restarted = up.run(&["cvms", "restart", "hello"]).await;
     assert_ne!(restarted.code, 0, "{restarted:?}");
     let state = up.api().at_rest("hello", PATIENCE).await;

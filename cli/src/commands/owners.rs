@@ -1,5 +1,6 @@
 //! `cloister owners`: who has to sign what an application runs.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use cloister_app_compose::AppId;
@@ -114,12 +115,46 @@ pub(super) async fn set(
         failure.hint("then they are set; see who has signed: cloister approvals list APP")
     })?;
     let answer: AppOwners = read(&document)?;
-    check(&answer, None, client, session).await?;
+    of_the_same(&answer, app)?;
+    let is_confirmed = check(&answer, None, client, session).await?;
+    if stated(&answer) != named(Some(owners)) {
+        return Err(Failure::new(Exit::Unverified, "the server set other owners than those that you named")
+            .hint("see who they are: cloister owners show APP; do not trust this server"));
+    }
     if !session.output.json {
         table(&answer, session);
+    }
+    if !is_confirmed {
+        return Err(Failure::new(
+            Exit::Unverified,
+            "nobody but the server says that these are the owners now",
+        )
+        .hint("ask again later, when the KMS answers: cloister owners show APP"));
+    }
+    if !session.output.json {
         say_what_follows(app, owners, session);
     }
     Ok(document)
+}
+
+fn of_the_same(answer: &AppOwners, app: &str) -> Result<(), Failure> {
+    if answer.app_id.to_string() == app {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Unverified, "the server answers about another application"))
+}
+
+/// How many have to sign, and the keys.
+type Named = (u32, BTreeSet<String>);
+
+/// As the server says.
+fn stated(answer: &AppOwners) -> Named {
+    (answer.threshold, answer.owners.iter().map(|owner| owner.key.clone()).collect())
+}
+
+fn named(owners: Option<&Owners>) -> Named {
+    let keys = owners.into_iter().flat_map(Owners::keys).map(ToString::to_string);
+    (owners.map_or(0, Owners::threshold), keys.collect())
 }
 
 fn say_what_follows(app: &str, owners: &Owners, session: &Session) {
@@ -135,9 +170,7 @@ async fn show(args: &ShowArgs, client: &Client, session: &Session) -> Outcome {
     let app = args.app.id(client).await?;
     let document = client.get(&["apps", &app, "owners"], &[]).await?;
     let answer: AppOwners = read(&document)?;
-    if answer.app_id.to_string() != app {
-        return Err(Failure::new(Exit::Unverified, "the server answers about another application"));
-    }
+    of_the_same(&answer, &app)?;
     check(&answer, args.kms_root, client, session).await?;
     if session.output.json {
         session.output.document(&document);
@@ -163,37 +196,34 @@ fn table(answer: &AppOwners, session: &Session) {
     }
 }
 
-/// That the KMS says the same, signed by the root that is trusted. Members' names are the server's word alone.
+/// Whether the KMS says the same, signed by the root that is trusted; not if it says nothing. Members' names are the
+/// server's word alone.
 async fn check(
     answer: &AppOwners,
     named: Option<RootKey>,
     client: &Client,
     session: &Session,
-) -> Result<(), Failure> {
-    let Some(stated) = &answer.kms_statement else {
+) -> Result<bool, Failure> {
+    let Some(kms_statement) = &answer.kms_statement else {
         let why = answer.kms_error.as_deref().unwrap_or("no reason was given");
         session.output.say(&format!("Not verified: the KMS did not say who the owners are ({why})."));
-        return Ok(());
+        return Ok(false);
     };
     let unsigned = || Failure::new(Exit::Unverified, "the KMS's statement about the owners does not verify");
-    let stated: AppOwnersResponse = serde_json::to_value(stated)
+    let signed: AppOwnersResponse = serde_json::to_value(kms_statement)
         .and_then(serde_json::from_value::<AppOwnersResponse>)
         .map_err(|error| unsigned().caused_by(error))?;
-    let signer = recover(&app_owners_digest(&stated), stated.signature.as_ref())
+    let signer = recover(&app_owners_digest(&signed), signed.signature.as_ref())
         .map_err(|error| unsigned().caused_by(error))?;
     let now = u64::try_from(Clock::system().now().as_second()).unwrap_or_default();
     let app_id: AppId = answer.app_id;
-    verify_app_owners(&app_id, &stated, now, &signer).map_err(|error| unsigned().caused_by(error))?;
-    check_root(RootKey::from(signer), named, OWN_KMS, client, session).await?;
-    let theirs: Vec<String> = answer.owners.iter().map(|owner| owner.key.clone()).collect();
-    let confirmed: Vec<String> =
-        stated.owners.iter().flat_map(Owners::keys).map(ToString::to_string).collect();
-    let threshold = stated.owners.as_ref().map_or(0, Owners::threshold);
-    if theirs != confirmed || threshold != answer.threshold {
+    verify_app_owners(&app_id, &signed, now, &signer).map_err(|error| unsigned().caused_by(error))?;
+    check_root(RootKey::from(signer), app_id, named, OWN_KMS, client, session).await?;
+    if stated(answer) != self::named(signed.owners.as_ref()) {
         return Err(Failure::new(Exit::Unverified, "the server names other owners than the KMS")
             .hint("what counts is what the KMS says; ask the operator why they differ"));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What owners of a refused change have to do, as hints.

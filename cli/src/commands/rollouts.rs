@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::Outcome;
+use super::chain::ChainOptions;
 use super::cvms::minute;
 use super::follow::{self, Goal};
 use super::revisions::AppName;
@@ -126,7 +127,7 @@ async fn start(args: StartArgs, client: &Client, session: &Session) -> Outcome {
     if !session.output.json {
         session.output.say(update::describe(&plan).trim_end());
     }
-    let mut members = plan.request(&args.wanted, client, session).await?;
+    let mut members = plan.request(&args.wanted, &ChainOptions::default(), client, session).await?;
     members.extend(args.shutdown.members());
     members.insert("max_unavailable".to_owned(), json!(args.max_unavailable));
     let on_failure = if args.on_failure == OnFailure::Pause { "pause" } else { "roll_back" };

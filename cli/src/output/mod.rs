@@ -184,7 +184,7 @@ pub(crate) fn colour_on_stderr() -> bool {
 }
 
 /// The text without control characters, so that nothing a server or container says can steer the
-/// terminal. Line ends and tabs stay; colour that this module added stays too.
+/// terminal or be read in another order than it has. Line ends and tabs stay; colour that this module added stays too.
 pub(crate) fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -193,12 +193,21 @@ pub(crate) fn printable(text: &str) -> String {
         let taken = own.map_or(character.len_utf8(), |sequence| sequence.len());
         match own {
             Some(sequence) => clean.push_str(sequence),
-            None if character.is_control() && !matches!(character, '\n' | '\t') => clean.push('\u{fffd}'),
+            None if is_steering(character) => clean.push('\u{fffd}'),
             None => clean.push(character),
         }
         rest = rest.get(taken..).unwrap_or_default();
     }
     clean
+}
+
+/// Control characters, those that turn the direction of writing, and other ends of lines than the usual one.
+fn is_steering(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    }
 }
 
 const OWN_SEQUENCES: [&str; 4] = [Tone::Good.sgr(), Tone::Busy.sgr(), Tone::Bad.sgr(), "\x1b[0m"];
@@ -212,6 +221,7 @@ mod tests {
         assert_eq!(printable("a\x1b]0;title\x07b\r\n\tc"), "a\u{fffd}]0;title\u{fffd}b\u{fffd}\n\tc");
         assert_eq!(printable("\x1b[32mok\x1b[0m"), "\x1b[32mok\x1b[0m");
         assert_eq!(printable("\u{9b}31m"), "\u{fffd}31m");
+        assert_eq!(printable("safe\u{202e}live"), "safe\u{fffd}live");
     }
 
     #[test]

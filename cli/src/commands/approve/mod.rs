@@ -23,6 +23,9 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Align, Table};
 use crate::session::Session;
 
+/// How far ahead of this machine's clock a serial may be, in milliseconds.
+const MAX_AHEAD_MS: i64 = 10 * 60 * 1000;
+
 /// The subcommands of `approvals`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -111,7 +114,7 @@ pub(super) async fn approve(args: Args, session: &Session) -> Outcome {
     let (item, statement) = args.matter(app_id, &open)?;
     let words = shown::words(&statement, item)?;
     let text = statement.to_string();
-    if !output.json {
+    if !output.json || !args.yes {
         output.say(words.trim_end());
     }
     let signature = match (&args.key, &args.signature) {
@@ -160,6 +163,10 @@ impl Args {
             (None, Some(item)) => parse(&item.statement)?,
             (None, None) => self.revocation(app_id, open.next_serial)?,
         };
+        if i64::try_from(statement.serial).is_ok_and(|serial| serial > now_ms().saturating_add(MAX_AHEAD_MS))
+        {
+            return Err(ahead());
+        }
         let is_meant = match statement.action {
             Action::AllowComposeHash(hash) => !self.owners && !self.revoke && self.is(hash, item),
             Action::RevokeComposeHash(hash) => self.revoke && self.is(hash, item),
@@ -203,7 +210,7 @@ impl Args {
     /// A revocation that nobody has signed yet.
     fn revocation(&self, app_id: AppId, next_serial: u64) -> Result<ApprovalStatement, Failure> {
         let hash = self.hash.ok_or_else(|| Failure::usage("name the hash of the document"))?;
-        let now = u64::try_from(Clock::system().now().as_millisecond()).unwrap_or_default();
+        let now = u64::try_from(now_ms()).unwrap_or_default();
         Ok(ApprovalStatement {
             app_id,
             action: Action::RevokeComposeHash(hash),
@@ -233,6 +240,17 @@ fn again(app: &str, statement: &ApprovalStatement) -> String {
         Action::RevokeComposeHash(hash) => format!("{app} {hash} --revoke --statement statement.txt"),
         Action::SetOwners(_) => format!("{app} --owners"),
     }
+}
+
+fn now_ms() -> i64 {
+    Clock::system().now().as_millisecond()
+}
+
+/// Signed ahead of its time, an approval would outlive every revocation until then, and a revocation every approval.
+fn ahead() -> Failure {
+    Failure::new(Exit::Unverified, "the serial of the statement is a time in the future").hint(
+        "nothing was signed; compare this machine's clock with the server's, and do not sign if it is right",
+    )
 }
 
 fn parse(text: &str) -> Result<ApprovalStatement, Failure> {

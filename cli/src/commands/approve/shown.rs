@@ -27,7 +27,12 @@ pub(super) fn words(statement: &ApprovalStatement, item: Option<&Approval>) -> R
     };
     if let Some(item) = item {
         for signer in &item.signed_by {
-            let _ = writeln!(words, "Signed by {} {}", signer.fingerprint, signer.members.join(", "));
+            let _ = writeln!(
+                words,
+                "Signed by {} {}",
+                signer.fingerprint.escape_debug(),
+                signer.members.join(", ").escape_debug()
+            );
         }
     }
     Ok(words)
@@ -71,6 +76,8 @@ fn document(hash: ComposeHash, item: &Approval) -> Result<String, Failure> {
 fn members(document: &AppCompose) -> String {
     let mut words = String::new();
     for (name, value) in document.document() {
+        // Nobody's name begins a line of its own.
+        let name = name.escape_debug();
         let _ = match value.as_str() {
             Some(text) if text.contains('\n') => {
                 writeln!(words, "  {name}:\n    {}", text.trim_end().replace('\n', "\n    "))

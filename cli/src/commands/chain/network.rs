@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cloister_chain::{Address, Chain, ChainConfig, Clock, DEFAULT_MAX_HEAD_AGE, DEFAULT_REQUEST_TIMEOUT};
+use cloister_management_api::v20260121::CvmKms;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::OwnerOptions;
+use crate::commands::deploy::RootKey;
 use crate::failure::{Exit, Failure};
 use crate::parts::{chain_name, endpoints, is_for_its_owner};
 use crate::session::Session;
@@ -85,6 +88,44 @@ impl ChainOptions {
         let chain = Chain::new(config, Clock::system());
         let chain = chain.map_err(|error| Failure::usage("the chain cannot be asked").caused_by(error))?;
         Ok(Network::new(chain, self.kms_contract.or(published)))
+    }
+
+    /// Whether any of them was given.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.rpc_url.is_some()
+            || self.rpc_file.is_some()
+            || self.chain_id.is_some()
+            || self.kms_contract.is_some()
+    }
+
+    /// The root that the contract of a CVM's KMS publishes, where that contract was named here, by option or by the
+    /// cloud on this machine.
+    pub(crate) async fn published_root(
+        &self,
+        kms: Option<&CvmKms>,
+        session: &Session,
+    ) -> Result<Option<RootKey>, Failure> {
+        let Some(kms) = kms.filter(|kms| kms.chain_id.is_some()) else {
+            return match self.kms_contract {
+                None => Ok(None),
+                Some(_) => Err(Failure::new(
+                    Exit::Unverified,
+                    "the server says that no contract decides for this application, and one was named",
+                )
+                .hint("nothing was sealed and nothing was sent")),
+            };
+        };
+        let network = self.network(session);
+        let same = network.and_then(|network| {
+            let contract = network.same_contract(kms.chain_id, kms.dstack_kms_address.as_deref())?;
+            Ok((network, contract))
+        });
+        match same {
+            Ok((network, contract)) => OwnerOptions::root(&network, contract).await,
+            // What is remembered decides then.
+            Err(_) if !self.is_named() => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn config(&self, endpoints: Vec<Url>) -> Result<ChainConfig, Failure> {

@@ -33,6 +33,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) app_id: AppId,
     /// Hash of the document, computed here.
     pub(crate) compose_hash: ComposeHash,
+    /// The document that it was made of, which nobody but the server showed.
+    pub(crate) base: ComposeHash,
     /// What kind of change it is.
     pub(crate) kind: Kind,
     /// What the server says about it.
@@ -44,7 +46,8 @@ impl Waiting<'_> {
     /// keys, whatever is written here.
     fn need(&self) -> Need {
         let app = app_address(self.app_id);
-        Need { app, compose_hash: self.compose_hash, device: self.needed.device_id.parse().ok() }
+        let device = self.needed.device_id.parse().ok();
+        Need { app, compose_hash: self.compose_hash, device, base: Some(self.base) }
     }
 
     /// The change waits for somebody else: who, and what they have to do.
@@ -103,8 +106,17 @@ impl OwnerOptions {
         Ok(receipts.last().map(|receipt| receipt.transaction.to_string()).unwrap_or_default())
     }
 
-    /// The root that the contract of a KMS publishes, by what the chain says.
+    /// Whether anything was named that is of use under a contract only.
+    pub(crate) const fn expects_contract(&self) -> bool {
+        self.signer.is_named() || self.chain.is_named()
+    }
+
+    /// The root that the contract of a KMS publishes, by what the chain says. A contract that only the server named
+    /// publishes what the server likes, which is no reason to trust it.
     pub(crate) async fn root(network: &Network, kms_contract: Address) -> Result<Option<RootKey>, Failure> {
+        if network.kms_contract().ok() != Some(kms_contract) {
+            return Ok(None);
+        }
         let view = network.chain.kms_contract(kms_contract, &[], &[], &[]).await;
         let keys = view.map_err(super::show::unanswered)?.kms_info;
         let key = keys.and_then(|keys| <[u8; 33]>::try_from(keys.k256_public_key.as_ref()).ok());
@@ -114,7 +126,7 @@ impl OwnerOptions {
 
 /// What is missing by the server's word, where the chain is not asked: the owner sees for themselves.
 fn unasked(waiting: &Waiting<'_>) -> Vec<Call> {
-    let Need { app, compose_hash, device } = waiting.need();
+    let Need { app, compose_hash, device, .. } = waiting.need();
     let status = waiting.needed.onchain_status;
     let hash = status.is_none_or(|status| !status.compose_hash_allowed);
     let device = device.filter(|_| status.is_none_or(|status| !status.device_id_allowed));

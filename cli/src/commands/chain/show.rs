@@ -58,27 +58,49 @@ pub(crate) struct Need {
     pub(crate) compose_hash: ComposeHash,
     /// The device, if it matters.
     pub(crate) device: Option<B256>,
+    /// The document of the server's that this one was made of, or which it is. What is in there nobody here has
+    /// written, so that only what the contract allowed before may be built upon.
+    pub(crate) base: Option<ComposeHash>,
 }
 
 impl Need {
     /// What the owner has still to send, by what the chain says now.
     pub(crate) async fn missing(&self, network: &Network) -> Result<Vec<Call>, Failure> {
-        let (answer, any_device) = self.ask(network).await?;
+        let (answer, base_allowed, any_device) = self.ask(network).await?;
+        if !answer.compose_hash_allowed && !base_allowed {
+            return Err(self.unknown_base());
+        }
         let device = self.device.filter(|_| !any_device && !answer.device_id_allowed);
         let hash = (!answer.compose_hash_allowed).then(|| calls::allow_hash(self.app, self.compose_hash));
         Ok(device.map(|device| calls::allow_device(self.app, device)).into_iter().chain(hash).collect())
     }
 
-    async fn ask(&self, network: &Network) -> Result<(Allowance, bool), Failure> {
-        let question = AllowanceQuestion {
-            compose_hash: *self.compose_hash.as_bytes(),
-            device_id: self.device.unwrap_or_default().0,
-        };
-        let answers = network.chain.allowances(self.app, &[question]).await.map_err(unanswered)?;
+    /// What the contract says of the document on the device, whether the document that it was made of is allowed, and
+    /// whether every device is.
+    async fn ask(&self, network: &Network) -> Result<(Allowance, bool, bool), Failure> {
+        let device_id = self.device.unwrap_or_default().0;
+        let question = |hash: ComposeHash| AllowanceQuestion { compose_hash: *hash.as_bytes(), device_id };
+        let questions: Vec<_> = [self.compose_hash].into_iter().chain(self.base).map(question).collect();
+        let answers = network.chain.allowances(self.app, &questions).await.map_err(unanswered)?;
         if !answers.is_contract {
             return Err(no_contract(self.app, network));
         }
-        Ok((answers.results.first().copied().unwrap_or_default(), answers.allow_any_device))
+        let answer = answers.results.first().copied().unwrap_or_default();
+        // A chain that leaves an answer out is refused by its reader.
+        let base = answers.results.get(1).is_none_or(|answer| answer.compose_hash_allowed);
+        Ok((answer, base, answers.allow_any_device))
+    }
+
+    fn unknown_base(&self) -> Failure {
+        let base = self.base.unwrap_or(self.compose_hash);
+        let message =
+            format!("the server says that document {base} runs, which contract {} does not allow", self.app);
+        Failure::new(Exit::Unverified, message)
+            .hint("nothing was sent; what was made of it may hold what you have not written")
+            .hint(format!(
+                "read all of it, and if it is right allow it by its hash: cloister chain allow-hash {} {}",
+                self.app, self.compose_hash
+            ))
     }
 }
 
@@ -180,8 +202,12 @@ pub(super) async fn needs(args: NeedsArgs, session: &Session) -> Outcome {
         Some(word) => Some(word.0),
         None => plan.device(),
     };
-    let need =
-        Need { app: cloister_contracts::app_address(app_id), compose_hash: plan.compose_hash(), device };
+    let need = Need {
+        app: cloister_contracts::app_address(app_id),
+        compose_hash: plan.compose_hash(),
+        device,
+        base: Some(plan.base()),
+    };
     let missing = need.missing(&network).await?;
     if args.calldata {
         send::print(&missing, &network, output);

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::api::read;
 use crate::args::{CvmName, Waiting};
 use crate::commands::Outcome;
+use crate::commands::chain::ChainOptions;
 use crate::commands::deploy::{EnvArgs, seal};
 use crate::commands::follow::{self, Goal};
 use crate::failure::Failure;
@@ -47,7 +48,9 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     }
     let mut progress = output.progress();
     progress.phase("sealing the environment");
-    let sealed = seal(&environment, app_id, OWN_KMS, args.environment.root(), &client, session).await?;
+    let published = ChainOptions::default().published_root(detail.info.kms_info.as_ref(), session).await?;
+    let root = args.environment.root(published)?;
+    let sealed = seal(&environment, app_id, OWN_KMS, root, &client, session).await?;
     let body = json!({ "encrypted_env": sealed });
     let accepted = client.patch(&["cvms", cvm, "envs"], &body).await?;
     read::<EnvsUpdate>(&accepted)?;

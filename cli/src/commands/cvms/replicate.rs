@@ -73,7 +73,9 @@ impl Args {
             return Err(Failure::usage(format!("{name} has no application")));
         };
         needed.check(app_id, compose_hash)?;
-        let waiting = chain::Waiting { cvm: name, app_id, compose_hash, kind, needed: &needed };
+        // The document is the server's word: it has to be allowed already.
+        let base = compose_hash;
+        let waiting = chain::Waiting { cvm: name, app_id, compose_hash, base, kind, needed: &needed };
         let transaction = self.owner.allow(&waiting, session).await?;
         let token = needed.commit_token.as_deref().ok_or_else(|| needed.waits(name, kind))?;
         let change = Prepared { cvm: name, kind, token, goal: Goal::Running, patience: commit::PATIENCE };

@@ -26,7 +26,7 @@ pub(crate) struct Made {
     pub(crate) app_id: AppId,
     /// Transaction that made it so, if one was needed.
     pub(crate) transaction: Option<String>,
-    /// The root that the contract of the KMS publishes, if it does.
+    /// The root that the contract of the KMS publishes, if it does and somebody here named the contract.
     pub(crate) root: Option<RootKey>,
 }
 
@@ -58,6 +58,11 @@ impl<'a> Contract<'a> {
                 let transaction = place.allow(app_id, app, account.as_ref(), owner, session).await?;
                 let root = OwnerOptions::root(&network, kms_contract).await?;
                 Ok(Made { app_id, transaction, root })
+            }
+            (None, Some(_)) if owner.agreement.yes && network.kms_contract().is_err() => {
+                let message = format!("only the server says that {kms_contract} is the KMS contract");
+                Err(Failure::usage(message)
+                    .hint(format!("with --yes name it yourself: --kms-contract {kms_contract}")))
             }
             (None, Some(account)) => {
                 let call = new_app(kms_contract, &place.new_app(app, account.address()));
@@ -125,8 +130,8 @@ impl Place<'_> {
         owner: &OwnerOptions,
         session: &Session,
     ) -> Result<Option<String>, Failure> {
-        let need =
-            Need { app: app_address(app_id), compose_hash: app.compose_hash(), device: Some(self.device) };
+        let (app, compose_hash) = (app_address(app_id), app.compose_hash());
+        let need = Need { app, compose_hash, device: Some(self.device), base: None };
         let missing = need.missing(self.network).await?;
         if missing.is_empty() {
             return Ok(None);

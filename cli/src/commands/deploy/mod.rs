@@ -7,9 +7,8 @@ mod size;
 
 pub(super) use app::{App, read_text};
 pub(super) use contract::{Contract, Made};
-use environment::seal_for_contract;
 pub(super) use environment::{EnvArgs, seal};
-pub(crate) use environment::{RootKey, check_root};
+pub(crate) use environment::{KnownRoots, RootKey, check_root};
 pub(super) use size::{Gibibytes, Mebibytes, Size};
 
 use std::path::{Path, PathBuf};
@@ -107,6 +106,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     progress.phase("checking the compose file");
     let provision = provision(&client, &app, &args.size, &args.keys).await?;
     let (made, mut progress) = match Contract::of(&provision) {
+        None if args.keys.app.is_some() || args.owner.expects_contract() => return Err(no_contract()),
         None => (None, progress),
         Some(contract) => {
             // A person may be asked meanwhile.
@@ -139,9 +139,9 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let (document, detail) = follow::detail(&client, &id).await?;
     progress.done(&format!("{} is running", app.name()));
     if let (Some(owners), Some(app_id)) = (&app_owners, detail.app_id) {
-        owners::set(&app_id.to_string(), owners, &client, session)
-            .await
-            .map_err(|failure| failure.hint("the CVM runs, and its application has no owners"))?;
+        owners::set(&app_id.to_string(), owners, &client, session).await.map_err(|failure| {
+            failure.hint(format!("the CVM runs; see who owns its application: cloister owners show {app_id}"))
+        })?;
     }
     if output.json {
         output.document(&document);
@@ -151,6 +151,13 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     output.say(&format!("Read its logs: cloister cvms logs {}", app.name()));
     output.say(&format!("Delete it: cloister cvms delete {}", app.name()));
     Ok(())
+}
+
+/// The server says that nobody but the workspace decides, and the options say otherwise.
+fn no_contract() -> Failure {
+    Failure::new(Exit::Unverified, "the server says that no contract decides for this KMS, and one was named")
+        .hint("nothing was created; name the KMS of the contract: --kms KMS")
+        .hint("or deploy without --app and the options of chain and signing")
 }
 
 fn text_id(id: &VmId) -> String {
@@ -228,10 +235,8 @@ async fn sealed(
         .hint("nothing was created; deploy without --env-file and -e, or ask the operator for a KMS"));
     };
     let kms = kms.id.to_string();
-    match made.and_then(|made| made.root) {
-        Some(root) => seal_for_contract(environment, app_id, &kms, root, client).await,
-        None => seal(environment, app_id, &kms, args.root(), client, session).await,
-    }
+    let root = args.root(made.and_then(|made| made.root))?;
+    seal(environment, app_id, &kms, root, client, session).await
 }
 
 /// Makes the CVM of a provision. The server may need more confirmations than this command before it sees what was

@@ -9,6 +9,7 @@ use cloister_sealed_env::Environment;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Client, read};
+use crate::commands::chain::ChainOptions;
 use crate::commands::deploy::{EnvArgs, Gibibytes, Mebibytes, read_text, seal};
 use crate::commands::follow::Goal;
 use crate::failure::{Exit, Failure};
@@ -114,19 +115,20 @@ struct Texts {
 }
 
 impl Plan {
-    /// The members of the request; the environment is sealed only now, when everything else is known to be
+    /// The members of the request. `chain` is where a contract may publish the root of the KMS; the environment is sealed only now, when everything else is known to be
     /// right.
     pub(crate) async fn request(
         &self,
         wanted: &Wanted,
+        chain: &ChainOptions,
         client: &Client,
         session: &Session,
     ) -> Result<Map<String, Value>, Failure> {
         let mut members = self.members.clone();
         if let Some(environment) = &self.environment {
-            let sealed =
-                seal(environment, self.app_id()?, OWN_KMS, wanted.environment.root(), client, session)
-                    .await?;
+            let published = chain.published_root(self.cvm.info.kms_info.as_ref(), session).await?;
+            let root = wanted.environment.root(published)?;
+            let sealed = seal(environment, self.app_id()?, OWN_KMS, root, client, session).await?;
             members.insert("encrypted_env".to_owned(), json!(sealed));
         }
         Ok(members)
@@ -150,6 +152,11 @@ impl Plan {
     /// The device that the CVM runs on, if the server knows it.
     pub(crate) fn device(&self) -> Option<B256> {
         self.cvm.info.node_info.as_ref()?.device_id.as_ref()?.parse().ok()
+    }
+
+    /// Hash of the document that the CVM has, as the server says.
+    pub(crate) fn base(&self) -> ComposeHash {
+        self.before.compose_hash()
     }
 
     /// Hash of the document that the CVM will run.

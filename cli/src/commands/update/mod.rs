@@ -148,7 +148,8 @@ impl Args {
         if self.prepare_only {
             return Err(needed.waits(name, kind));
         }
-        let waiting = chain::Waiting { cvm: name, app_id, compose_hash, kind, needed: &needed };
+        let base = plan.base();
+        let waiting = chain::Waiting { cvm: name, app_id, compose_hash, base, kind, needed: &needed };
         let transaction = self.owner.allow(&waiting, session).await?;
         let token = needed.commit_token.as_deref().ok_or_else(|| needed.waits(name, kind))?;
         let goal = plan.goal();
@@ -172,7 +173,7 @@ impl Args {
         client: &Client,
         session: &Session,
     ) -> Result<Value, Failure> {
-        let mut members = plan.request(&self.wanted, client, session).await?;
+        let mut members = plan.request(&self.wanted, &self.owner.chain, client, session).await?;
         members.extend(policy.into_iter().map(|(name, value)| (name.to_owned(), value)));
         members.extend(self.shutdown.members());
         Ok(Value::Object(members))

@@ -1,6 +1,7 @@
 //! The environment of an application: read here, sealed here, opened by the guest. No server sees it.
 
 mod file;
+mod known;
 mod root;
 mod seal;
 
@@ -9,10 +10,11 @@ use std::path::PathBuf;
 use cloister_sealed_env::{Environment, danger};
 use zeroize::Zeroizing;
 
+pub(crate) use known::KnownRoots;
 pub(crate) use root::{RootKey, check as check_root};
-pub(crate) use seal::{seal, seal_for_contract};
+pub(crate) use seal::seal;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// Options that say what an application's environment is.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -25,8 +27,8 @@ pub(crate) struct EnvArgs {
     /// programs can read
     #[arg(short, long, value_name = "NAME")]
     env: Vec<String>,
-    /// secp256k1 key of the KMS's root, 66 hex digits; remembered for the server [default: the one that is
-    /// remembered, or the first that is met]
+    /// secp256k1 key of the KMS's root, 66 hex digits; remembered [default: the one that is remembered of the
+    /// application or the server, the one that the named contract publishes, or the first that is met]
     #[arg(long, value_name = "HEX")]
     kms_root: Option<RootKey>,
 }
@@ -34,9 +36,17 @@ pub(crate) struct EnvArgs {
 type Pairs = Vec<(String, Zeroizing<String>)>;
 
 impl EnvArgs {
-    /// The key of the KMS's root that was named.
-    pub(crate) const fn root(&self) -> Option<RootKey> {
-        self.kms_root
+    /// The key of the KMS's root that was named, here or by publishing it in a contract that was named.
+    pub(crate) fn root(&self, published: Option<RootKey>) -> Result<Option<RootKey>, Failure> {
+        match (self.kms_root, published) {
+            (Some(named), Some(published)) if named != published => {
+                let message =
+                    format!("--kms-root is {named}, and the contract of the KMS publishes {published}");
+                Err(Failure::new(Exit::Unverified, message)
+                    .hint("nothing was sealed; ask the owner of the KMS contract which is right"))
+            }
+            (named, published) => Ok(named.or(published)),
+        }
     }
 
     /// The environment; `None` when no option gives one.

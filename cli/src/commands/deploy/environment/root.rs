@@ -1,9 +1,10 @@
-//! Which KMS is trusted: the one whose root was named, else the one that was met first.
+//! Which KMS is trusted: the one whose root was named or published by its contract, else the one that was met first.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use cloister_app_compose::AppId;
 use cloister_kms_api::statements::{K256Public, current_root};
 use cloister_kms_api::{Hex, RootInfo};
 use cloister_management_api::KmsInspection;
@@ -16,7 +17,7 @@ use crate::places;
 use crate::session::Session;
 
 /// secp256k1 key of a KMS's root, compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct RootKey(K256Public);
 
@@ -67,11 +68,12 @@ impl fmt::Debug for RootKey {
     }
 }
 
-/// Lets `met`, the root that signed, count only if it is the trusted one or follows it: the named one, else
-/// the one that is remembered of the server. The first root that is met is trusted, and said to be. What was
-/// trusted last is remembered.
+/// Lets `met`, the root that signed for an application, count only if it is the trusted one or follows it: the named
+/// one, else the one that is remembered of the application, else one that is remembered of the server. The first root
+/// that is met at a server is trusted, and said to be. What was trusted last is remembered.
 pub(crate) async fn check(
     met: RootKey,
+    app_id: AppId,
     named: Option<RootKey>,
     kms: &str,
     client: &Client,
@@ -79,26 +81,26 @@ pub(crate) async fn check(
 ) -> Result<(), Failure> {
     let path = place(session, client.server())?;
     let mut credentials = Credentials::load(&path)?;
-    let (remembered, output) = (credentials.kms_root(client.server()), &session.output);
-    match named.or(remembered) {
-        Some(trusted) if trusted == met => {}
-        Some(trusted) => {
-            follows(met, trusted, kms, client).await?;
-            output.say(&format!("The root of the KMS has a successor, {met}, which is remembered now."));
-        }
-        None => {
-            output.say(&format!(
-                "First environment for {}: its KMS is taken at its word, and its root {met} is remembered in {}. \
-                 Compare it with what the operator publishes, or name the right one with --kms-root.",
-                client.server().origin(),
-                path.display()
-            ));
-        }
+    let (remembered, output) = (credentials.kms_roots(client.server()), &session.output);
+    let trusted = named.map_or_else(|| remembered.of(app_id), |root| vec![root]);
+    let mut roots = remembered.clone();
+    if trusted.is_empty() {
+        output.say(&format!(
+            "First environment for {}: its KMS is taken at its word, and its root {met} is remembered in {}. \
+             Compare it with what the operator publishes, or name the right one with --kms-root.",
+            client.server().origin(),
+            path.display()
+        ));
+    } else if !trusted.contains(&met) {
+        let former = follows(met, &trusted, kms, client).await?;
+        output.say(&format!("The root of the KMS has a successor, {met}, which is remembered now."));
+        roots.succeed(former, met);
     }
-    if remembered == Some(met) {
+    roots.trust(app_id, met);
+    if roots == remembered {
         return Ok(());
     }
-    credentials.remember_kms_root(client.server().clone(), met);
+    credentials.remember_kms_roots(client.server().clone(), roots);
     credentials.store(&path)
 }
 
@@ -108,15 +110,19 @@ fn place(session: &Session, server: &BaseUrl) -> Result<PathBuf, Failure> {
     if Credentials::load(&local)?.key(server).is_some() { Ok(local) } else { places::login_credentials() }
 }
 
-/// That the roots from the trusted one to the one that was met each signed the next.
-async fn follows(met: RootKey, trusted: RootKey, kms: &str, client: &Client) -> Result<(), Failure> {
+/// The trusted root from which on each root signed the next, up to the one that was met.
+async fn follows(met: RootKey, trusted: &[RootKey], kms: &str, client: &Client) -> Result<RootKey, Failure> {
     let refusal = |failure: Failure| {
         failure
             .hint("nothing was sealed and nothing was sent")
             .hint(format!("if the operator confirms the new root, name it once: --kms-root {met}"))
     };
     let other = || {
-        let text = format!("the KMS's key is signed by the root {met}, and the trusted root is {trusted}");
+        let known: Vec<String> = trusted.iter().map(RootKey::to_string).collect();
+        let text = format!(
+            "the KMS's key is signed by the root {met}, and the trusted root is {}",
+            known.join(" or ")
+        );
         Failure::new(Exit::Unverified, text)
     };
     let inspection: KmsInspection = read(&client.get(&["kms", kms, "info"], &[]).await?)?;
@@ -134,11 +140,15 @@ async fn follows(met: RootKey, trusted: RootKey, kms: &str, client: &Client) -> 
     });
     let roots: Result<Vec<RootInfo>, hex::FromHexError> = roots.collect();
     let roots = roots.map_err(|error| refusal(other().caused_by(error)))?;
-    match current_root(&roots, &trusted.0) {
-        Ok(current) if current.k256_pubkey.0 == met.0 => Ok(()),
-        Ok(_) => Err(refusal(other())),
-        Err(error) => Err(refusal(other().caused_by(error))),
+    let mut failure = other();
+    for root in trusted {
+        match current_root(&roots, &root.0) {
+            Ok(current) if current.k256_pubkey.0 == met.0 => return Ok(*root),
+            Ok(_) => {}
+            Err(error) => failure = other().caused_by(error),
+        }
     }
+    Err(refusal(failure))
 }
 
 #[cfg(test)]

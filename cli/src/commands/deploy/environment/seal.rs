@@ -21,24 +21,7 @@ pub(crate) async fn seal(
     session: &Session,
 ) -> Result<String, Failure> {
     let key = SignedKey::get(app_id, kms, client).await?;
-    root::check(key.signer, named_root, kms, client, session).await?;
-    key.seal(environment)
-}
-
-/// The same for an application under a contract, whose KMS has the root that its contract publishes.
-pub(crate) async fn seal_for_contract(
-    environment: &Environment,
-    app_id: AppId,
-    kms: &str,
-    published: RootKey,
-    client: &Client,
-) -> Result<String, Failure> {
-    let key = SignedKey::get(app_id, kms, client).await?;
-    if key.signer != published {
-        let message = format!("the KMS has root {}, and its contract publishes {published}", key.signer);
-        return Err(Failure::new(Exit::Unverified, message)
-            .hint("nothing was sealed; ask the owner of the KMS contract which is right"));
-    }
+    root::check(key.signer, app_id, named_root, kms, client, session).await?;
     key.seal(environment)
 }
 
