@@ -210,16 +210,16 @@ async fn check(
         return Ok(false);
     };
     let unsigned = || Failure::new(Exit::Unverified, "the KMS's statement about the owners does not verify");
-    let signed: AppOwnersResponse = serde_json::to_value(kms_statement)
+    let response: AppOwnersResponse = serde_json::to_value(kms_statement)
         .and_then(serde_json::from_value::<AppOwnersResponse>)
         .map_err(|error| unsigned().caused_by(error))?;
-    let signer = recover(&app_owners_digest(&signed), signed.signature.as_ref())
+    let signer = recover(&app_owners_digest(&response), response.signature.as_ref())
         .map_err(|error| unsigned().caused_by(error))?;
     let now = u64::try_from(Clock::system().now().as_second()).unwrap_or_default();
     let app_id: AppId = answer.app_id;
-    verify_app_owners(&app_id, &signed, now, &signer).map_err(|error| unsigned().caused_by(error))?;
+    verify_app_owners(&app_id, &response, now, &signer).map_err(|error| unsigned().caused_by(error))?;
     check_root(RootKey::from(signer), app_id, named, OWN_KMS, client, session).await?;
-    if stated(answer) != self::named(signed.owners.as_ref()) {
+    if stated(answer) != self::named(response.owners.as_ref()) {
         return Err(Failure::new(Exit::Unverified, "the server names other owners than the KMS")
             .hint("what counts is what the KMS says; ask the operator why they differ"));
     }
