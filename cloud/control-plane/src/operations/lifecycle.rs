@@ -18,8 +18,8 @@ use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::{NodeStanding, PlacementError};
 use crate::rollouts::RolloutKind;
 use crate::store::{
-    CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow,
-    Store, StoreError,
+    CancelRequest, Change, Configuration, CvmRow, NewCvm, NewOperation, NewRevision, OperationRow, Store,
+    StoreError,
 };
 
 pub use self::cancel::{CancelError, Cancellation};

@@ -1,7 +1,7 @@
 //! Key management services, and what sealed environments go through.
 
-mod owners;
 mod contracts;
+mod owners;
 pub(super) mod support;
 
 use std::sync::atomic::Ordering;
