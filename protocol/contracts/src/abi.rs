@@ -159,6 +159,14 @@ sol! {
         error FailedCall();
     }
 
+    /// A wallet of several people of the kind that is called Safe, as far as it tells that it is one.
+    #[derive(Debug, PartialEq, Eq)]
+    interface Safe {
+        function VERSION() external view returns (string memory);
+        function getThreshold() external view returns (uint256);
+        function getOwners() external view returns (address[] memory);
+    }
+
     /// A UUPS proxy: what an application's address leads to (11.1).
     interface Proxy {
         constructor(address implementation, bytes data);

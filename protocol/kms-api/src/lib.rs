@@ -7,7 +7,7 @@
 //! | Place | Transport | Methods |
 //! |---|---|---|
 //! | onboarding, until it is finished | plain HTTP on the KMS's port | [`method::BOOTSTRAP`], [`method::ONBOARD`], [`method::ATTESTATION_INFO`], `GET /finish` |
-//! | release | TLS 1.3, both sides with evidence, on the KMS's port | [`method::META`], [`method::APP_KEY`], [`method::KEY`], [`method::KMS_KEY`], [`method::SIGN_CERT`], [`method::CONFIRM_RESEAL`], [`method::ENV_PUBLIC_KEY`], [`method::APP_OWNERS`] |
+//! | release | TLS 1.3, both sides with evidence, on the KMS's port | [`method::META`], [`method::APP_KEY`], [`method::KEY`], [`method::KMS_KEY`], [`method::MACHINE`], [`method::SIGN_CERT`], [`method::CONFIRM_RESEAL`], [`method::ENV_PUBLIC_KEY`], [`method::APP_OWNERS`] |
 //! | directory | TLS 1.3, the KMS with evidence, callers anonymous, on a port of its own | [`method::META`], [`method::ENV_PUBLIC_KEY`], [`method::APP_OWNERS`], the release log below `/log/`, and with the administrator's token as bearer everything of [`admin`] |
 //!
 //! Nothing secret leaves the directory. The port for releases sees no caller whose evidence was not
@@ -26,8 +26,8 @@ pub use error::{KmsError, KmsErrorCode};
 pub use messages::{
     AppKeyRequest, AppKeyResponse, AppOwnersRequest, AppOwnersResponse, AttestationInfo, BootstrapInfo,
     BootstrapRequest, BootstrapResponse, ConfirmResealRequest, EnvPublicKeyRequest, EnvPublicKeyResponse,
-    FormerKeys, KeyRequest, KmsKeyRequest, KmsKeyResponse, Meta, OnboardRequest, OnboardResponse, OwnedApp,
-    RootInfo, RootKeys, SignCertRequest, SignCertResponse,
+    FormerKeys, KeyRequest, KmsKeyRequest, KmsKeyResponse, MachineResponse, Meta, OnboardRequest,
+    OnboardResponse, OwnedApp, RootInfo, RootKeys, SignCertRequest, SignCertResponse,
 };
 
 /// Port on which a KMS is onboarded and releases keys, unless configured otherwise (spec 4.2).
@@ -56,6 +56,9 @@ pub mod method {
     /// All roots, for a further KMS: [`KmsKeyRequest`](crate::KmsKeyRequest) →
     /// [`KmsKeyResponse`](crate::KmsKeyResponse).
     pub const KMS_KEY: &str = "/prpc/KMS.GetKmsKey";
+    /// Which machine this KMS runs in, for another one that is to take its roots: `{}` →
+    /// [`MachineResponse`](crate::MachineResponse).
+    pub const MACHINE: &str = "/prpc/KMS.GetMachine";
     /// A certificate for the calling application: [`SignCertRequest`](crate::SignCertRequest) →
     /// [`SignCertResponse`](crate::SignCertResponse).
     pub const SIGN_CERT: &str = "/prpc/KMS.SignCert";

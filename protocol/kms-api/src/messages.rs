@@ -148,6 +148,15 @@ pub struct KmsKeyRequest {
     pub vm_config: String,
 }
 
+/// Answer to [`method::MACHINE`](crate::method::MACHINE).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineResponse {
+    /// The description of the machine that this KMS runs in, as in [`AppKeyRequest`]; empty where it has none. Its
+    /// registers, which the certificate of the connection carries, prove or disprove it.
+    #[serde(default)]
+    pub vm_config: String,
+}
+
 /// One version of the root, secret side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootKeys {

@@ -155,6 +155,8 @@ pub struct AppGovernance {
 pub enum DeployerType {
     /// An account with a key.
     Eoa,
-    /// A contract, such as a wallet of several people.
+    /// A wallet of several people that says it is a Safe.
+    Safe,
+    /// Another contract, such as a wallet of another kind.
     Contract,
 }

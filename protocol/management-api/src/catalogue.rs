@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::ids::{TokenId, WorkspaceId};
 use crate::refs::{KmsInfo, NodeStatus};
+use crate::scopes::KeyScope;
 
 /// A size of CVMs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -205,6 +206,8 @@ pub struct Token {
     pub token: Option<String>,
     /// First characters of the secret, to recognise it by.
     pub token_prefix: String,
+    /// What it may do, whatever its user may.
+    pub scope: KeyScope,
     /// Whether it works.
     pub is_active: bool,
     /// Creation time.

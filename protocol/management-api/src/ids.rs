@@ -103,6 +103,12 @@ hashed_id! {
     PortMappingId, "pm_", 8;
     /// An application as a record.
     ProjectId, "prj_", 9;
+    /// Where events of a workspace are told to.
+    WebhookId, "wh_", 30;
+    /// A place among the events of a workspace.
+    WebhookCursor, "whc_", 31;
+    /// An entry of a workspace's ledger.
+    CreditId, "crd_", 40;
 }
 
 /// `id` of a CVM in the `VM` record: an integer, or the hashed text in versions that want it.

@@ -5,9 +5,12 @@
 //! reads them: the members that a client needs are not optional here.
 
 mod allowances;
+mod amounts;
 mod approvals;
 mod apps;
 mod attestations;
+mod audit;
+mod billing;
 mod catalogue;
 mod changes;
 mod compose_schema;
@@ -28,16 +31,19 @@ mod replicas;
 mod requests;
 mod revisions;
 mod rollouts;
+mod scopes;
 mod ssh_keys;
 mod updates;
 pub mod v20251028;
 pub mod v20260121;
 mod version;
+mod webhooks;
 
 pub use allowances::{
     AllowlistedDevice, AppCvmsIsAllowed, AppGovernance, AppIsAllowedRequest, CvmIsAllowed,
     CvmIsAllowedRequest, DeployerType, DeviceAllowlist, IsAllowed,
 };
+pub use amounts::{Amount, Money, NotAnAmount, amount_text};
 pub use approvals::{
     CommitRequest, CommittedUpdate, ContractCall, OnChainStatus, PendingUpdate, PendingUpdatePreview,
     PendingUpdates, PreparedChange,
@@ -52,6 +58,15 @@ pub use attestations::{
     InstanceTcbEvaluation, NodeProvider, ParsedQuote, PlatformListState, QuoteBody, QuoteCollateral,
     QuoteHeader, QuoteVerification, RecentQuote, StoredQuote, TcbInfo, TcbUpdate, VerifyQuoteForm,
     VerifyQuoteRequest,
+};
+pub use audit::{
+    AUDIT_VERSION, AuditActor, AuditChain, AuditFault, AuditHead, AuditPage, AuditPlace, AuditRecord,
+    AuditTarget, NO_RECORD, canonical_json, configuration_hash, head_message, record_hash,
+};
+pub use billing::{
+    AppBudget, AppBudgetRequest, AppUsage, Billing, BillingModeRequest, BillingMonth, BudgetState, Credit,
+    CreditKind, CreditRequest, Estimate, EstimatePart, EstimateRequest, InferenceUsage, InferenceUsageRecord,
+    NotACreditKind, UsageRecord,
 };
 pub use catalogue::{
     AdminNode, AvailableNodes, GpuAvailability, InstanceType, InstanceTypeFamily, InstanceTypeGroup,
@@ -69,8 +84,8 @@ pub use errors::{
     ErrorBody, ErrorCode, ErrorDetail, ErrorLink, PlainError, ValidationError, ValidationFault, catalogue,
 };
 pub use ids::{
-    CvmId, InvalidId, KmsContractId, KmsId, PortMappingId, ProjectId, RevisionId, RolloutId, SshKeyId,
-    TokenId, UserId, VmId, WorkspaceId,
+    CreditId, CvmId, InvalidId, KmsContractId, KmsId, PortMappingId, ProjectId, RevisionId, RolloutId,
+    SshKeyId, TokenId, UserId, VmId, WebhookCursor, WebhookId, WorkspaceId,
 };
 pub use instance_ids::{
     CvmNumber, InstanceIdRefresh, InstanceIdRefreshes, InstanceIdSource, InstanceIdStatus,
@@ -90,7 +105,7 @@ pub use operations::{CancelResponse, EnvsUpdate, Operation, OperationEvent, Oper
 pub use os_images::{AdminOsImage, AvailableOsImage, AvailableOsImages, OsVersion};
 pub use owners::{
     AppApprovals, AppOwner, AppOwners, Approval, ApprovalCvm, ApprovalRequest, ApprovalSigner,
-    OwnersStatement, SetAppOwnersRequest, StatedOwners,
+    OwnersStatement, SetAppOwnersRequest, StatedOwners, UntoldRevocation,
 };
 pub use pages::{CursorPage, Page, Pagination};
 pub use refs::{
@@ -112,6 +127,7 @@ pub use rollouts::{
     AbortRolloutRequest, DrainedCvm, NodeDrain, Rollout, RolloutMember, RolloutOptions, RolloutPage,
     RolloutRequest,
 };
+pub use scopes::{InvalidScope, KeyScope};
 pub use ssh_keys::{
     CvmSshKey, CvmSshKeys, GithubProfileImportRequest, GithubProfileImportResponse, GithubSyncResponse,
     SshKey, SshKeyCreateRequest, UpdateCvmSshKeysRequest,
@@ -122,6 +138,10 @@ pub use updates::{
     ReplaceComposeRequest, ResizeRequest, ScheduledDeleteRequest, UpdateCvmRequest, VisibilityRequest,
 };
 pub use version::{ApiVersion, NotADate, VERSION_HEADER};
+pub use webhooks::{
+    CreateWebhookRequest, ReplayWebhookRequest, UpdateWebhookRequest, Webhook, WebhookAttempt,
+    WebhookDelivery, WebhookEventType, WebhookFigures, WebhookReplay,
+};
 
 #[cfg(test)]
 mod tests;

@@ -98,6 +98,32 @@ pub struct AppApprovals {
     pub items: Vec<Approval>,
     /// Greater than every serial that was signed: the least one for a revocation.
     pub next_serial: u64,
+    /// Revocations that some key management service has not heard of yet, longest first, at most 100: until it has, it
+    /// still gives keys to what was taken back. Each is told again until it is heard.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untold_revocations: Vec<UntoldRevocation>,
+}
+
+/// A revocation that a key management service has not heard of yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UntoldRevocation {
+    /// Document that owners took back.
+    #[schema(value_type = String)]
+    pub compose_hash: ComposeHash,
+    /// Name of the service; its id where it is not part of the installation any more.
+    pub kms: String,
+    /// Serial of the revocation.
+    pub serial: u64,
+    /// Since when it is to be told.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    /// How often that was tried.
+    pub attempts: u64,
+    /// When it is tried next.
+    #[schema(value_type = String, format = DateTime)]
+    pub next_attempt_at: Timestamp,
+    /// Why the last try failed; null before the first one ended.
+    pub error: Option<String>,
 }
 
 /// A statement that owners sign.

@@ -13,6 +13,7 @@ pub use values::{
 };
 
 use crate::names::CvmName;
+use crate::scopes::KeyScope;
 
 members! {
     /// Body of `POST /cvms/provision`.
@@ -198,6 +199,9 @@ members! {
         pub name: String,
         /// Days until it stops working, 1 to 365. Left out: it works until it is deleted.
         pub expires_in_days: Option<u32>,
+        /// What it may do: `read`, `deploy` or `admin`. Left out: what the key of this request may; never more.
+        #[schema(value_type = Option<KeyScope>)]
+        pub scope: Option<Parsed<KeyScope>>,
     }
 }
 

@@ -42,6 +42,18 @@ pub struct Resource {
     pub billing_period: Option<BillingPeriod>,
 }
 
+/// What a CVM costs per hour; exact decimal texts. Only the disk is charged while it is stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = CVMHourlyRate)]
+pub struct HourlyRate {
+    /// All of it while it runs.
+    pub total: String,
+    /// Virtual CPUs, memory and GPUs.
+    pub compute: String,
+    /// Data disk.
+    pub disk: String,
+}
+
 /// OS image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = CVMOSInfo)]
@@ -130,6 +142,8 @@ pub struct CvmInfo {
     pub instance_id: Option<InstanceId>,
     /// Size and price.
     pub resource: Resource,
+    /// What it costs per hour.
+    pub hourly_rate: Option<HourlyRate>,
     /// Node.
     pub node_info: Option<NodeRef>,
     /// OS image.

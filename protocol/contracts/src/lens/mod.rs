@@ -11,6 +11,7 @@ mod app;
 mod kms;
 mod reading;
 mod verdict;
+mod wallet;
 mod wire;
 
 use alloy_primitives::{Address, B256, Bytes, FixedBytes};
@@ -20,6 +21,7 @@ pub use app::{Allowances, AllowancesAnswer, AppState, AppStateAnswer};
 pub use kms::{KmsState, KmsStateAnswer};
 pub use reading::Account;
 pub use verdict::{MAX_VERDICT_BYTES, Verdict, VerdictQuestion};
+pub use wallet::{MAX_SAFE_OWNERS, SafeState, SafeWallet};
 
 use crate::artifacts::ALLOWANCE_LENS;
 use reading::Reading;

@@ -57,13 +57,15 @@ error_codes! {
     NameTaken = "ERR-01-004", 409, "A CVM with this name already exists in the workspace",
         "Names are unique in a workspace, whatever the case of their letters", "Choose another name, or delete the other CVM";
     HashRegistrationRequired = "ERR-01-005", 465, "The compose hash must be registered first",
-        "The application's contract does not know the new hash or device", "Register it on chain, then finish with the commit token";
+        "The application's contract does not know the new hash or device, or too few of its owners have signed it",
+        "Have its owner register it on chain, or its owners sign it (cloister approve), then finish with the commit token";
     CommitTokenInvalid = "ERR-01-006", 466, "The hash or commit token is unknown, expired, superseded or used",
         "Another update came in between, or too much time passed", "Prepare the update again";
     TransactionInvalid = "ERR-01-007", 467, "The transaction could not be verified",
         "Its receipt is missing or reverted, or it went to another contract", "Check the transaction and its chain";
-    HashDenied = "ERR-01-008", 468, "The contract does not allow this hash",
-        "The hash or device was not added, or was removed again", "Add it to the application's contract";
+    HashDenied = "ERR-01-008", 468, "Those who decide do not allow this hash",
+        "The hash or device was not added to the application's contract, or was removed again; or too few of its owners have signed it, or they took it back",
+        "Add it to the application's contract, or have its owners sign it, then commit with the same token";
     InstanceTypeUnknown = "ERR-02-001", 400, "The instance type does not exist",
         "A misspelt or withdrawn type", "Choose one from GET /api/v1/instance-types";
     NoNodeMatches = "ERR-02-002", 400, "No node matches the request",
@@ -117,11 +119,11 @@ error_codes! {
     IdentifierAmbiguous = "ERR-03-010", 400, "The identifier matches several CVMs",
         "Several CVMs belong to this application", "Use the CVM's id or UUID";
     InsufficientBalance = "ERR-04-001", 400, "The balance is insufficient",
-        "The workspace's credit is used up", "Add credit";
+        "The workspace pays in advance, and its credit is used up", "Have the operator add credit; see GET /api/v1/workspace/billing, or cloister billing. What runs goes on";
     CvmLimit = "ERR-04-002", 400, "The account's limit of CVMs is reached",
         "The tier allows no more", "Delete CVMs that are not needed or change the tier";
     ResourceLimit = "ERR-04-003", 400, "A resource limit of the account is reached",
-        "The tier allows no more", "Ask for less or change the tier";
+        "The tier allows no more, or the application's budget of the month is used up and stops it", "Ask for less, change the tier, or raise or remove the budget";
     TooManyKeys = "ERR-05-001", 400, "The workspace has too many API keys",
         "Keys that are not used any more were not removed", "Delete keys that are not needed";
     KeyCreationRate = "ERR-05-002", 429, "Too many API keys were created",
