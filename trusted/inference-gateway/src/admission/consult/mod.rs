@@ -1,0 +1,112 @@
+//! A control plane that knows keys, credit and prices: asked before each request, told after it.
+
+mod hooks;
+mod posting;
+mod wire;
+
+use std::sync::Arc;
+
+use cloister_verifier::Clock;
+use http::StatusCode;
+use parking_lot::RwLock;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::features::Features;
+use super::{Admission, Ask, KeyHash};
+use crate::accounting::{Decision, Left};
+use crate::config::ControlConfig;
+use crate::error::{GatewayError, Kind};
+use crate::record::Store;
+
+use hooks::Hooks;
+pub use hooks::HooksError;
+use wire::{Question, RateLimit, Verdict};
+
+/// Longest model id that is asked about, in bytes: no model has a longer one.
+const MAX_MODEL: usize = 512;
+
+const UNAUTHORIZED: u16 = StatusCode::UNAUTHORIZED.as_u16();
+
+/// A control plane, by its `consult` hooks.
+#[derive(Debug)]
+pub struct ControlPlane {
+    hooks: Current,
+    clock: Clock,
+    _worker: AbortOnDropHandle<()>,
+}
+
+/// The hooks that hold now.
+type Current = Arc<RwLock<Arc<Hooks>>>;
+
+impl ControlPlane {
+    /// Begins to tell the control plane of the rows in the store that it does not know. Fails when its token or its
+    /// authorities cannot be read. Needs a runtime.
+    pub fn start(config: &ControlConfig, store: Store, clock: Clock) -> Result<Self, HooksError> {
+        let hooks: Current = Arc::new(RwLock::new(Arc::new(Hooks::new(config)?)));
+        let worker = AbortOnDropHandle::new(tokio::spawn(posting::run(store, Arc::clone(&hooks))));
+        Ok(Self { hooks, clock, _worker: worker })
+    }
+
+    /// Another place, token or limit holds from now on; what cannot be read leaves it as it is.
+    pub fn configure(&self, config: &ControlConfig) -> Result<(), HooksError> {
+        let hooks = Arc::new(Hooks::new(config)?);
+        *self.hooks.write() = hooks;
+        Ok(())
+    }
+
+    pub(super) async fn admit(&self, ask: &Ask<'_>) -> Result<Admission, GatewayError> {
+        let question = Question {
+            api_key_hash: ask.key.to_string(),
+            model: ask.model.split_at(ask.model.floor_char_boundary(MAX_MODEL)).0,
+            provider: ask.provider,
+            tee: ask.is_tee_host.then_some(true),
+            request: Features::of(ask.body),
+        };
+        let verdict = self.ask(&question).await?;
+        if verdict.allow { Ok(verdict.admission()) } else { Err(self.denial(verdict)) }
+    }
+
+    /// Asks without a model; whatever is said but that the key is none means that it is one.
+    pub(super) async fn identify(&self, key: KeyHash) -> Result<(), GatewayError> {
+        let question = Question {
+            api_key_hash: key.to_string(),
+            model: "",
+            provider: None,
+            tee: None,
+            request: Features::of(b"{}"),
+        };
+        let verdict = self.ask(&question).await?;
+        let is_known = verdict.allow || verdict.status.is_some_and(|status| status != UNAUTHORIZED);
+        if is_known { Ok(()) } else { Err(self.denial(verdict)) }
+    }
+
+    async fn ask(&self, question: &Question<'_>) -> Result<Verdict, GatewayError> {
+        let hooks = Arc::clone(&self.hooks.read());
+        hooks.ask(question).await.map_err(|error| {
+            tracing::warn!(%error, "the control plane cannot be asked");
+            GatewayError::new(Kind::Unavailable, "control plane unavailable")
+        })
+    }
+
+    fn denial(&self, verdict: Verdict) -> GatewayError {
+        let status = verdict.status.and_then(|status| StatusCode::from_u16(status).ok());
+        let kind = match status.unwrap_or(StatusCode::FORBIDDEN) {
+            StatusCode::UNAUTHORIZED => Kind::Authentication,
+            StatusCode::PAYMENT_REQUIRED => Kind::NoCredit,
+            StatusCode::TOO_MANY_REQUESTS => Kind::RateLimited,
+            status if status.is_client_error() || status.is_server_error() => Kind::Denied(status),
+            _ => Kind::Unavailable,
+        };
+        let message = verdict.message.unwrap_or_else(|| "The request was denied".to_owned());
+        let error = GatewayError::new(kind, message);
+        let Some(RateLimit { limit, reset_at }) = verdict.rate_limit.filter(|_| kind == Kind::RateLimited)
+        else {
+            return error;
+        };
+        let now = u64::try_from(self.clock.now().as_second()).unwrap_or_default();
+        let reset_s = reset_at.saturating_sub(now).max(1);
+        let refused = Decision { admitted: false, limit, remaining: 0, reset_s };
+        let left = Left { requests: Some(refused), tokens: None };
+        GatewayError { message: error.message, ..GatewayError::limited(left) }
+    }
+}

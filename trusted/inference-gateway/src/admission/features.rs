@@ -1,0 +1,307 @@
+//! What a request is like, as far as it matters to who decides: sizes and kinds, nothing that was said.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::body::Body;
+
+/// Most tokens that a request is believed to allow itself.
+const MAX_COMPLETION: u64 = 1 << 30;
+
+/// Parts that are no text: names of their types, how they are told, and the fewest tokens that one takes.
+const MEDIA: [(&[&str], &str, u64); 4] = [
+    (&["image_url", "input_image", "image"], "image", 85),
+    (&["input_audio", "audio"], "audio", 10),
+    (&["file", "input_file", "document"], "file", 50),
+    (&["video_url", "input_video", "video"], "video", 85),
+];
+
+/// Members whose texts are not read by a model as words.
+const NO_WORDS: [&str; 14] = [
+    "role",
+    "id",
+    "call_id",
+    "tool_call_id",
+    "tool_use_id",
+    "url",
+    "image_url",
+    "data",
+    "file_data",
+    "file_url",
+    "file_id",
+    "media_type",
+    "detail",
+    "cache_control",
+];
+
+/// Members of a body that a model reads.
+const READ: [&str; 6] = ["messages", "input", "prompt", "system", "instructions", "tools"];
+
+/// What a request is like. Members are those of `request` in `consult/pre`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Features {
+    /// A low estimate.
+    pub(super) estimated_prompt_tokens: u64,
+    has_tools: bool,
+    input_modalities: Vec<&'static str>,
+    reasoning: &'static str,
+    response_format: &'static str,
+    /// Tokens that it allows an answer.
+    #[serde(skip)]
+    pub(super) max_completion: Option<u64>,
+    /// Answers that it asks for.
+    #[serde(skip)]
+    pub(super) answers: u64,
+}
+
+impl Features {
+    /// Of a body. One that cannot be read is like one without anything.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let body = Body::parse(bytes).ok();
+        let raw = |name: &str| body.as_ref().and_then(|body| body.raw(name));
+        let mut words = Words::default();
+        for name in READ {
+            if let Some(value) = raw(name) {
+                let mut reader = serde_json::Deserializer::from_str(value.get());
+                // It was JSON when the body was read.
+                let _ = words.deserialize(&mut reader);
+            }
+        }
+        let count = |name: &str| raw(name).and_then(|value| serde_json::from_str::<u64>(value.get()).ok());
+        let kinds = words.media.iter().zip(MEDIA);
+        let media = kinds.filter(|(count, _)| **count > 0).map(|(_, (_, kind, _))| kind);
+        Self {
+            estimated_prompt_tokens: words.tokens(),
+            has_tools: raw("tools").or_else(|| raw("functions")).is_some_and(|tools| !is_empty(tools)),
+            input_modalities: std::iter::once("text").chain(media).collect(),
+            reasoning: reasoning(&raw),
+            response_format: response_format(&raw),
+            max_completion: ["max_completion_tokens", "max_tokens", "max_output_tokens"]
+                .into_iter()
+                .find_map(count)
+                .map(|tokens| tokens.min(MAX_COMPLETION)),
+            answers: count("n").unwrap_or(1),
+        }
+    }
+}
+
+fn is_empty(array: &RawValue) -> bool {
+    array.get().trim_start_matches('[').trim_start().starts_with(']')
+}
+
+/// `enabled`, `disabled` or `unspecified`.
+fn reasoning<'a>(raw: &impl Fn(&str) -> Option<&'a RawValue>) -> &'static str {
+    #[derive(Deserialize)]
+    struct Reasoning {
+        #[serde(default)]
+        enabled: Option<bool>,
+        #[serde(default)]
+        effort: Option<String>,
+        #[serde(default, rename = "type")]
+        kind: Option<String>,
+    }
+    let is_on = |word: &str| !matches!(word, "none" | "disabled");
+    let told = |on: bool| if on { "enabled" } else { "disabled" };
+    if let Some(effort) = raw("reasoning_effort") {
+        return told(serde_json::from_str::<String>(effort.get()).is_ok_and(|effort| is_on(&effort)));
+    }
+    let Some(value) = raw("reasoning").or_else(|| raw("thinking")) else { return "unspecified" };
+    let Ok(Reasoning { enabled, effort, kind }) = serde_json::from_str(value.get()) else {
+        return "unspecified";
+    };
+    told(enabled.unwrap_or_else(|| effort.or(kind).is_none_or(|word| is_on(&word))))
+}
+
+/// `text`, `json_object` or `json_schema`.
+fn response_format<'a>(raw: &impl Fn(&str) -> Option<&'a RawValue>) -> &'static str {
+    #[derive(Deserialize)]
+    struct Format {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    #[derive(Deserialize)]
+    struct Text {
+        format: Format,
+    }
+    let format = raw("response_format").and_then(|value| serde_json::from_str::<Format>(value.get()).ok());
+    let format = format
+        .or_else(|| Some(serde_json::from_str::<Text>(raw("text")?.get()).ok()?.format))
+        .map(|format| format.kind);
+    match format.as_deref() {
+        Some("json_object") => "json_object",
+        Some("json_schema") => "json_schema",
+        _ => "text",
+    }
+}
+
+/// Counts what a model reads, without keeping any of it.
+#[derive(Debug, Default)]
+struct Words {
+    ascii: u64,
+    others: u64,
+    media: [u64; MEDIA.len()],
+}
+
+impl Words {
+    fn text(&mut self, text: &str) {
+        let ascii = text.bytes().filter(u8::is_ascii).count();
+        let others =
+            if ascii == text.len() { 0 } else { text.chars().filter(|char| !char.is_ascii()).count() };
+        self.ascii += ascii as u64;
+        self.others += others as u64;
+    }
+
+    fn tokens(&self) -> u64 {
+        let media: u64 = self.media.iter().zip(MEDIA).map(|(count, (_, _, floor))| count * floor).sum();
+        self.ascii / 5 + self.others / 3 + media
+    }
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> DeserializeSeed<'de> for &mut Words {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Words {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.text(text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(&mut *self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(Text(name)) = members.next_key()? {
+            match name.as_ref() {
+                "type" => {
+                    let kind = members.next_value::<&RawValue>()?.get().trim_matches('"');
+                    for (count, (names, _, _)) in self.media.iter_mut().zip(MEDIA) {
+                        *count += u64::from(names.contains(&kind));
+                    }
+                }
+                name if NO_WORDS.contains(&name) => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+                _ => members.next_value_seed(&mut *self)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(body: &Value) -> Value {
+        serde_json::to_value(Features::of(body.to_string().as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn of_each_surface() {
+        let text = "a".repeat(50);
+        assert_eq!(
+            of(&json!({"model": "m", "messages": [{"role": "user", "content": text}], "stream": true})),
+            json!({
+                "estimatedPromptTokens": 10, "hasTools": false, "inputModalities": ["text"],
+                "reasoning": "unspecified", "responseFormat": "text",
+            })
+        );
+        let parts = json!([
+            {"type": "text", "text": "ä".repeat(30)},
+            {"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{}", "A".repeat(9000))}},
+            {"type": "input_audio", "input_audio": {"data": "A".repeat(9000), "format": "wav"}},
+        ]);
+        assert_eq!(
+            of(&json!({
+                "messages": [{"role": "user", "content": parts}], "reasoning_effort": "low",
+                "tools": [{"type": "function"}], "response_format": {"type": "json_schema", "json_schema": {}},
+            })),
+            json!({
+                "estimatedPromptTokens": 10 + 85 + 10, "hasTools": true,
+                "inputModalities": ["text", "image", "audio"], "reasoning": "enabled",
+                "responseFormat": "json_schema",
+            })
+        );
+        let responses = of(&json!({
+            "input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://e.test/1"}]}],
+            "instructions": text, "reasoning": {"effort": "none"}, "text": {"format": {"type": "json_object"}},
+            "tools": [],
+        }));
+        assert_eq!(responses["estimatedPromptTokens"], 95);
+        assert_eq!(responses["hasTools"], false);
+        assert_eq!(responses["reasoning"], "disabled");
+        assert_eq!(responses["responseFormat"], "json_object");
+        let messages = of(&json!({
+            "system": text, "thinking": {"type": "enabled", "budget_tokens": 1000},
+            "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": text}}]}],
+        }));
+        assert_eq!(messages["reasoning"], "enabled");
+        assert_eq!(messages["inputModalities"], json!(["text", "file"]));
+        assert_eq!(of(&json!({"prompt": [text, text]}))["estimatedPromptTokens"], 20);
+        assert_eq!(of(&json!({"input": [1, 2, 3]}))["estimatedPromptTokens"], 0);
+        let limits = |body: &Value| {
+            let features = Features::of(body.to_string().as_bytes());
+            (features.max_completion, features.answers)
+        };
+        assert_eq!(limits(&json!({"max_tokens": 7, "n": 3})), (Some(7), 3));
+        assert_eq!(limits(&json!({"max_output_tokens": u64::MAX})), (Some(MAX_COMPLETION), 1));
+        assert_eq!(limits(&json!({"max_tokens": -1})), (None, 1));
+    }
+
+    proptest! {
+        /// Nothing of what was said is in what is told; and no body is too strange.
+        #[test]
+        fn nothing_is_repeated(secret in "[a-z]{12}", body: Vec<u8>) {
+            let said = json!({
+                "model": secret, "messages": [{"role": secret, "content": secret, "name": secret, "type": secret}],
+                "tools": [{"type": secret}], "reasoning_effort": secret, "response_format": {"type": secret},
+            });
+            prop_assert!(!of(&said).to_string().contains(&secret));
+            let _ = Features::of(&body);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The keys of the configuration: which models they may use, how much in a minute, and how much in all.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use rust_decimal::Decimal;
+
+use super::credit::{Credit, NoCredit, Reservation};
+use super::features::Features;
+use super::{Admission, Ask, KeyHash};
+use crate::accounting::{Limits, Tokens, Window, cost};
+use crate::config::{GatewayConfig, KeyConfig, ModelConfig};
+use crate::error::{GatewayError, Kind};
+use crate::record::Store;
+
+/// Tokens that an answer is expected to have at most where neither the request nor the model says.
+const USUAL_COMPLETION: u64 = 4096;
+/// Most answers to one request that are expected.
+const MAX_ANSWERS: u64 = 128;
+/// Seconds after which a request that found the credit set aside may come again.
+const RETRY_S: u64 = 1;
+
+/// The keys that hold now.
+#[derive(Debug)]
+pub struct Keys {
+    store: Store,
+    table: RwLock<Arc<Table>>,
+    timer: Timer,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By hash: who guesses learns nothing from how long a hash of a guess takes to be looked up.
+    keys: HashMap<KeyHash, Arc<Key>>,
+    models: HashMap<String, ModelConfig>,
+}
+
+#[derive(Debug)]
+struct Key {
+    config: KeyConfig,
+    limits: Arc<Limits>,
+    credit: Arc<Credit>,
+}
+
+/// Time since some beginning; it never steps.
+#[derive(Clone)]
+struct Timer(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Timer")
+    }
+}
+
+impl Keys {
+    /// The keys of a configuration. What they have spent is in the store.
+    #[must_use]
+    pub fn new(config: &GatewayConfig, store: Store) -> Self {
+        let began = Instant::now();
+        Self::with_timer(config, store, move || began.elapsed())
+    }
+
+    pub(super) fn with_timer(
+        config: &GatewayConfig,
+        store: Store,
+        now: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        let keys = Self { store, table: RwLock::default(), timer: Timer(Arc::new(now)) };
+        keys.configure(config);
+        keys
+    }
+
+    /// Other keys hold. What those that stay have used of their limits and what is set aside of their credit stays;
+    /// a limit that is another one begins anew.
+    pub fn configure(&self, config: &GatewayConfig) {
+        let before = Arc::clone(&self.table.read());
+        let keys = config.keys.iter().filter_map(|key| {
+            let mut hash = [0; 32];
+            hex::decode_to_slice(&key.sha256, &mut hash).ok()?;
+            let hash = KeyHash(hash);
+            Some((hash, Arc::new(Key::new(key, before.keys.get(&hash).map(AsRef::as_ref)))))
+        });
+        let keys = keys.collect();
+        let models = config.models.iter().map(|model| (model.id.clone(), model.clone())).collect();
+        *self.table.write() = Arc::new(Table { keys, models });
+    }
+
+    fn key(&self, hash: KeyHash) -> Result<(Arc<Table>, Arc<Key>), GatewayError> {
+        let table = Arc::clone(&self.table.read());
+        let key = table.keys.get(&hash).cloned();
+        let key = key.ok_or_else(|| GatewayError::new(Kind::Authentication, "Invalid API key"))?;
+        Ok((table, key))
+    }
+
+    pub(super) fn identify(&self, hash: KeyHash) -> Result<(), GatewayError> {
+        self.key(hash).map(drop)
+    }
+
+    pub(super) fn admit(&self, ask: &Ask<'_>) -> Result<Admission, GatewayError> {
+        let (table, key) = self.key(ask.key)?;
+        if key.config.models.as_ref().is_some_and(|models| !models.iter().any(|model| model == ask.model)) {
+            return Err(GatewayError::new(Kind::ModelNotAllowed, "This API key may not use this model"));
+        }
+        let left = key.limits.begin((self.timer.0)()).map_err(GatewayError::limited)?;
+        let reserved = self.reserve(&table, &key, ask)?.map(Arc::new);
+        Ok(Admission { left, reserved, ..Admission::default() })
+    }
+
+    fn reserve(&self, table: &Table, key: &Key, ask: &Ask<'_>) -> Result<Option<Reservation>, GatewayError> {
+        let Some(limit) = key.config.credit else { return Ok(None) };
+        let estimate = estimate(table.models.get(ask.model), ask.body);
+        let outcome = key.credit.reserve(limit, estimate, || self.store.spent(ask.key));
+        let outcome = outcome.map_err(|error| {
+            tracing::error!(%error, "what a key has spent cannot be read");
+            GatewayError::new(Kind::Unavailable, "The gateway's records cannot be read at the moment")
+        })?;
+        outcome.map(Some).map_err(|refusal| match refusal {
+            NoCredit::Spent => GatewayError::new(Kind::NoCredit, "The credit of this API key is used up"),
+            NoCredit::SetAside => GatewayError {
+                retry_after: Some(RETRY_S),
+                ..GatewayError::new(
+                    Kind::RateLimited,
+                    "Requests of this API key that are under way may use up its credit; ask again when they are over",
+                )
+            },
+        })
+    }
+
+    pub(super) fn used(&self, hash: KeyHash, tokens: Tokens) {
+        if let Ok((_, key)) = self.key(hash) {
+            key.limits.end(tokens.total(), (self.timer.0)());
+        }
+    }
+}
+
+impl Key {
+    fn new(config: &KeyConfig, before: Option<&Self>) -> Self {
+        let limits = |key: &KeyConfig| (key.requests_per_minute, key.tokens_per_minute);
+        let same = before.filter(|before| limits(&before.config) == limits(config));
+        let fresh = || {
+            Arc::new(Limits {
+                requests: config.requests_per_minute.map(|limit| Window::new(limit.into())),
+                tokens: config.tokens_per_minute.map(Window::new),
+            })
+        };
+        Self {
+            config: config.clone(),
+            limits: same.map_or_else(fresh, |before| Arc::clone(&before.limits)),
+            credit: before.map(|before| Arc::clone(&before.credit)).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a request will cost at most, as far as it can be told: of what it sends, an estimate; of what comes back, what
+/// it allows itself, or else what the model allows up to 4096 tokens.
+fn estimate(model: Option<&ModelConfig>, body: &[u8]) -> Decimal {
+    let Some(model) = model else { return Decimal::ZERO };
+    let features = Features::of(body);
+    let most = model.max_output_length.unwrap_or(u64::MAX);
+    let completion = features.max_completion.unwrap_or(USUAL_COMPLETION).min(most);
+    let tokens = Tokens {
+        prompt: features.estimated_prompt_tokens,
+        completion: completion.saturating_mul(features.answers.clamp(1, MAX_ANSWERS)),
+        ..Tokens::default()
+    };
+    cost(tokens, &model.pricing)
+}

@@ -1,0 +1,124 @@
+//! Whether a request may be answered: who asks, what is left of limits and credit, and which routes and prices hold.
+//!
+//! The key itself goes no further than its hash.
+
+mod consult;
+mod credit;
+mod features;
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rust_decimal::Decimal;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use crate::accounting::{Left, Tokens};
+use crate::config::Pricing;
+use crate::error::GatewayError;
+
+pub use consult::{ControlPlane, HooksError};
+pub use credit::Reservation;
+pub use keys::Keys;
+
+/// SHA-256 of a bearer key: what owners of requests are told apart by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl KeyHash {
+    /// Of a key.
+    #[must_use]
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key.as_bytes()).into())
+    }
+}
+
+/// 64 lower-case hex digits.
+impl fmt::Display for KeyHash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// What is asked before a request is answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Who asks.
+    pub key: KeyHash,
+    /// The public model id.
+    pub model: &'a str,
+    /// The client's `provider` member, as it was sent.
+    pub provider: Option<&'a RawValue>,
+    /// Whether the request came in by a host name that serves confidential models only.
+    pub is_tee_host: bool,
+    /// The body, to tell what the request needs; never leaves the gateway.
+    pub body: &'a [u8],
+}
+
+/// Leave to answer.
+#[derive(Debug, Clone, Default)]
+pub struct Admission {
+    /// Whose key it is, as a control plane calls them.
+    pub user_id: Option<String>,
+    /// The key, as a control plane calls it.
+    pub virtual_key_id: Option<String>,
+    /// How it is paid for, such as `regular`.
+    pub spend_mode: Option<String>,
+    /// Sent to upstreams as `x-user-tier`.
+    pub user_tier: Option<String>,
+    /// Prices that hold instead of those of the model.
+    pub pricing: Option<Pricing>,
+    /// Ids of the routes to try, best first, instead of the catalogue's own choice.
+    pub routes: Option<Vec<String>>,
+    /// What is left of the key's limits, for the answer's headers.
+    pub left: Left,
+    /// Opaque key of affinity between like prompts; told back in the record.
+    pub prefix_hash: Option<String>,
+    /// Credit that is set aside until what the request cost is recorded. It is free again when the last clone of this
+    /// is dropped.
+    pub reserved: Option<Arc<Reservation>>,
+}
+
+/// Who decides.
+#[derive(Debug)]
+pub enum Control {
+    /// The keys of the configuration.
+    Keys(Keys),
+    /// A control plane, by its `consult` hooks.
+    ControlPlane(ControlPlane),
+}
+
+impl Control {
+    /// Decides. `Err` is what the client gets.
+    pub async fn admit(&self, ask: &Ask<'_>) -> Result<Admission, GatewayError> {
+        match self {
+            Self::Keys(keys) => keys.admit(ask),
+            Self::ControlPlane(control_plane) => control_plane.admit(ask).await,
+        }
+    }
+
+    /// Whether somebody has this key: what lists of models ask, which name no model. Fails like [`Self::admit`].
+    pub async fn identify(&self, key: KeyHash) -> Result<(), GatewayError> {
+        match self {
+            Self::Keys(keys) => keys.identify(key),
+            Self::ControlPlane(control_plane) => control_plane.identify(key).await,
+        }
+    }
+
+    /// Counts what an answer used against the key's limits; recorded durably by [`crate::record::Store`].
+    pub fn used(&self, key: KeyHash, tokens: Tokens, _cost: Decimal) {
+        match self {
+            Self::Keys(keys) => keys.used(key, tokens),
+            Self::ControlPlane(_) => {}
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The gateway as a client of a control plane.
+
+use cloister_verifier::Clock;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::fake::{Answer, Fake, TOKEN};
+use crate::admission::{Admission, Ask, Control, ControlPlane, KeyHash};
+use crate::config::{ControlConfig, Pricing};
+use crate::error::{GatewayError, Kind};
+use crate::record::{Finished, Row, Settings, Store};
+
+const NOW: i64 = 1_750_000_000;
+
+struct Lab {
+    dir: TempDir,
+    fake: Fake,
+    store: Store,
+}
+
+fn clock() -> Clock {
+    Clock::fixed(Timestamp::from_second(NOW).unwrap())
+}
+
+fn open(dir: &TempDir) -> Store {
+    let settings = Settings { is_posting: true, ..Settings::default() };
+    Store::open(&dir.path().join("state"), settings, clock()).unwrap()
+}
+
+impl Lab {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(&dir);
+        Self { fake: Fake::start().await, store, dir }
+    }
+
+    fn control(&self) -> Control {
+        self.control_with(&self.fake.config(self.dir.path()))
+    }
+
+    fn control_with(&self, config: &ControlConfig) -> Control {
+        Control::ControlPlane(ControlPlane::start(config, self.store.clone(), clock()).unwrap())
+    }
+}
+
+async fn ask(control: &Control) -> Result<Admission, GatewayError> {
+    let provider = RawValue::from_string(r#"{"zdr": true}"#.to_owned()).unwrap();
+    let ask = Ask {
+        key: KeyHash::of("key"),
+        model: "vendor/model",
+        provider: Some(&provider),
+        is_tee_host: true,
+        body: br#"{"messages":[{"role":"user","content":"secret words"}]}"#,
+    };
+    control.admit(&ask).await
+}
+
+#[tokio::test]
+async fn the_question_and_the_leave() {
+    let lab = Lab::new().await;
+    lab.fake.then(Answer::Json(json!({
+        "allow": true, "userId": "u1", "virtualKeyId": "k1", "spendMode": "subscription", "userTier": "gold",
+        "pricing": {"inputCostPerToken": "0.000001", "outputCostPerToken": 2e-6, "cacheReadCostPerToken": null},
+        "candidates": [{"routeId": "two:vendor/model", "format": "openai"}, {"routeId": "one:vendor/model", "format": "anthropic", "engine": "vllm"}],
+        "somethingElse": {},
+    })));
+    let admission = ask(&lab.control()).await.unwrap();
+    assert_eq!(
+        lab.fake.calls(),
+        [(
+            "pre".to_owned(),
+            format!("Bearer {TOKEN}"),
+            json!({
+                "apiKeyHash": KeyHash::of("key").to_string(), "model": "vendor/model", "provider": {"zdr": true},
+                "tee": true,
+                "request": {
+                    "estimatedPromptTokens": 2, "hasTools": false, "inputModalities": ["text"],
+                    "reasoning": "unspecified", "responseFormat": "text",
+                },
+            })
+        )]
+    );
+    let names = [&admission.user_id, &admission.virtual_key_id, &admission.spend_mode, &admission.user_tier];
+    assert_eq!(names.map(|name| name.as_deref().unwrap()), ["u1", "k1", "subscription", "gold"]);
+    let prices = Pricing {
+        prompt: "0.000001".parse().unwrap(),
+        completion: "0.000002".parse().unwrap(),
+        cache_read: None,
+        cache_creation: None,
+    };
+    assert_eq!(admission.pricing, Some(prices));
+    assert_eq!(admission.routes.unwrap(), ["two:vendor/model", "one:vendor/model"]);
+    let plain = ask(&lab.control()).await.unwrap();
+    assert!(plain.pricing.is_none() && plain.routes.is_none() && plain.user_id.is_none());
+}
+
+#[tokio::test]
+async fn a_denial_is_passed_on() {
+    let lab = Lab::new().await;
+    let control = lab.control();
+    for (status, kind) in [
+        (401, Kind::Authentication),
+        (402, Kind::NoCredit),
+        (403, Kind::Denied(http::StatusCode::FORBIDDEN)),
+        (429, Kind::RateLimited),
+        (503, Kind::Denied(http::StatusCode::SERVICE_UNAVAILABLE)),
+    ] {
+        lab.fake.then(Answer::Json(json!({"allow": false, "status": status, "message": "No\n, because"})));
+        let error = ask(&control).await.unwrap_err();
+        assert_eq!((error.kind, error.message.as_str()), (kind, "No, because"));
+    }
+    lab.fake.then(Answer::Json(json!({
+        "allow": false, "status": 429, "message": "Slowly", "rateLimit": {"limit": 60, "resetAt": NOW + 17},
+    })));
+    let error = ask(&control).await.unwrap_err();
+    assert_eq!((error.retry_after, error.message.as_str()), (Some(17), "Slowly"));
+    let left = error.left.as_ref().unwrap().refusal().unwrap();
+    assert_eq!((left.limit, left.remaining, left.reset_s), (60, 0, 17));
+    // Only that the key is none matters where no model is asked for.
+    for (status, is_known) in [(401, false), (403, true), (429, true)] {
+        lab.fake.then(Answer::Json(json!({"allow": false, "status": status})));
+        assert_eq!(control.identify(KeyHash::of("key")).await.is_ok(), is_known, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_fails_lets_nobody_in() {
+    let lab = Lab::new().await;
+    let short = ControlConfig { timeout_ms: 200, ..lab.fake.config(lab.dir.path()) };
+    let control = lab.control_with(&short);
+    for answer in [
+        Answer::Status(500, "{\"allow\":true}"),
+        Answer::Status(401, "{\"allow\":true}"),
+        Answer::Status(201, "{\"allow\":true}"),
+        Answer::Status(200, "not json"),
+        Answer::Status(200, "{}"),
+        Answer::Json(json!({"allow": "true"})),
+        Answer::Json(json!({"allow": true, "pricing": {"inputCostPerToken": "free"}})),
+        Answer::Json(json!({"allow": true, "pricing": {"inputCostPerToken": -1}})),
+        Answer::Json(json!({"allow": true, "userTier": "gold\r\nx: y"})),
+        Answer::Json(json!({"allow": true, "x": "y".repeat(1 << 20)})),
+        Answer::Never,
+    ] {
+        lab.fake.then(answer);
+        let error = ask(&control).await.unwrap_err();
+        assert_eq!((error.kind, error.message.as_str()), (Kind::Unavailable, "control plane unavailable"));
+    }
+    let nowhere = ControlConfig { url: "http://127.0.0.1:1".parse().unwrap(), ..short.clone() };
+    assert_eq!(ask(&lab.control_with(&nowhere)).await.unwrap_err().kind, Kind::Unavailable);
+    std::fs::write(&short.token_file, "two\nlines").unwrap();
+    assert!(ControlPlane::start(&short, lab.store.clone(), clock()).is_err());
+}
+
+fn row(number: usize) -> Row {
+    let row = json!({
+        "requestId": format!("req_{number}"), "endpoint": "/v1/chat/completions", "status": 200,
+        "durationMs": 31, "ttftMs": 7, "isStreaming": true, "attemptIndex": 1, "selectedRouteId": "one:m",
+        "requestModel": "m", "usage": {"prompt_tokens": 3, "odd": [1.5]}, "promptTokens": 3,
+        "completionTokens": 4, "cost": "0.0000110",
+        "pricing": {"prompt": "0.000001", "completion": "0.000002", "cache_read": "0.0000005", "cache_creation": null},
+        "spendMode": "regular", "userId": "u1", "virtualKeyId": "k1", "endedAt": NOW,
+    });
+    serde_json::from_str(&row.to_string()).unwrap()
+}
+
+async fn keep(store: &Store, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        let finished = Finished { key: KeyHash::of("key"), rows: vec![row(number)], receipt: None };
+        store.finish(finished).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_row_as_it_is_told() {
+    let lab = Lab::new().await;
+    let _control = lab.control();
+    keep(&lab.store, 1..2).await;
+    let mut failed = row(2);
+    (failed.usage, failed.pricing, failed.selected_route_id, failed.ttft_ms) = (None, None, None, None);
+    (failed.spend_mode, failed.user_id, failed.virtual_key_id) = (None, None, None);
+    (failed.error_source, failed.error_message) = (Some("upstream".to_owned()), Some("it failed".to_owned()));
+    let told = lab.fake.told(1).await;
+    assert_eq!(
+        told[0],
+        json!({
+            "requestId": "req_1", "endpoint": "/v1/chat/completions", "status": 200, "durationMs": 31,
+            "ttftMs": 7, "isStreaming": true, "attemptIndex": 1, "selectedRouteId": "one:m", "requestModel": "m",
+            "usage": {"prompt_tokens": 3, "odd": [1.5]},
+            "pricing": {
+                "inputCostPerToken": "0.000001", "outputCostPerToken": "0.000002",
+                "cacheReadCostPerToken": "0.0000005", "cacheCreationCostPerToken": null,
+            },
+            "spendMode": "regular", "userId": "u1", "virtualKeyId": "k1", "cost": "0.0000110", "promptTokens": 3,
+            "completionTokens": 4, "endedAt": NOW,
+        })
+    );
+    lab.store.finish(Finished { key: KeyHash::of("key"), rows: vec![failed], receipt: None }).await.unwrap();
+    let told = lab.fake.told(2).await;
+    let members: Vec<_> = told[1].as_object().unwrap().iter().filter(|(_, value)| value.is_null()).collect();
+    assert_eq!(members.len(), 3, "{members:?}");
+    assert_eq!((&told[1]["errorSource"], &told[1]["usage"]), (&json!("upstream"), &Value::Null));
+    assert!(told[1].get("userId").is_none() && told[1].get("ttftMs").is_none());
+    assert_eq!(lab.fake.calls()[0].1, format!("Bearer {TOKEN}"));
+}
+
+#[tokio::test]
+async fn rows_are_told_when_the_control_plane_is_back() {
+    let mut lab = Lab::new().await;
+    let config = lab.fake.config(lab.dir.path());
+    let nowhere = ControlConfig { url: "http://127.0.0.1:1".parse().unwrap(), ..config.clone() };
+    let control = lab.control_with(&nowhere);
+    keep(&lab.store, 0..40).await;
+    assert_eq!(lab.store.next_to_post().unwrap(), Some(0));
+    // The gateway is started again meanwhile; one row is refused for good, one at first.
+    drop(control);
+    lab.fake.then(Answer::Status(422, ""));
+    lab.fake.then(Answer::Status(503, ""));
+    // The worker's handle of the store is gone when its task is.
+    let path = lab.dir.path().join("other");
+    lab.store = Store::open(&path, Settings::default(), clock()).unwrap();
+    let mut turn = 0;
+    lab.store = loop {
+        let settings = Settings { is_posting: true, ..Settings::default() };
+        match Store::open(&lab.dir.path().join("state"), settings, clock()) {
+            Ok(store) => break store,
+            Err(error) => assert!(turn < 1000, "{error}"),
+        }
+        turn += 1;
+        tokio::task::yield_now().await;
+    };
+    let _control = lab.control_with(&config);
+    keep(&lab.store, 40..50).await;
+    let told = lab.fake.told(51).await;
+    let mut names: Vec<_> = told.iter().map(|row| row["requestId"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 50, "each was told");
+    let mut kept = lab.store.kept();
+    while lab.store.next_to_post().unwrap() != Some(50) {
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), kept.changed()).await;
+    }
+}

@@ -1,0 +1,101 @@
+//! A control plane that does what a test wants.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::config::ControlConfig;
+
+pub(super) const TOKEN: &str = "control-token";
+
+/// A control plane on loopback.
+pub(super) struct Fake {
+    pub(super) url: String,
+    state: Arc<Inner>,
+    _server: AbortOnDropHandle<()>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// What is answered next; after the last one, leave.
+    answers: Mutex<VecDeque<Answer>>,
+    /// Hook, `Authorization` and body of all calls.
+    calls: Mutex<Vec<(String, String, Value)>>,
+}
+
+pub(super) enum Answer {
+    Json(Value),
+    Status(u16, &'static str),
+    Never,
+}
+
+impl Fake {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/base/", listener.local_addr().unwrap());
+        let state = Arc::new(Inner::default());
+        let router = Router::new()
+            .route("/base/consult/{hook}", axum::routing::post(answer))
+            .with_state(Arc::clone(&state));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, state, _server: AbortOnDropHandle::new(server) }
+    }
+
+    pub(super) fn then(&self, answer: Answer) {
+        self.state.answers.lock().push_back(answer);
+    }
+
+    pub(super) fn calls(&self) -> Vec<(String, String, Value)> {
+        self.state.calls.lock().clone()
+    }
+
+    /// Bodies of `consult/post`, when there are so many at least.
+    pub(super) async fn told(&self, count: usize) -> Vec<Value> {
+        for _ in 0..2000 {
+            let told: Vec<_> = self
+                .calls()
+                .into_iter()
+                .filter(|(hook, ..)| hook == "post")
+                .map(|(_, _, body)| body)
+                .collect();
+            if told.len() >= count {
+                return told;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{count} rows were not told");
+    }
+
+    pub(super) fn config(&self, dir: &std::path::Path) -> ControlConfig {
+        let token_file = dir.join("token");
+        std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
+        let url = self.url.parse().unwrap();
+        ControlConfig { url, token_file, ca_file: None, timeout_ms: 5000 }
+    }
+}
+
+async fn answer(
+    State(state): State<Arc<Inner>>,
+    Path(hook): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let authorization = headers["authorization"].to_str().unwrap().to_owned();
+    state.calls.lock().push((hook, authorization, serde_json::from_slice(&body).unwrap()));
+    let answer = state.answers.lock().pop_front();
+    match answer.unwrap_or(Answer::Json(json!({"allow": true}))) {
+        Answer::Json(value) => Json(value).into_response(),
+        Answer::Status(status, text) => (StatusCode::from_u16(status).unwrap(), text).into_response(),
+        Answer::Never => std::future::pending().await,
+    }
+}

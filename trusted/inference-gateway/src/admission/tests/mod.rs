@@ -1,0 +1,5 @@
+//! Who may ask, and how much.
+
+mod consult;
+mod fake;
+mod keys;

@@ -1,0 +1,304 @@
+//! One attempt to have one route answer, up to the point from which there is no way back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use cloister_aci::receipt::{Event, Verification};
+use cloister_aci::sha256;
+use http::{HeaderName, HeaderValue, StatusCode};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Incoming;
+use super::asked::Asked;
+use super::failure::{Failure, Rank};
+use super::feed::{Break, Fed, Feed};
+use crate::error::{GatewayError, Kind};
+use crate::format::{self, Outgoing, Translate, Whole};
+use crate::gateway::{Gateway, Live};
+use crate::routing::Route;
+use crate::upstream::{Answer, MAX_BODY_BYTES, ReadFailure, SendFailure, Upstream};
+use crate::verification::{Unverified, Verified};
+
+/// Most bytes that are held back while nothing of the answer has come.
+const MAX_HELD_BYTES: usize = 256 << 10;
+/// Longest error that is read from an upstream, in bytes.
+const MAX_ERROR_BYTES: usize = 256 << 10;
+/// Longest time that is spent on reading one.
+const ERROR_TIME: Duration = Duration::from_secs(5);
+/// Longest name of a model that an upstream may have put into a receipt, in bytes.
+const MAX_MODEL_BYTES: usize = 256;
+/// How often a route is verified afresh because its TLS key is another one.
+const MISMATCHES: usize = 2;
+
+/// What receipts say about an attempt.
+#[derive(Debug, Clone)]
+pub(super) struct Trace {
+    pub(super) route: Arc<Route>,
+    /// Of the exact bytes that were sent; `None` when nothing was.
+    pub(super) forwarded_hash: Option<String>,
+    pub(super) required: bool,
+    /// What was found out about the upstream; `None` before that.
+    pub(super) verification: Option<Verification>,
+    /// Of what came back; `None` when nothing did.
+    pub(super) received_hash: Option<String>,
+    /// The model that the upstream says it used.
+    pub(super) upstream_model: Option<String>,
+}
+
+impl Trace {
+    pub(super) const fn new(route: Arc<Route>, required: bool) -> Self {
+        Self {
+            route,
+            forwarded_hash: None,
+            required,
+            verification: None,
+            received_hash: None,
+            upstream_model: None,
+        }
+    }
+
+    /// The events between a request and what is returned for it.
+    pub(super) fn events(&self, asked: &Asked) -> Vec<Event> {
+        let mut events = vec![Event::RequestReceived { body_hash: asked.received_hash.clone() }];
+        if let Some(forwarded) = &self.forwarded_hash {
+            events.push(Event::MiddlewareForwarded { body_hash: asked.shaped_hash.clone() });
+            events.push(Event::RouteSelected { target_route_id: self.route.id.clone() });
+            events.push(Event::RequestForwarded { body_hash: forwarded.clone() });
+        }
+        if let Some(verification) = &self.verification {
+            let model_id = match (verification, &self.upstream_model) {
+                (Verification::Verified { .. }, Some(model)) if model.len() <= MAX_MODEL_BYTES => {
+                    model.clone()
+                }
+                (Verification::Verified { .. }, _) => self.route.upstream_model.clone(),
+                (Verification::Failed { .. }, _) => asked.shaped.model.clone(),
+            };
+            events.push(Event::UpstreamVerified {
+                model_id,
+                required: self.required,
+                upstream_name: Some(self.route.upstream.name.clone()),
+                verification: verification.clone(),
+            });
+        }
+        if let Some(received) = &self.received_hash {
+            events.push(Event::ResponseReceived { body_hash: received.clone() });
+        }
+        events
+    }
+}
+
+/// An answer that goes to the client, whatever happens to it from here on.
+#[derive(Debug)]
+pub(super) enum Committed {
+    /// Whole.
+    Whole(Box<Whole>),
+    /// A stream whose first content is there.
+    Stream(Box<Opening>),
+}
+
+/// The beginning of a stream.
+#[derive(Debug)]
+pub(super) struct Opening {
+    /// Whole events for the client, up to the first with content.
+    pub(super) held: Bytes,
+    /// What follows.
+    pub(super) feed: Feed,
+    /// The end, where it is there already.
+    pub(super) end: Option<Fed>,
+}
+
+/// What an attempt needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) live: &'a Live,
+    pub(super) incoming: &'a Incoming,
+    pub(super) asked: &'a Asked,
+    pub(super) route: &'a Arc<Route>,
+}
+
+impl Attempt<'_> {
+    /// Makes the attempt. `trace` says how far it came, also when it is given up on the way.
+    pub(super) async fn make(&self, trace: &mut Trace) -> Result<Committed, Failure> {
+        let upstream = self
+            .live
+            .upstreams
+            .get(&self.route.upstream.name)
+            .ok_or_else(|| Failure::new(Rank::Routing, internal(), "the upstream is not set up"))?;
+        let outgoing = format::outgoing(&self.asked.shaped, self.route)
+            .map_err(|error| Failure::new(Rank::Routing, error, "the route cannot answer such a request"))?;
+        let (answer, began) = self.send(upstream, &outgoing, trace).await?;
+        let timeouts = &self.route.upstream.timeouts;
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let idle = seconds(timeouts.idle);
+        let whole_until = timeouts.total.map(|total| began + seconds(total));
+        if !answer.status.is_success() {
+            return Err(self.refused(answer, &outgoing, trace).await);
+        }
+        let answer_id = self.asked.answer_id.as_deref().unwrap_or(&self.incoming.request_id);
+        let translator =
+            format::translator(&self.asked.shaped, self.route, answer_id, &self.asked.pricing)
+                .ok_or_else(|| Failure::new(Rank::Routing, internal(), "the route has no translator"))?;
+        if self.asked.shaped.is_streaming {
+            if answer.status != StatusCode::OK || !answer.is_event_stream {
+                return Err(Failure::malformed());
+            }
+            let until = began + seconds(timeouts.first_byte);
+            open(Feed::new(answer, translator, idle, whole_until), until, trace).await
+        } else {
+            whole(answer, translator, idle, whole_until, trace).await
+        }
+    }
+
+    /// Sends the request, over the verified channel where there is one. A channel that ends at another key is
+    /// verified afresh. Says when the request that was answered went out.
+    async fn send(
+        &self,
+        upstream: &Upstream,
+        outgoing: &Outgoing,
+        trace: &mut Trace,
+    ) -> Result<(Answer, Instant), Failure> {
+        let headers = self.headers();
+        let mut mismatches = 0;
+        loop {
+            let channel = self.channel(trace).await?;
+            let body = outgoing.body.clone();
+            let hash = || {
+                if body == self.asked.shaped.body { self.asked.shaped_hash.clone() } else { sha256(&body) }
+            };
+            trace.forwarded_hash.get_or_insert_with(hash);
+            let began = Instant::now();
+            match upstream.post(&outgoing.path, &headers, body, channel.as_deref()).await {
+                Ok(answer) => return Ok((answer, began)),
+                Err(SendFailure::Mismatch) => {
+                    // Nothing of it was sent.
+                    trace.forwarded_hash = None;
+                    if let Some(channel) = &channel {
+                        self.gateway.verifications.mismatched(self.route, channel);
+                    }
+                    if mismatches == MISMATCHES {
+                        return Err(Self::unverified(SendFailure::Mismatch.to_string(), trace));
+                    }
+                    mismatches += 1;
+                }
+                Err(SendFailure::TimedOut) => return Err(Failure::timed_out()),
+                Err(SendFailure::Unreachable) => {
+                    trace.forwarded_hash = None;
+                    return Err(Failure::transport());
+                }
+                Err(SendFailure::Transport) => return Err(Failure::transport()),
+            }
+        }
+    }
+
+    fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let tier = self.asked.admission.user_tier.as_ref();
+        tier.and_then(|tier| HeaderValue::from_str(tier).ok())
+            .map(|tier| (HeaderName::from_static("x-user-tier"), tier))
+            .into_iter()
+            .collect()
+    }
+
+    /// The verified channel of the route; `None` where nothing is proved and nothing has to be.
+    async fn channel(&self, trace: &mut Trace) -> Result<Option<Arc<Verified>>, Failure> {
+        if !self.route.is_tee() {
+            let reason = "the upstream proves nothing about itself".to_owned();
+            if trace.required {
+                return Err(Self::unverified(reason, trace));
+            }
+            trace.verification = Some(Verification::Failed { reason });
+            return Ok(None);
+        }
+        let accepted = &self.asked.constraints.session_ids;
+        match self.gateway.verifications.channel(self.route, accepted).await {
+            Ok(verified) => {
+                trace.verification = Some(Verification::Verified {
+                    session_id: verified.session_id.clone(),
+                    channel_bindings: verified.channel_bindings.clone(),
+                    claims: Box::new(verified.claims.clone()),
+                });
+                Ok(Some(verified))
+            }
+            Err(Unverified::NotAccepted) => {
+                let failure = Self::unverified(Unverified::NotAccepted.to_string(), trace);
+                let message = "None of the accepted sessions is current; list the sessions again";
+                Err(Failure { error: GatewayError::new(Kind::SessionNotAccepted, message), ..failure })
+            }
+            Err(Unverified::Failed(reason)) if trace.required => Err(Self::unverified(reason, trace)),
+            Err(Unverified::Failed(reason)) => {
+                trace.verification = Some(Verification::Failed { reason });
+                Ok(None)
+            }
+        }
+    }
+
+    fn unverified(reason: String, trace: &mut Trace) -> Failure {
+        trace.verification = Some(Verification::Failed { reason });
+        let kind = if trace.required { Kind::VerificationFailed } else { Kind::Upstream };
+        let error = GatewayError::new(kind, "No upstream could prove what this request demands");
+        Failure::new(Rank::Verification, error, "the upstream was not verified")
+    }
+
+    async fn refused(&self, mut answer: Answer, outgoing: &Outgoing, trace: &mut Trace) -> Failure {
+        // What does not come soon is not waited for: the status says enough.
+        let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_TIME)).await;
+        let body = read.ok().and_then(Result::ok).unwrap_or_default();
+        trace.received_hash = Some(sha256(&body));
+        Failure::answered(self.route, &answer, &body, &outgoing.body)
+    }
+}
+
+fn internal() -> GatewayError {
+    GatewayError::new(Kind::Internal, "The request could not be routed")
+}
+
+/// Waits for the first content of a stream.
+async fn open(mut feed: Feed, until: Instant, trace: &mut Trace) -> Result<Committed, Failure> {
+    let mut held = BytesMut::new();
+    let end = loop {
+        let Ok(next) = timeout_at(until, feed.next()).await else { return Err(Failure::timed_out()) };
+        match next {
+            Fed::Bytes { bytes, has_content } => {
+                held.extend_from_slice(&bytes);
+                if has_content || held.len() > MAX_HELD_BYTES {
+                    break None;
+                }
+            }
+            end @ Fed::Whole(_) => break Some(end),
+            Fed::Failed(fault) => {
+                trace.received_hash = Some(super::wire::written(feed.received.clone()));
+                return Err(Failure::reported(&trace.route, &fault));
+            }
+            Fed::Broken(Break::TimedOut) => return Err(Failure::timed_out()),
+            Fed::Broken(Break::Transport | Break::Truncated) => return Err(Failure::transport()),
+            Fed::Broken(Break::Malformed) => return Err(Failure::malformed()),
+        }
+    };
+    Ok(Committed::Stream(Box::new(Opening { held: held.freeze(), feed, end })))
+}
+
+/// Reads a whole answer.
+async fn whole(
+    mut answer: Answer,
+    mut translator: Box<dyn Translate>,
+    idle: Duration,
+    until: Option<Instant>,
+    trace: &mut Trace,
+) -> Result<Committed, Failure> {
+    let read = answer.whole(MAX_BODY_BYTES, idle);
+    let body = match until {
+        None => read.await,
+        Some(until) => timeout_at(until, read).await.unwrap_or(Err(SendFailure::TimedOut.into())),
+    };
+    let body = body.map_err(|failure| match failure {
+        ReadFailure::Broken(SendFailure::TimedOut) => Failure::timed_out(),
+        ReadFailure::Broken(_) => Failure::transport(),
+        ReadFailure::TooLong => Failure::malformed(),
+    })?;
+    trace.received_hash = Some(format!("sha256:{}", hex::encode(Sha256::digest(&body))));
+    let whole = translator.whole(&body).map_err(|_| Failure::malformed())?;
+    trace.upstream_model.clone_from(&whole.upstream_model);
+    Ok(Committed::Whole(Box::new(whole)))
+}

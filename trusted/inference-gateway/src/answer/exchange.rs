@@ -1,0 +1,216 @@
+//! One request that was admitted, and its record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cloister_aci::receipt::{Event, Receipt, Verification};
+use rust_decimal::Decimal;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::Incoming;
+use super::asked::Asked;
+use super::walk::Tried;
+use crate::accounting::{Tokens, cost};
+use crate::error::{GatewayError, Kind};
+use crate::gateway::{Gateway, Live};
+use crate::observe;
+use crate::proof::Identity;
+use crate::record::{Finished, KeptReceipt, Row};
+
+/// Longest `usage` of an upstream that is kept as it came, in bytes.
+const MAX_USAGE_BYTES: usize = 4 << 10;
+/// Who failed, when a client leaves.
+pub(super) const CLIENT: &str = "client";
+
+/// A request that was admitted.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) live: Arc<Live>,
+    pub(super) identity: Arc<Identity>,
+    pub(super) incoming: Incoming,
+    pub(super) asked: Asked,
+    /// `rcpt-` and 24 hex digits.
+    pub(super) receipt_id: String,
+    /// Headers that say whether and how the answer is encrypted.
+    pub(super) e2ee_headers: Vec<(&'static str, String)>,
+    pub(super) began: Instant,
+    pub(super) random: u64,
+}
+
+/// How an answer, or the last attempt at one, ended.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// What is recorded.
+    pub(super) status: u16,
+    /// The route that answered, or broke; `None` for the summary of a failure.
+    pub(super) route_id: Option<String>,
+    /// When the request went to the last upstream, since it came in.
+    pub(super) sent: Option<Duration>,
+    /// When the first content came, since then.
+    pub(super) first_content: Option<Duration>,
+    pub(super) usage: Option<Box<RawValue>>,
+    pub(super) tokens: Tokens,
+    /// Why the choices ended.
+    pub(super) finish_reasons: Vec<String>,
+    /// Who failed, and how: `upstream` or `gateway`, and a sentence.
+    pub(super) failure: Option<(&'static str, &'static str)>,
+}
+
+impl Outcome {
+    /// Nothing was produced.
+    pub(super) fn nothing(
+        status: u16,
+        route_id: Option<String>,
+        failure: (&'static str, &'static str),
+    ) -> Self {
+        Self {
+            status,
+            route_id,
+            sent: None,
+            first_content: None,
+            usage: None,
+            tokens: Tokens::default(),
+            finish_reasons: Vec::new(),
+            failure: Some(failure),
+        }
+    }
+}
+
+impl Exchange {
+    /// A random byte of the request.
+    pub(super) const fn random_byte(&self) -> u8 {
+        self.random.to_le_bytes()[7]
+    }
+
+    /// Gives back the memory of what was asked, once nobody sends it any more.
+    pub(super) fn forget_bodies(&mut self) {
+        self.incoming.body = Bytes::new();
+        self.asked.shaped.body = Bytes::new();
+    }
+
+    /// Records everything about the request, durably, and counts what it used. `events` make the receipt, where there
+    /// is one, for an answer with this id.
+    pub(super) async fn finish(
+        &self,
+        tried: &[Tried],
+        outcome: &Outcome,
+        receipt: Option<(Vec<Event>, Option<String>)>,
+    ) -> Result<(), GatewayError> {
+        let now = crate::gateway::unix_now();
+        self.count(tried, outcome, receipt.as_ref().map(|(events, _)| events.as_slice()));
+        let mut rows: Vec<Row> = Vec::with_capacity(tried.len() + 1);
+        for attempt in tried {
+            let failed =
+                Outcome::nothing(attempt.status, Some(attempt.route_id.clone()), ("upstream", attempt.why));
+            rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
+        }
+        rows.push(self.row(outcome, rows.len(), now));
+        // When the channel was taken that the receipt names: a long stream may outlive its session.
+        let since_sent =
+            outcome.sent.map_or(Duration::ZERO, |sent| self.began.elapsed().saturating_sub(sent));
+        let served_at = now.saturating_sub(since_sent.as_secs());
+        let receipt = receipt.map(|(events, chat_id)| self.receipt(events, chat_id, served_at));
+        let cost = rows.iter().map(|row| row.cost).sum();
+        if outcome.tokens != Tokens::default() {
+            self.gateway.control.used(self.asked.key, outcome.tokens, cost);
+        }
+        let finished = Finished { key: self.asked.key, rows, receipt };
+        self.gateway.store.finish(finished).await.map_err(|error| {
+            tracing::error!(request_id = self.incoming.request_id, %error, "a request could not be recorded");
+            GatewayError::new(Kind::Internal, "The answer could not be recorded")
+        })
+    }
+
+    fn count(&self, tried: &[Tried], outcome: &Outcome, receipt: Option<&[Event]>) {
+        let Asked { shaped, .. } = &self.asked;
+        let metrics = &self.gateway.metrics;
+        let of_attempts = tried.iter().map(|attempt| attempt.status);
+        for status in of_attempts.chain(outcome.route_id.as_ref().map(|_| outcome.status)) {
+            metrics.upstream_answered(shaped.surface, shaped.is_streaming, status, &shaped.model);
+        }
+        for event in receipt.unwrap_or_default() {
+            if let Event::UpstreamVerified { required, verification, .. } = event {
+                metrics.verified(matches!(verification, Verification::Verified { .. }), *required);
+            }
+        }
+        metrics.finished(&observe::Outcome {
+            request_id: &self.incoming.request_id,
+            surface: shaped.surface,
+            is_streaming: shaped.is_streaming,
+            is_encrypted: !self.e2ee_headers.is_empty(),
+            model: &shaped.model,
+            route: outcome
+                .route_id
+                .as_deref()
+                .or_else(|| tried.last().map(|attempt| attempt.route_id.as_str())),
+            attempts: tried.len() + usize::from(outcome.route_id.is_some()),
+            status: outcome.status,
+            has_receipt: receipt.is_some(),
+            before_upstream: outcome.sent,
+            first_content: outcome.first_content,
+            total: self.began.elapsed(),
+            finish_reasons: &outcome.finish_reasons,
+            failure: outcome.failure,
+        });
+    }
+
+    fn row(&self, outcome: &Outcome, index: usize, now: u64) -> Row {
+        let Asked { admission, pricing, shaped, .. } = &self.asked;
+        let cost =
+            if outcome.tokens == Tokens::default() { Decimal::ZERO } else { cost(outcome.tokens, pricing) };
+        Row {
+            request_id: self.incoming.request_id.clone(),
+            endpoint: self.incoming.surface.path().to_owned(),
+            status: outcome.status,
+            duration_ms: millis(self.began.elapsed()),
+            ttft_ms: outcome.first_content.map(|time| millis(outcome.sent.unwrap_or_default() + time)),
+            is_streaming: shaped.is_streaming,
+            attempt_index: u32::try_from(index).unwrap_or(u32::MAX),
+            selected_route_id: outcome.route_id.clone(),
+            request_model: shaped.model.clone(),
+            usage: outcome.usage.clone().filter(|usage| usage.get().len() <= MAX_USAGE_BYTES),
+            prompt_tokens: outcome.tokens.prompt,
+            completion_tokens: outcome.tokens.completion,
+            cost,
+            pricing: Some(pricing.clone()),
+            spend_mode: admission.spend_mode.clone(),
+            user_id: admission.user_id.clone(),
+            virtual_key_id: admission.virtual_key_id.clone(),
+            // A client that leaves is no error of anybody.
+            error_source: outcome
+                .failure
+                .map(|(source, _)| source.to_owned())
+                .filter(|source| source != CLIENT),
+            error_message: outcome.failure.map(|(_, why)| why.to_owned()),
+            prefix_hash: admission.prefix_hash.clone(),
+            ended_at: now,
+        }
+    }
+
+    fn receipt(&self, events: Vec<Event>, chat_id: Option<String>, served_at: u64) -> KeptReceipt {
+        let session_id = events.iter().find_map(|event| match event {
+            Event::UpstreamVerified { verification: Verification::Verified { session_id, .. }, .. } => {
+                Some(session_id.clone())
+            }
+            _ => None,
+        });
+        let document = self.identity.sign(&Receipt {
+            chat_id: chat_id.clone(),
+            endpoint: self.incoming.surface.path().to_owned(),
+            event_log: events,
+            method: "POST".to_owned(),
+            model: Some(self.asked.shaped.model.clone()),
+            receipt_id: self.receipt_id.clone(),
+            served_at,
+            workload_keyset_digest: self.identity.digest.clone(),
+        });
+        KeptReceipt { id: self.receipt_id.clone(), chat_id, session_id, document, served_at }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

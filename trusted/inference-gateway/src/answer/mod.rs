@@ -1,0 +1,216 @@
+//! One request from its body to its last byte: the walk over routes, the relay, the record.
+//!
+//! | Step | Where |
+//! |---|---|
+//! | the key, encryption, the body, the constraints, leave to answer, the routes | `asked` |
+//! | route by route, until one answers | `walk`, `attempt`, and `judge` for what a failure means |
+//! | a stream, as whole events | `feed` |
+//! | to the client, hashed as it goes | `relay`, `wire`, `respond` |
+//! | the record, before the last byte | `exchange` |
+
+mod asked;
+mod attempt;
+mod exchange;
+mod failure;
+mod feed;
+mod judge;
+mod relay;
+mod respond;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::admission::KeyHash;
+use crate::door::refusal;
+use crate::error::{GatewayError, Kind};
+use crate::format::Whole;
+use crate::gateway::Gateway;
+use crate::surface::Surface;
+use asked::ask;
+use attempt::{Committed, Trace};
+use exchange::{CLIENT, Exchange, Outcome};
+use walk::{Exhausted, Tried, Walk};
+use wire::Wire;
+
+/// A request that came in by a surface, with its whole body.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The surface.
+    pub surface: Surface,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Who asks; `None` without a usable bearer key.
+    pub key: Option<KeyHash>,
+    /// Whether its host name serves confidential models only.
+    pub is_tee_host: bool,
+    /// The body, as it came.
+    pub body: Bytes,
+    /// `req_` and 32 hex digits.
+    pub request_id: String,
+}
+
+/// Answers a request. The response is complete but for the headers that every response has.
+///
+/// The work goes on in a task of its own ([`Gateway::requests`]), so that a client that leaves does not take the
+/// record with it.
+pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming) -> Response {
+    let (head, response) = oneshot::channel();
+    let requests = gateway.requests.clone();
+    let (surface, request_id) = (incoming.surface, incoming.request_id.clone());
+    drop(requests.spawn(work(gateway, incoming, head)));
+    response.await.unwrap_or_else(|_| {
+        let error = GatewayError::new(Kind::Internal, "The request failed");
+        respond::denial(surface, &request_id, &error, &[])
+    })
+}
+
+async fn work(gateway: Arc<Gateway>, incoming: Incoming, mut head: oneshot::Sender<Response>) {
+    let began = Instant::now();
+    let live = gateway.live();
+    let Some((random, receipt_id)) = random() else {
+        let error = GatewayError::new(Kind::Internal, "The request failed");
+        drop(head.send(respond::denial(incoming.surface, &incoming.request_id, &error, &[])));
+        return;
+    };
+    let (asked, sealer) = match ask(&gateway, &live, &incoming, random).await {
+        Ok(asked) => asked,
+        Err(denied) => {
+            let e2ee = denied.sealer.as_ref().map(crate::e2ee::Sealer::headers).unwrap_or_default();
+            let response = respond::denial(incoming.surface, &incoming.request_id, &denied.error, &e2ee);
+            drop(head.send(response));
+            return;
+        }
+    };
+    let identity = gateway.notary.identity();
+    let e2ee_headers = sealer.as_ref().map(crate::e2ee::Sealer::headers).unwrap_or_default();
+    let mut exchange =
+        Exchange { gateway, live, identity, incoming, asked, receipt_id, e2ee_headers, began, random };
+    let wire = Wire::new(sealer);
+    let mut walk = Walk::new(&exchange);
+    let walked = tokio::select! {
+        walked = walk.run() => Some(walked),
+        () = head.closed() => None,
+    };
+    let (tried, current, current_began) = (walk.tried, walk.current, walk.current_began);
+    exchange.forget_bodies();
+    match (walked, current) {
+        (None, current) => left(&exchange, &tried, current.as_ref()).await,
+        (Some(Ok(Committed::Stream(opening))), Some(trace)) => {
+            relay::relay(&exchange, &tried, trace, current_began, *opening, wire, head).await;
+        }
+        (Some(Ok(Committed::Whole(whole))), Some(trace)) => {
+            let response = deliver(&exchange, &tried, &trace, current_began, *whole, wire).await;
+            drop(head.send(response));
+        }
+        (Some(Err(exhausted)), _) => drop(head.send(refuse(&exchange, tried, exhausted, wire).await)),
+        // A walk commits to the attempt that is under way.
+        (Some(Ok(_)), None) => {}
+    }
+}
+
+/// 64 random bits, and the id of a receipt. `None` when the system has no random numbers: two receipts could share an
+/// id then.
+fn random() -> Option<(u64, String)> {
+    let mut bytes = [0; 20];
+    if let Err(error) = getrandom::fill(&mut bytes) {
+        tracing::error!(%error, "the system has no random numbers");
+        return None;
+    }
+    let (number, id) = bytes.split_at(8);
+    Some((u64::from_le_bytes(number.try_into().ok()?), format!("rcpt-{}", hex::encode(id))))
+}
+
+/// The client left before anything was answered.
+async fn left(exchange: &Exchange, tried: &[Tried], current: Option<&Trace>) {
+    let route_id = current.map(|trace| trace.route.id.clone());
+    let outcome = Outcome::nothing(499, route_id, (CLIENT, "the client left"));
+    drop(exchange.finish(tried, &outcome, None).await);
+}
+
+/// A whole answer.
+async fn deliver(
+    exchange: &Exchange,
+    tried: &[Tried],
+    trace: &Trace,
+    began: Instant,
+    whole: Whole,
+    mut wire: Wire,
+) -> Response {
+    let age = began.elapsed();
+    trace.route.speed.note(age, whole.tokens.completion, age);
+    let sealed = wire.body(&whole.body);
+    let (status, failure) = match &sealed {
+        Ok(_) => (200, None),
+        Err(_) => (500, Some(("gateway", "the answer could not be encrypted"))),
+    };
+    let outcome = Outcome {
+        status,
+        route_id: Some(trace.route.id.clone()),
+        sent: Some(began.duration_since(exchange.began)),
+        first_content: Some(age),
+        usage: whole.usage,
+        tokens: whole.tokens,
+        finish_reasons: Vec::new(),
+        failure,
+    };
+    let mut events = trace.events(&exchange.asked);
+    match sealed {
+        Ok(body) => {
+            events.push(wire.returned());
+            let receipt = Some((events, exchange.asked.answer_id.clone()));
+            match exchange.finish(tried, &outcome, receipt).await {
+                Ok(()) => respond::whole(exchange, body),
+                Err(error) => unrecorded(exchange, &error),
+            }
+        }
+        Err(error) => {
+            let body = refusal(&error, exchange.incoming.surface, &exchange.incoming.request_id);
+            wire.own(&body);
+            events.push(wire.returned());
+            match exchange.finish(tried, &outcome, Some((events, None))).await {
+                Ok(()) => respond::recorded_error(exchange, &error, body),
+                Err(error) => unrecorded(exchange, &error),
+            }
+        }
+    }
+}
+
+/// No route answered, or one did with an error that is the client's.
+async fn refuse(
+    exchange: &Exchange,
+    mut tried: Vec<Tried>,
+    exhausted: Option<Exhausted>,
+    mut wire: Wire,
+) -> Response {
+    let Some(Exhausted { failure, trace }) = exhausted else {
+        return unrecorded(exchange, &GatewayError::new(Kind::Internal, "The request could not be routed"));
+    };
+    let error = failure.error;
+    // An error that is passed on is the last attempt's; after a total failure there is a row of its own.
+    let passed_on = (failure.judgement.then == judge::Then::Answer).then(|| tried.pop()).flatten();
+    let status = passed_on.as_ref().map_or_else(|| error.status().as_u16(), |attempt| attempt.status);
+    let outcome =
+        Outcome::nothing(status, passed_on.map(|attempt| attempt.route_id), ("upstream", failure.why));
+    let body = refusal(&error, exchange.incoming.surface, &exchange.incoming.request_id);
+    wire.own(&body);
+    let mut events = trace.events(&exchange.asked);
+    events.push(wire.returned());
+    match exchange.finish(&tried, &outcome, Some((events, None))).await {
+        Ok(()) => respond::recorded_error(exchange, &error, body),
+        Err(error) => unrecorded(exchange, &error),
+    }
+}
+
+/// What could not be recorded is not answered, and has no receipt.
+fn unrecorded(exchange: &Exchange, error: &GatewayError) -> Response {
+    respond::denial(exchange.incoming.surface, &exchange.incoming.request_id, error, &exchange.e2ee_headers)
+}

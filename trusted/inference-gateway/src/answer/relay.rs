@@ -1,0 +1,219 @@
+//! A stream on its way to the client: piece by piece, with comments in silence, and an end that says what it is.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use cloister_aci::receipt::Event;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::attempt::{Opening, Trace};
+use super::exchange::{CLIENT, Exchange, Outcome};
+use super::feed::{Fed, Feed};
+use super::respond;
+use super::walk::Tried;
+use super::wire::{Wire, written};
+use crate::format::fault::public_in_stream;
+use crate::routing::Route;
+
+/// Pieces that wait for a slow client; the upstream is not read while all are taken.
+const PIECES: usize = 4;
+/// What a client gets in silence.
+const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+/// What a client is told about a stream that broke.
+const BROKEN: &str = "The upstream provider returned an error";
+
+/// A stream and who gets it.
+#[derive(Debug)]
+pub(super) struct Relay<'a> {
+    exchange: &'a Exchange,
+    client: mpsc::Sender<Bytes>,
+    wire: Wire,
+    /// Longest time in which a client may take nothing.
+    stall: Duration,
+    /// When the attempt began, since the request came in.
+    sent: Duration,
+    /// When the first content came, since then.
+    first_content: Duration,
+}
+
+/// How a stream ended.
+#[derive(Debug)]
+enum End {
+    /// Whole; these are its last bytes.
+    Whole(Bytes),
+    /// Broken: what the client is told, and the operator.
+    Broken { message: String, source: &'static str, why: &'static str },
+    /// The client is gone.
+    Left,
+}
+
+/// Relays a stream to its end, and records it before its last bytes.
+pub(super) async fn relay(
+    exchange: &Exchange,
+    tried: &[Tried],
+    mut trace: Trace,
+    attempt_began: Instant,
+    opening: Opening,
+    wire: Wire,
+    head: oneshot::Sender<Response>,
+) {
+    let Opening { held, mut feed, end } = opening;
+    let (client, pieces) = mpsc::channel(PIECES);
+    let (last, rest) = oneshot::channel();
+    let first_content = attempt_began.elapsed();
+    let stall = Duration::from_secs(trace.route.upstream.timeouts.idle.into());
+    let sent = attempt_began.duration_since(exchange.began);
+    let mut relay = Relay { exchange, client, wire, stall, sent, first_content };
+    // The first bytes wait with the head, so that one write carries both.
+    let begun = relay.pass(&held).await;
+    // A stream without its last bytes, which a failure of the gateway itself could make, must not end cleanly.
+    let pieces = ReceiverStream::new(pieces).map(Ok::<_, oneshot::error::RecvError>);
+    let body = Body::from_stream(pieces.chain(futures_util::stream::once(rest)));
+    let end = match head.send(respond::stream(exchange, body)) {
+        Err(_) => End::Left,
+        Ok(()) => match begun {
+            Err(end) => end,
+            Ok(()) => relay.run(&trace.route, &mut feed, end).await,
+        },
+    };
+    trace.received_hash = Some(written(feed.received.clone()));
+    trace.upstream_model = feed.translator.upstream_model().map(str::to_owned);
+    match &end {
+        End::Whole(_) => {
+            let completion = feed.translator.tokens().completion;
+            trace.route.speed.note(first_content, completion, attempt_began.elapsed());
+        }
+        End::Broken { source: "upstream", .. } => trace.route.breaker.failed(exchange.gateway.now()),
+        End::Broken { .. } | End::Left => {}
+    }
+    relay.finish(tried, &trace, &mut feed, end, last).await;
+    feed.drain().await;
+}
+
+impl Relay<'_> {
+    /// Passes on what comes, until the end.
+    async fn run(&mut self, route: &Route, feed: &mut Feed, mut end: Option<Fed>) -> End {
+        let pause = Duration::from_millis(self.exchange.live.config.sse_keepalive_ms);
+        let mut silent_since = Instant::now();
+        loop {
+            let next = if let Some(end) = end.take() {
+                Some(end)
+            } else {
+                tokio::select! {
+                    () = self.client.closed() => return End::Left,
+                    next = feed.next() => Some(next),
+                    () = sleep_until(silent_since + pause), if !pause.is_zero() => None,
+                }
+            };
+            let began = Instant::now();
+            let passed = match next {
+                None => self.comment().await,
+                Some(Fed::Bytes { bytes, .. }) if bytes.is_empty() => continue,
+                Some(Fed::Bytes { bytes, .. }) => self.pass(&bytes).await,
+                Some(Fed::Whole(bytes)) => return End::Whole(bytes),
+                Some(Fed::Failed(fault)) => {
+                    let message = public_in_stream(&fault, route);
+                    return End::Broken {
+                        message,
+                        source: "upstream",
+                        why: "the upstream reported an error in its stream",
+                    };
+                }
+                Some(Fed::Broken(how)) => {
+                    return End::Broken { message: BROKEN.to_owned(), source: "upstream", why: how.why() };
+                }
+            };
+            if let Err(end) = passed {
+                return end;
+            }
+            silent_since = Instant::now();
+            feed.was_kept_waiting(silent_since.duration_since(began));
+        }
+    }
+
+    /// Whole events of the answer.
+    async fn pass(&mut self, clear: &Bytes) -> Result<(), End> {
+        if clear.is_empty() {
+            return Ok(());
+        }
+        let Ok(Ok(place)) = timeout(self.stall, self.client.reserve()).await else { return Err(End::Left) };
+        match self.wire.events(clear) {
+            Ok(bytes) => {
+                place.send(bytes);
+                Ok(())
+            }
+            Err(_) => Err(End::Broken {
+                message: "The answer could not be encrypted".to_owned(),
+                source: "gateway",
+                why: "the answer could not be encrypted",
+            }),
+        }
+    }
+
+    /// Shows the client, and whatever stands between, that the stream lives.
+    async fn comment(&mut self) -> Result<(), End> {
+        let Ok(Ok(place)) = timeout(self.stall, self.client.reserve()).await else { return Err(End::Left) };
+        self.wire.own(&COMMENT);
+        place.send(COMMENT);
+        Ok(())
+    }
+
+    /// Records the stream, then lets its last bytes go.
+    async fn finish(
+        mut self,
+        tried: &[Tried],
+        trace: &Trace,
+        feed: &mut Feed,
+        end: End,
+        rest: oneshot::Sender<Bytes>,
+    ) {
+        let (status, last, failure) = match end {
+            End::Whole(clear) => {
+                if let Ok(last) = self.wire.events(&clear) {
+                    (200, last, None)
+                } else {
+                    let tail = feed.translator.broken_tail("The answer could not be encrypted");
+                    self.wire.own(&tail);
+                    (502, tail, Some(("gateway", "the answer could not be encrypted")))
+                }
+            }
+            End::Broken { message, source, why } => {
+                let tail = feed.translator.broken_tail(&message);
+                self.wire.own(&tail);
+                (502, tail, Some((source, why)))
+            }
+            End::Left if self.client.is_closed() => (499, Bytes::new(), Some((CLIENT, "the client left"))),
+            End::Left => {
+                // A client that only stopped reading learns it when it goes on.
+                let tail = feed.translator.broken_tail("The answer was not taken in time");
+                self.wire.own(&tail);
+                (499, tail, Some((CLIENT, "the client stopped reading")))
+            }
+        };
+        let outcome = Outcome {
+            status,
+            route_id: Some(trace.route.id.clone()),
+            sent: Some(self.sent),
+            first_content: Some(self.first_content),
+            usage: feed.translator.usage().map(ToOwned::to_owned),
+            tokens: feed.translator.tokens(),
+            finish_reasons: feed.translator.finish_reasons(),
+            failure,
+        };
+        let mut events: Vec<Event> = trace.events(&self.exchange.asked);
+        events.push(self.wire.returned());
+        let receipt = Some((events, self.exchange.asked.answer_id.clone()));
+        let last = match self.exchange.finish(tried, &outcome, receipt).await {
+            Ok(()) => last,
+            // An answer without a record must not look whole.
+            Err(error) => feed.translator.broken_tail(&error.message),
+        };
+        // It has a place of its own, which a client that reads nothing cannot keep it from.
+        drop(rest.send(last));
+    }
+}

@@ -1,0 +1,65 @@
+//! Clients that leave, or do not read.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use super::support::*;
+use crate::upstream::fake::{Act, Fake, chunk, stream_head, until};
+
+#[tokio::test]
+async fn a_client_that_leaves_a_stream_is_recorded_with_what_it_got() {
+    let fake = Fake::start(|_, _| {
+        let mut acts = begun(&answer()[..3]);
+        acts.push(Act::Hang);
+        acts
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    let mut response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
+    let receipt_id = response.headers()["x-receipt-id"].to_str().unwrap().to_owned();
+    let mut got = Vec::new();
+    while !String::from_utf8_lossy(&got).contains("two") {
+        got.extend_from_slice(&response.chunk().await.unwrap().unwrap());
+    }
+    drop(response);
+    let row = bench.rows_of(1).await[0].row.clone();
+    assert_eq!((row.status, row.selected_route_id.as_deref()), (499, Some("one:vendor/model")));
+    assert!(row.completion_tokens > 0 && !row.cost.is_zero(), "what was produced is billed");
+    let found =
+        bench.running.gateway().store.receipt(&receipt_id, crate::admission::KeyHash::of(KEY)).unwrap();
+    let crate::record::Lookup::Found(document) = found else { panic!("no receipt") };
+    let receipt: serde_json::Value = serde_json::from_slice(&document).unwrap();
+    assert_eq!(event(&receipt, "response.returned").unwrap()["body_hash"], hash(&got));
+    until(|| fake.counts.left.load(Ordering::Relaxed) == 1).await;
+    until(|| bench.running.gateway().requests.is_empty()).await;
+}
+
+/// A client that reads nothing holds the upstream back instead of filling the gateway's memory.
+#[tokio::test]
+async fn a_slow_client_costs_no_memory() {
+    const PIECE: usize = 64 << 10;
+    const PIECES: usize = 4096;
+    let long = "x".repeat(PIECE);
+    let fake = Fake::start(move |_, _| {
+        let mut acts = vec![Act::Send(stream_head()), Act::Send(chunk(&role()))];
+        acts.extend((0..PIECES).map(|_| Act::Send(chunk(&word(&long)))));
+        acts
+    })
+    .await;
+    let one =
+        upstream("one", &fake.url(), 0, &json!({"timeouts": {"connect": 1, "first_byte": 5, "idle": 1}}));
+    let bench = Bench::new(vec![one], json!({})).await;
+    let response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
+    // It takes nothing for longer than it may, and is given up.
+    let row = bench.rows_of(1).await[0].row.clone();
+    assert_eq!(row.status, 499);
+    let sent = row.completion_tokens * 5;
+    assert!(sent < (PIECE * PIECES / 4) as u64, "{sent} bytes were read for nobody");
+    // When it goes on after all, it sees that this is not the whole answer.
+    let headers = response.headers().clone();
+    let reply = Reply { status: 200, headers, body: response.bytes().await.unwrap() };
+    let got = seen(&reply);
+    assert!(got.error.is_some() && !got.is_done);
+    bench.checked_receipt(&reply);
+}

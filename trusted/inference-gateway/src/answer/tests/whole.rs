@@ -1,0 +1,170 @@
+//! Buffered answers.
+
+use serde_json::{Value, json};
+
+use super::support::*;
+use crate::upstream::fake::{Act, Fake, json as reply, until};
+
+#[tokio::test]
+async fn an_answer_has_a_record_that_says_what_happened() {
+    let fake = good().await;
+    let bench = Bench::alone(&fake).await;
+    let request = chat(false);
+    let reply = bench.ask(&request).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(reply.header("x-e2ee-applied"), Some("false"));
+    let body = reply.json();
+    assert_eq!(body["model"], MODEL);
+    assert_eq!(body["choices"][0]["message"]["content"], "one two three");
+    assert!(body["id"].as_str().unwrap().starts_with("req_"));
+    assert!(body.get("system_fingerprint").is_none());
+
+    let receipt = bench.checked_receipt(&reply);
+    let kinds: Vec<&str> = receipt["event_log"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "request.received",
+            "middleware.forwarded",
+            "route.selected",
+            "request.forwarded",
+            "upstream.verified",
+            "response.received",
+            "response.returned"
+        ]
+    );
+    assert_eq!(receipt["chat_id"], body["id"]);
+    assert_eq!(receipt["model"], MODEL);
+    assert_eq!(receipt["endpoint"], "/v1/chat/completions");
+    assert_eq!(receipt["event_log"][0]["body_hash"], hash(&serde_json::to_vec(&request).unwrap()));
+    assert_eq!(event(&receipt, "route.selected").unwrap()["target_route_id"], "one:vendor/model");
+    let sent = fake.seen.lock()[0].clone();
+    assert_eq!(event(&receipt, "request.forwarded").unwrap()["body_hash"], hash(&sent.body));
+    assert_eq!(event(&receipt, "response.received").unwrap()["body_hash"], hash(WHOLE.as_bytes()));
+    let verified = event(&receipt, "upstream.verified").unwrap();
+    assert_eq!((&verified["result"], &verified["required"]), (&json!("failed"), &json!(false)));
+    assert!(sent.head.contains("authorization: bearer s3cret-of-the-operator") && !sent.head.contains(KEY));
+    assert_eq!(serde_json::from_slice::<Value>(&sent.body).unwrap()["model"], "own-name");
+
+    let rows = bench.rows();
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0].row;
+    assert_eq!((row.status, row.prompt_tokens, row.completion_tokens), (200, 10, 3));
+    assert_eq!(row.cost.normalize().to_string(), "0.016");
+    assert_eq!(row.selected_route_id.as_deref(), Some("one:vendor/model"));
+    assert_eq!(row.error_source, None);
+}
+
+#[tokio::test]
+async fn who_has_no_key_learns_nothing() {
+    let fake = good().await;
+    let bench = Bench::alone(&fake).await;
+    let url = format!("http://{}/v1/chat/completions", bench.running.address());
+    for (key, model) in [(None, "absent"), (Some("sk-wrong"), "absent"), (Some("sk-wrong"), MODEL)] {
+        let mut request = bench.client.post(&url).json(&json!({"model": model, "messages": []}));
+        if let Some(key) = key {
+            request = request.bearer_auth(key);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 401);
+        let body: Value = response.json().await.unwrap();
+        assert_eq!(body["error"]["type"], "authentication_error");
+    }
+    let unknown = bench.ask(&json!({"model": "absent", "messages": []})).await;
+    assert_eq!(unknown.error(), (400, "model_not_found".to_owned()));
+    let mut zdr = chat(false);
+    zdr["provider"] = json!({"zdr": true});
+    assert_eq!(bench.ask(&zdr).await.error(), (404, "not_found_error".to_owned()));
+    assert!(fake.seen.lock().is_empty() && bench.rows().is_empty());
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_answer_goes_to_the_next_route() {
+    for body in ["", "{", "[]", r#"{"error":{"message":"x"}}"#, r#"{"choices":3}"#] {
+        let (bad, fine) = (Fake::start(move |_, _| vec![Act::Send(reply(200, body))]).await, good().await);
+        let bench = Bench::pair(&bad, &fine).await;
+        assert_eq!(bench.ask(&chat(false)).await.status, 200, "{body}");
+        let rows = bench.rows();
+        assert_eq!(rows.iter().map(|row| row.row.status).collect::<Vec<_>>(), [502, 200]);
+        assert!(rows[0].row.cost.is_zero());
+    }
+}
+
+#[tokio::test]
+async fn failures_of_all_routes_are_one_answer() {
+    let busy = Fake::start(|_, _| {
+        vec![Act::Send(reply(500, r#"{"error":{"message":"see https://internal.example"}}"#))]
+    })
+    .await;
+    let bench = Bench::pair(&busy, &busy).await;
+    let failed = bench.ask(&chat(false)).await;
+    assert_eq!(failed.error(), (502, "upstream_error".to_owned()));
+    assert!(!failed.text().contains("internal.example"));
+    let receipt = bench.checked_receipt(&failed);
+    assert_eq!(receipt["chat_id"], Value::Null);
+    assert_eq!(event(&receipt, "route.selected").unwrap()["target_route_id"], "two:vendor/model");
+    let rows = bench.rows();
+    let told: Vec<_> =
+        rows.iter().map(|row| (row.row.status, row.row.selected_route_id.as_deref())).collect();
+    assert_eq!(told, [(500, Some("one:vendor/model")), (500, Some("two:vendor/model")), (502, None)]);
+    assert_eq!(rows.iter().map(|row| row.row.attempt_index).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_dead_upstream_is_a_bad_gateway() {
+    let bench = Bench::new(vec![upstream("one", "http://127.0.0.1:1", 0, &json!({}))], json!({})).await;
+    for stream in [false, true] {
+        let failed = bench.ask(&chat(stream)).await;
+        assert_eq!(failed.error(), (502, "upstream_error".to_owned()));
+        let receipt = bench.checked_receipt(&failed);
+        assert!(event(&receipt, "request.forwarded").is_none(), "nothing was sent");
+    }
+}
+
+#[tokio::test]
+async fn the_operators_own_troubles_are_not_the_clients() {
+    for (status, body) in [
+        (401, r#"{"error":{"message":"bad key","type":"authentication_error"}}"#),
+        (402, "{}"),
+        (403, "{}"),
+        (429, r#"{"error":{"message":"x","type":"insufficient_quota"}}"#),
+        (400, r#"{"error":{"message":"Your credit balance is too low"}}"#),
+    ] {
+        let fake = Fake::start(move |_, _| vec![Act::Send(reply(status, body))]).await;
+        let bench = Bench::alone(&fake).await;
+        let failed = bench.ask(&chat(false)).await;
+        assert_eq!(failed.error(), (502, "upstream_error".to_owned()), "{status}");
+        assert!(!failed.text().contains("credit") && !failed.text().contains("key"), "{}", failed.text());
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_the_upstream_with_it() {
+    let fake = Fake::start(|_, _| vec![Act::Hang]).await;
+    let bench = Bench::alone(&fake).await;
+    let request = bench.request("/v1/chat/completions", &chat(false)).timeout(SECOND / 5);
+    assert!(request.send().await.is_err());
+    let rows = bench.rows_of(1).await;
+    assert_eq!(
+        (rows[0].row.status, rows[0].row.selected_route_id.as_deref()),
+        (499, Some("one:vendor/model"))
+    );
+    assert!(rows[0].row.cost.is_zero() && rows[0].row.error_source.is_none());
+    until(|| fake.counts.left.load(std::sync::atomic::Ordering::Relaxed) == 1).await;
+}
+
+#[tokio::test]
+async fn answers_are_recorded_before_they_are_given() {
+    let fake = good().await;
+    let bench = Bench::alone(&fake).await;
+    for count in 1..=5 {
+        assert_eq!(bench.ask(&chat(false)).await.status, 200);
+        assert_eq!(bench.rows().len(), count, "recorded before it is answered");
+    }
+}

@@ -1,0 +1,178 @@
+//! The walk over the routes of a request, until one answers or none is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::attempt::{Attempt, Committed, Trace};
+use super::exchange::Exchange;
+use super::failure::Failure;
+use super::judge::Then;
+use crate::gateway::Gateway;
+use crate::routing::Route;
+use crate::verification::is_required_by;
+
+/// Busy upstreams are asked again only while a request is younger than this.
+const BUSY_WITHIN: Duration = Duration::from_secs(10);
+
+/// An attempt that is over, for the record.
+#[derive(Debug)]
+pub(super) struct Tried {
+    pub(super) route_id: String,
+    pub(super) status: u16,
+    pub(super) why: &'static str,
+    /// Since the request came in.
+    pub(super) ended: Duration,
+}
+
+/// How far a walk came.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    exchange: &'a Exchange,
+    /// Attempts that failed.
+    pub(super) tried: Vec<Tried>,
+    /// The attempt that is under way, or that was committed to.
+    pub(super) current: Option<Trace>,
+    /// When that began.
+    pub(super) current_began: Instant,
+    /// The failure that is told if all fail, and how far that attempt came.
+    failed: Option<(Failure, Trace)>,
+    busy: Vec<(Arc<Route>, u64)>,
+}
+
+/// Why a walk ended without an answer.
+#[derive(Debug)]
+pub(super) struct Exhausted {
+    pub(super) failure: Failure,
+    pub(super) trace: Trace,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(exchange: &'a Exchange) -> Self {
+        Self {
+            exchange,
+            tried: Vec::new(),
+            current: None,
+            current_began: Instant::now(),
+            failed: None,
+            busy: Vec::new(),
+        }
+    }
+
+    /// Walks. What it found out stays when it is given up on the way.
+    pub(super) async fn run(&mut self) -> Result<Committed, Option<Exhausted>> {
+        let exchange = self.exchange;
+        let routes = &exchange.asked.routes;
+        for route in routes.iter().filter(|route| route.breaker.admits(exchange.gateway.now())) {
+            if let Some(end) = self.attempt(route).await {
+                return end.map_err(|()| self.exhausted());
+            }
+        }
+        if self.tried.is_empty() {
+            // All of them rest: the last resort is to try.
+            for route in routes {
+                if let Some(end) = self.attempt(route).await {
+                    return end.map_err(|()| self.exhausted());
+                }
+            }
+        }
+        for route in self.wait_for_busy().await {
+            if let Some(end) = self.attempt(&route).await {
+                return end.map_err(|()| self.exhausted());
+            }
+        }
+        Err(self.exhausted())
+    }
+
+    fn exhausted(&mut self) -> Option<Exhausted> {
+        self.failed.take().map(|(failure, trace)| Exhausted { failure, trace })
+    }
+
+    /// One attempt. `None` is to go on.
+    async fn attempt(&mut self, route: &Arc<Route>) -> Option<Result<Committed, ()>> {
+        let Exchange { gateway, live, incoming, asked, .. } = self.exchange;
+        let watch = Watch { gateway, route: Some(route) };
+        self.current_began = Instant::now();
+        let required = asked.is_verified_only || is_required_by(route);
+        let trace = self.current.insert(Trace::new(Arc::clone(route), required));
+        let failure = match (Attempt { gateway, live, incoming, asked, route }).make(trace).await {
+            Ok(committed) => {
+                watch.succeeded();
+                return Some(Ok(committed));
+            }
+            Err(failure) => failure,
+        };
+        watch.failed(&failure);
+        let trace = self.current.take()?;
+        self.tried.push(Tried {
+            route_id: route.id.clone(),
+            status: failure.judgement.recorded,
+            why: failure.why,
+            ended: self.exchange.began.elapsed(),
+        });
+        if failure.judgement.is_busy {
+            self.busy.push((Arc::clone(route), failure.error.retry_after.unwrap_or(0)));
+        }
+        let then = failure.judgement.then;
+        if self.failed.as_ref().is_none_or(|(before, _)| failure.outweighs(before)) {
+            self.failed = Some((failure, trace));
+        }
+        (then == Then::Answer).then_some(Err(()))
+    }
+
+    /// Waits until upstreams that were merely busy may be asked again, and says which: those that did not ask for
+    /// more time. None when the request is too old for that.
+    async fn wait_for_busy(&mut self) -> Vec<Arc<Route>> {
+        let busy = std::mem::take(&mut self.busy);
+        let left = BUSY_WITHIN.saturating_sub(self.exchange.began.elapsed());
+        let pause = Duration::from_millis(self.exchange.live.config.capacity_retry_ms);
+        let Some(least) = busy.iter().map(|(_, seconds)| Duration::from_secs(*seconds)).min() else {
+            return Vec::new();
+        };
+        if pause.is_zero() || left.is_zero() || least > left {
+            return Vec::new();
+        }
+        // Those who were sent away together do not come back together.
+        let spread = pause.mul_f64(f64::from(self.exchange.random_byte()) / 256.0);
+        let pause = (pause + spread).max(least);
+        sleep(pause).await;
+        busy.into_iter()
+            .filter(|(_, seconds)| Duration::from_secs(*seconds) <= pause)
+            .map(|(route, _)| route)
+            .collect()
+    }
+}
+
+/// Tells a route's breaker how an attempt went, also when it was given up.
+struct Watch<'a> {
+    gateway: &'a Gateway,
+    route: Option<&'a Route>,
+}
+
+impl Watch<'_> {
+    fn succeeded(mut self) {
+        if let Some(route) = self.route.take() {
+            route.breaker.succeeded();
+        }
+    }
+
+    fn failed(mut self, failure: &Failure) {
+        let Some(route) = self.route.take() else { return };
+        if failure.judgement.is_fault_of_route {
+            route.breaker.failed(self.gateway.now());
+        } else if failure.is_word_of_upstream() {
+            route.breaker.succeeded();
+        } else {
+            route.breaker.withdrawn(self.gateway.now());
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if let Some(route) = self.route {
+            route.breaker.withdrawn(self.gateway.now());
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Good and bad files.
+
+use serde_json::{Value, json};
+
+use super::{GatewayConfig, ProviderKind, Timeouts};
+
+fn good() -> Value {
+    json!({
+        "state_dir": "/tmp/state",
+        "keys": [{"name": "ci", "sha256": "ab".repeat(32), "requests_per_minute": 60, "credit": "1.5"}],
+        "upstreams": [{
+            "name": "one",
+            "base_url": "https://one.example.com",
+            "models": {"vendor/model": "model-1"},
+            "bearer_token": "s3cret",
+            "zdr": true,
+        }],
+        "models": [{"id": "vendor/model", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}],
+    })
+}
+
+fn parse(value: &Value) -> Result<GatewayConfig, String> {
+    GatewayConfig::parse(&serde_json::to_vec(value).unwrap()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_short_file_says_enough() {
+    let config = parse(&good()).unwrap();
+    assert_eq!(config.bind.to_string(), "127.0.0.1:8086");
+    let upstream = &config.upstreams[0];
+    assert_eq!((upstream.provider, upstream.weight), (ProviderKind::OpenaiCompatible, 1));
+    assert_eq!(upstream.timeouts, Timeouts::default());
+    assert_eq!(upstream.bearer_token.as_ref().unwrap().expose(), "s3cret");
+    assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn broken_rules_are_named_by_their_place() {
+    for (pointer, value, at) in [
+        ("/upstreams", json!([]), "upstreams"),
+        ("/keys/0/sha256", json!("AB".repeat(32)), "keys[0].sha256"),
+        ("/keys/0/name", json!(""), "keys[0].name"),
+        ("/keys/0/requests_per_minute", json!(0), "keys[0].requests_per_minute"),
+        ("/keys/0/credit", json!("-1"), "keys[0].credit"),
+        ("/upstreams/0/name", json!("a:b"), "upstreams[0].name"),
+        ("/upstreams/0/name", json!("a b"), "upstreams[0].name"),
+        ("/upstreams/0/base_url", json!("ftp://one.example.com"), "upstreams[0].base_url"),
+        ("/upstreams/0/base_url", json!("https://user:pass@one.example.com"), "upstreams[0].base_url"),
+        ("/upstreams/0/base_url", json!("https://one.example.com/?key=x"), "upstreams[0].base_url"),
+        ("/upstreams/0/models", json!({}), "upstreams[0].models"),
+        ("/upstreams/0/bearer_token", json!("a\nb"), "upstreams[0].bearer_token"),
+        ("/models/0/id", json!("other"), "models[0]: no upstream"),
+        ("/models/0/pricing/prompt", json!("-0.1"), "models[0].pricing"),
+    ] {
+        let mut bad = good();
+        *bad.pointer_mut(pointer).unwrap() = value;
+        let error = parse(&bad).unwrap_err();
+        assert!(error.starts_with(at), "{pointer}: {error}");
+    }
+    for (name, value, at) in [
+        ("provider", json!("anthropic"), "upstreams[0].path"),
+        ("path", json!("v1"), "upstreams[0].path"),
+        ("weight", json!(0), "upstreams[0].weight"),
+        ("stores_data", json!(true), "upstreams[0]: "),
+        ("timeouts", json!({"idle": 0}), "upstreams[0].timeouts"),
+    ] {
+        let mut bad = good();
+        bad["upstreams"][0][name] = value;
+        let error = parse(&bad).unwrap_err();
+        assert!(error.starts_with(at), "{name}: {error}");
+    }
+}
+
+#[test]
+fn two_of_a_name_are_refused() {
+    for list in ["keys", "upstreams", "models"] {
+        let mut bad = good();
+        let twice = bad[list][0].clone();
+        bad[list].as_array_mut().unwrap().push(twice);
+        assert!(parse(&bad).unwrap_err().starts_with(list), "{list}");
+    }
+}
+
+#[test]
+fn errors_never_quote_values() {
+    let mut bad = good();
+    bad["upstreams"][0]["weight"] = json!("s3cret-in-the-wrong-place");
+    let error = parse(&bad).unwrap_err();
+    assert!(error.contains("wrong type at line 1") && !error.contains("s3cret"), "{error}");
+    let mut bad = good();
+    bad["upstreams"][0]["weigth"] = json!(1);
+    assert!(parse(&bad).unwrap_err().contains("unknown field `weigth`"));
+    let mut bad = good();
+    bad.as_object_mut().unwrap().remove("state_dir");
+    assert!(parse(&bad).unwrap_err().contains("missing field `state_dir`"));
+    assert!(GatewayConfig::parse(b"{").unwrap_err().to_string().contains("ends too early"));
+}
+
+fn service() -> Value {
+    let mut good = good();
+    for (name, value) in [
+        ("provider", json!("aci-service")),
+        ("accepted_subjects", json!([format!("app-id:0x{}", "ab".repeat(20))])),
+        ("accepted_kms_root_public_keys", json!(["02".repeat(33)])),
+    ] {
+        good["upstreams"][0][name] = value;
+    }
+    good
+}
+
+#[test]
+fn what_verifies_an_upstream_is_complete() {
+    let config = parse(&service()).unwrap();
+    assert_eq!(config.upstreams[0].verification_lifetime_s, 300);
+    assert_eq!(config.tee_upstreams().count(), 1);
+    for (name, value, at) in [
+        ("base_url", json!("http://one.example.com"), "upstreams[0].base_url"),
+        ("accepted_subjects", json!([]), "upstreams[0].accepted_subjects"),
+        ("accepted_subjects", json!(["app-id:abcd"]), "upstreams[0].accepted_subjects"),
+        ("accepted_image_digests", json!(["sha256:AB"]), "upstreams[0].accepted_image_digests"),
+        ("accepted_kms_root_public_keys", json!([]), "upstreams[0].accepted_kms_root_public_keys"),
+        ("accepted_kms_root_public_keys", json!(["02"]), "upstreams[0].accepted_kms_root_public_keys"),
+        ("verification_lifetime_s", json!(59), "upstreams[0].verification_lifetime_s"),
+        ("verifier_command", json!(["/bin/verify"]), "upstreams[0].verifier_command"),
+        ("provider", json!("openai-compatible"), "upstreams[0]: only"),
+    ] {
+        let mut bad = service();
+        bad["upstreams"][0][name] = value;
+        let error = parse(&bad).unwrap_err();
+        assert!(error.starts_with(at), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_verifying_program_is_named_by_its_path_and_can_be_enforced() {
+    let mut config = good();
+    config["upstreams"][0]["verifier_command"] = json!(["/bin/verify", "--strict"]);
+    config["upstreams"][0]["verifier_scope"] = json!("model");
+    config["upstreams"][0]["require_verified"] = json!(true);
+    config["models"][0]["require_verified"] = json!(true);
+    assert!(parse(&config).unwrap().upstreams[0].is_tee());
+    for (pointer, value, at) in [
+        ("/upstreams/0/verifier_command/0", json!("verify"), "upstreams[0].verifier_command"),
+        ("/upstreams/0/base_url", json!("http://one.example.com"), "upstreams[0].verifier_command"),
+        ("/upstreams/0/verifier_command", json!([]), "upstreams[0].verifier_options"),
+    ] {
+        let mut bad = config.clone();
+        *bad.pointer_mut(pointer).unwrap() = value;
+        let error = parse(&bad).unwrap_err();
+        assert!(error.starts_with(at), "{pointer}: {error}");
+    }
+    let mut bad = good();
+    bad["upstreams"][0]["require_verified"] = json!(true);
+    assert!(parse(&bad).unwrap_err().starts_with("upstreams[0].require_verified"));
+    let mut bad = good();
+    bad["models"][0]["require_verified"] = json!(true);
+    assert!(parse(&bad).unwrap_err().starts_with("models[0].require_verified"));
+}
+
+#[test]
+fn production_and_a_development_root_exclude_each_other() {
+    let trust = |trust: Value| {
+        let mut config = good();
+        config["trust"] = trust;
+        parse(&config)
+    };
+    let development =
+        json!({"development_root": "/etc/root.pem", "development_pccs_url": "http://127.0.0.1:1/"});
+    trust(development.clone()).unwrap();
+    trust(json!({"production": true})).unwrap();
+    let mut both = development;
+    both["production"] = json!(true);
+    assert!(trust(both).unwrap_err().starts_with("trust.development_root"));
+    assert!(trust(json!({"development_root": "/etc/root.pem"})).unwrap_err().starts_with("trust: "));
+}

@@ -1,0 +1,123 @@
+//! What every response has: the headers of the protocol and of CORS, errors in the format of its surface.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt as _;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CONTENT_TYPE, VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use super::{RequestId, errors};
+use crate::error::{GatewayError, Kind};
+use crate::gateway::Gateway;
+use crate::observe::Line;
+use crate::surface::Surface;
+
+const ACI_VERSION: HeaderName = HeaderName::from_static("x-aci-version");
+const KEYSET_DIGEST: HeaderName = HeaderName::from_static("x-aci-keyset-digest");
+const IDENTITY: HeaderName = HeaderName::from_static("x-aci-identity");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What the log calls a path that is none of the gateway's.
+const NO_ENDPOINT: &str = "none";
+
+/// Headers with fixed values.
+const FIXED: [(HeaderName, HeaderValue); 4] = [
+    (ACI_VERSION, HeaderValue::from_static("aci/1")),
+    (ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*")),
+    (ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*")),
+    (VARY, HeaderValue::from_static("origin, access-control-request-method, access-control-request-headers")),
+];
+
+/// Those of an answer to a browser that asks what it may do. `*` does not stand for `Authorization`.
+const PREFLIGHT: [(HeaderName, HeaderValue); 3] = [
+    (ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, OPTIONS")),
+    (ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, authorization")),
+    (ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600")),
+];
+
+/// Answers preflights, and completes what everything else answers.
+pub(super) async fn every_response(
+    State(gateway): State<Arc<Gateway>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let id = match request_id() {
+        Ok(id) => id,
+        Err(error) => return error.into_response(),
+    };
+    let is_messages = speaks_messages(request.uri().path());
+    let endpoint = request.extensions().get::<MatchedPath>().map_or(NO_ENDPOINT, MatchedPath::as_str);
+    let line = Line::begin(&gateway, request.method().clone(), endpoint, &id);
+    let mut response = if request.method() == Method::OPTIONS {
+        let mut response = Response::default();
+        response.headers_mut().extend(PREFLIGHT.map(|(name, value)| (Some(name), value)));
+        response
+    } else {
+        request.extensions_mut().insert(RequestId(id.clone()));
+        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+        let response = answered.unwrap_or_else(|_| {
+            tracing::error!(request_id = id, "a request made the gateway panic");
+            GatewayError::new(Kind::Internal, "The gateway failed").into_response()
+        });
+        in_format(response, is_messages, &id)
+    };
+    complete(response.headers_mut(), &gateway.notary.identity().digest, &id);
+    line.follow(response)
+}
+
+/// Gives a failure the format of its surface.
+fn in_format(mut response: Response, is_messages: bool, id: &str) -> Response {
+    if let Some(error) = response.extensions_mut().remove::<GatewayError>() {
+        if !is_messages {
+            return response;
+        }
+        let mut shaped = errors::refused(&error, errors::refusal(&error, Surface::Messages, id));
+        for (name, value) in response.headers() {
+            if !shaped.headers().contains_key(name) && *name != http::header::CONTENT_LENGTH {
+                shaped.headers_mut().append(name, value.clone());
+            }
+        }
+        return shaped;
+    }
+    let status = response.status();
+    let is_ours = response.headers().contains_key(CONTENT_TYPE)
+        && response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|value| !value.as_bytes().starts_with(b"text/plain"));
+    if (status.is_client_error() || status.is_server_error()) && !is_ours {
+        // A library's own words, or none.
+        return in_format(errors::of_status(status).into_response(), is_messages, id);
+    }
+    response
+}
+
+/// Adds the headers of every response. A digest that is there already stays: it is of the keyset that signed.
+fn complete(headers: &mut HeaderMap, digest: &str, id: &str) {
+    for (name, value) in FIXED {
+        headers.insert(name, value);
+    }
+    for (name, text) in [(KEYSET_DIGEST, digest), (IDENTITY, digest), (REQUEST_ID, id)] {
+        if let Ok(value) = HeaderValue::from_str(text) {
+            headers.entry(name).or_insert(value);
+        }
+    }
+}
+
+fn speaks_messages(path: &str) -> bool {
+    path.strip_prefix(Surface::Messages.path()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn request_id() -> Result<String, GatewayError> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)
+        .map_err(|_| GatewayError::new(Kind::Internal, "The gateway has no source of randomness"))?;
+    Ok(format!("req_{}", hex::encode(random)))
+}

@@ -1,0 +1,191 @@
+//! Bodies of requests: limited in size, in time, and all together in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, EXPECT};
+use http_body_util::BodyExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{GatewayError, Kind};
+
+/// Largest body, in bytes: parts of several megabytes stand in it as base64.
+pub const MAX_BODY_BYTES: usize = 32 << 20;
+/// How much of a body that is refused is read and thrown away, in bytes, so that its sender can read why.
+const MAX_DRAINED_BYTES: usize = 2 * MAX_BODY_BYTES;
+/// How long that may take.
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+/// Longest pause between two pieces of a body.
+const IDLE: Duration = Duration::from_secs(30);
+/// Longest time of a whole body: the largest one at a megabit in a second.
+const WHOLE: Duration = Duration::from_mins(5);
+/// What a permit of the budget stands for, in bytes.
+const UNIT: usize = 4096;
+
+/// Memory that bodies of all requests may have together. Each takes what it has received, and gives it back when
+/// nobody needs its bytes any more.
+#[derive(Debug, Clone)]
+pub struct BodyBudget(Arc<Semaphore>);
+
+impl BodyBudget {
+    /// Of so many bytes, rounded up to whole pages.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS))))
+    }
+
+    /// What is left, in bytes.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.0.available_permits().saturating_mul(UNIT)
+    }
+}
+
+/// Bytes of a body with their share of the budget.
+struct Counted {
+    bytes: Bytes,
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Reads a whole body. One that is too large is drained, within limits, before that is said.
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    mut body: Body,
+    budget: &BodyBudget,
+) -> Result<Bytes, GatewayError> {
+    let announced = announced(headers);
+    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+        refuse(headers, body).await;
+        return Err(too_large());
+    }
+    let whole = Instant::now() + WHOLE;
+    let mut pieces = Pieces::new(announced);
+    let mut share: Option<OwnedSemaphorePermit> = None;
+    let mut counted = 0;
+    loop {
+        let frame = timeout_at(whole.min(Instant::now() + IDLE), body.frame()).await.map_err(|_| slow())?;
+        let Some(frame) = frame else { break };
+        let Ok(piece) = frame.map_err(|_| cut())?.into_data() else { continue };
+        let length = pieces.length() + piece.len();
+        if length > MAX_BODY_BYTES {
+            drop((pieces, share));
+            drain(body).await;
+            return Err(too_large());
+        }
+        let units = length.div_ceil(UNIT);
+        let more = u32::try_from(units.saturating_sub(counted)).map_err(|_| too_large())?;
+        let Ok(permit) = Arc::clone(&budget.0).try_acquire_many_owned(more) else {
+            drop((pieces, share));
+            drain(body).await;
+            return Err(no_room());
+        };
+        counted = units;
+        match &mut share {
+            Some(share) => share.merge(permit),
+            None => share = Some(permit),
+        }
+        pieces.add(piece);
+    }
+    Ok(Bytes::from_owner(Counted { bytes: pieces.whole(), _share: share }))
+}
+
+/// Leaves a body unread: at once where its sender waits for leave to send it, otherwise when it was drained.
+pub(super) async fn refuse(headers: &HeaderMap, body: Body) {
+    if !headers.contains_key(EXPECT) {
+        drain(body).await;
+    }
+}
+
+/// Reads and forgets, up to a limit.
+async fn drain(mut body: Body) {
+    let end = Instant::now() + DRAIN_TIME;
+    let mut left = MAX_DRAINED_BYTES;
+    while let Ok(Some(Ok(frame))) = timeout_at(end, body.frame()).await {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        match left.checked_sub(length) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
+/// The pieces of a body. A single one, the usual case, is not copied.
+enum Pieces {
+    None { announced: usize },
+    One { piece: Bytes, announced: usize },
+    Many(BytesMut),
+}
+
+impl Pieces {
+    const fn new(announced: Option<usize>) -> Self {
+        let announced = match announced {
+            Some(announced) => announced,
+            None => 0,
+        };
+        Self::None { announced }
+    }
+
+    fn length(&self) -> usize {
+        match self {
+            Self::None { .. } => 0,
+            Self::One { piece, .. } => piece.len(),
+            Self::Many(bytes) => bytes.len(),
+        }
+    }
+
+    fn add(&mut self, piece: Bytes) {
+        *self = match std::mem::replace(self, Self::None { announced: 0 }) {
+            Self::None { announced } => Self::One { piece, announced },
+            Self::One { piece: first, announced } => {
+                // Memory of this size is not there before something is written to it.
+                let mut bytes = BytesMut::with_capacity(announced.max(first.len() + piece.len()));
+                bytes.extend_from_slice(&first);
+                bytes.extend_from_slice(&piece);
+                Self::Many(bytes)
+            }
+            Self::Many(mut bytes) => {
+                bytes.extend_from_slice(&piece);
+                Self::Many(bytes)
+            }
+        };
+    }
+
+    fn whole(self) -> Bytes {
+        match self {
+            Self::None { .. } => Bytes::new(),
+            Self::One { piece, .. } => piece,
+            Self::Many(bytes) => bytes.freeze(),
+        }
+    }
+}
+
+fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn too_large() -> GatewayError {
+    GatewayError::new(Kind::TooLarge, "The request is too large: its body may have 32 MiB")
+}
+
+fn slow() -> GatewayError {
+    GatewayError::new(Kind::InvalidRequest, "The body did not arrive in time")
+}
+
+fn cut() -> GatewayError {
+    GatewayError::new(Kind::InvalidRequest, "The body ended too early")
+}
+
+fn no_room() -> GatewayError {
+    let error = GatewayError::new(Kind::Unavailable, "The gateway is busy. Please retry after some time.");
+    GatewayError { retry_after: Some(1), ..error }
+}

@@ -1,0 +1,224 @@
+//! Connections: accepted, limited in number and time, ended in an orderly way.
+
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use super::tls::Certificate;
+
+/// Most connections at a time; others wait to be accepted.
+const MAX_CONNECTIONS: usize = 16_384;
+/// Longest TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Longest time in which a client sends the head of a request.
+const HEAD: Duration = Duration::from_secs(20);
+/// Longest time without a request.
+const IDLE: Duration = Duration::from_secs(90);
+/// How long a connection that should end may go on.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Most bytes of a request's head.
+const MAX_HEAD_BYTES: u32 = 64 << 10;
+/// Most headers of a request.
+const MAX_HEADERS: usize = 100;
+/// Most requests at a time over one HTTP/2 connection.
+const MAX_STREAMS: u32 = 256;
+/// What may be sent to us over one HTTP/2 stream before we read it, in bytes.
+const WINDOW: u32 = 1 << 20;
+/// Pause after connections could not be accepted, for want of files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves connections until it is told to stop; then ends each after the answers that are on their way.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    certificate: Option<Arc<Certificate>>,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = async {
+            // Closed is it never.
+            let place = Arc::clone(&room).acquire_owned().await.ok();
+            (place, listener.accept().await)
+        };
+        let (place, stream) = tokio::select! {
+            () = stop.cancelled() => break,
+            (place, accepted) = accepted => match accepted {
+                Ok((stream, _)) => (place, stream),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let (router, stop, certificate) = (router.clone(), stop.clone(), certificate.clone());
+        connections.spawn(async move {
+            let _place = place;
+            connection(stream, certificate.as_deref(), router, &stop).await;
+        });
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    certificate: Option<&Certificate>,
+    router: Router,
+    stop: &CancellationToken,
+) {
+    // Small events must not wait for the acknowledgement of those before.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let Some(certificate) = certificate else { return http(stream, router, stop).await };
+    let handshake = TlsAcceptor::from(certificate.config()).accept(stream);
+    tokio::select! {
+        handshake = timeout(HANDSHAKE, handshake) => {
+            if let Ok(Ok(stream)) = handshake {
+                http(stream, router, stop).await;
+            }
+        }
+        () = stop.cancelled() => {}
+    }
+}
+
+/// HTTP/1.1 or HTTP/2, as the client's first bytes say.
+async fn http<S>(stream: S, router: Router, stop: &CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let activity = Arc::new(Activity::default());
+    let answering = Arc::clone(&activity);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (router, busy) = (router.clone(), Busy::begin(&answering));
+        async move {
+            let Ok(response) = router.oneshot(request.map(Body::new)).await;
+            Ok::<_, Infallible>(busy.follow(response))
+        }
+    });
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD_BYTES as usize)
+        .max_headers(MAX_HEADERS);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HEAD)
+        .keep_alive_timeout(HEAD)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(4 * WINDOW);
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    loop {
+        let look = activity.idle_at().unwrap_or_else(|| Instant::now() + IDLE);
+        tokio::select! {
+            // What clients do to their connections is theirs to know.
+            _ = connection.as_mut() => return,
+            () = stop.cancelled() => break,
+            () = sleep_until(look) => {
+                if activity.idle_at().is_some_and(|end| Instant::now() >= end) {
+                    break;
+                }
+            }
+        }
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(FAREWELL, connection).await;
+}
+
+/// Whether a connection is in use.
+struct Activity(Mutex<State>);
+
+struct State {
+    requests: usize,
+    since: Instant,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self(Mutex::new(State { requests: 0, since: Instant::now() }))
+    }
+}
+
+impl Activity {
+    /// When the connection is idle for too long, if nothing happens until then.
+    fn idle_at(&self) -> Option<Instant> {
+        let state = self.0.lock();
+        (state.requests == 0).then(|| state.since + IDLE)
+    }
+}
+
+/// A request until the last byte of its answer.
+struct Busy(Arc<Activity>);
+
+impl Busy {
+    fn begin(activity: &Arc<Activity>) -> Self {
+        activity.0.lock().requests += 1;
+        Self(Arc::clone(activity))
+    }
+
+    fn follow(self, response: Response<Body>) -> Response<Followed> {
+        response.map(|body| Followed { body, _busy: self })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.requests = state.requests.saturating_sub(1);
+        state.since = Instant::now();
+    }
+}
+
+struct Followed {
+    body: Body,
+    _busy: Busy,
+}
+
+impl hyper::body::Body for Followed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

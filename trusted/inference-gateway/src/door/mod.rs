@@ -1,0 +1,81 @@
+//! HTTP: paths, methods, headers, limits, and errors in the clients' formats.
+
+mod caller;
+mod errors;
+mod headers;
+mod host;
+mod inbound;
+mod listener;
+mod surfaces;
+mod tls;
+
+pub use caller::{key_of, unauthenticated};
+pub use errors::{refusal, refused};
+pub(crate) use host::{is_tee_host, normal_form};
+pub(crate) use inbound::read as read_body;
+pub use inbound::{BodyBudget, MAX_BODY_BYTES};
+pub(crate) use listener::serve;
+pub use tls::{Certificate, CertificateError};
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use serde_json::json;
+
+use crate::error::{GatewayError, Kind};
+use crate::gateway::Gateway;
+use crate::surface::Surface;
+use crate::{models, observe, operator, proof, record, verification};
+
+/// What a request is called in the log, in records and in errors: `req_` and 32 hex digits. An extension of every
+/// request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(pub String);
+
+/// Everything that clients may call.
+pub fn router(gateway: Arc<Gateway>) -> Router {
+    let own = Router::new()
+        .route("/", get(root))
+        .route("/health", get(health))
+        .merge(models::routes())
+        .merge(observe::routes())
+        .merge(operator::routes())
+        .merge(proof::routes())
+        .merge(record::routes())
+        .merge(verification::routes());
+    Surface::ALL
+        .into_iter()
+        .fold(own, |router, surface| {
+            let serve = move |state, id, request| surfaces::serve(state, id, surface, request);
+            router.route(surface.path(), post(serve))
+        })
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&gateway), headers::every_response))
+        .with_state(gateway)
+}
+
+async fn root(State(gateway): State<Arc<Gateway>>) -> Response {
+    let digest = &gateway.notary.identity().digest;
+    Json(json!({ "api_version": "aci/1", "workload_keyset_digest": digest })).into_response()
+}
+
+async fn health(State(gateway): State<Arc<Gateway>>) -> Response {
+    if gateway.is_draining() {
+        return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "draining" }))).into_response();
+    }
+    Json(json!({ "status": "ok" })).into_response()
+}
+
+async fn unknown_path() -> GatewayError {
+    GatewayError::new(Kind::UnknownPath, "Nothing is at this path")
+}
+
+async fn wrong_method() -> GatewayError {
+    GatewayError::new(Kind::Method, "This path does not take this method")
+}

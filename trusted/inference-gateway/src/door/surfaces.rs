@@ -1,0 +1,57 @@
+//! From a request on a surface to its answer.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+
+use super::{RequestId, caller, host, inbound};
+use crate::answer::{Incoming, answer};
+use crate::error::{GatewayError, Kind};
+use crate::gateway::Gateway;
+use crate::surface::Surface;
+
+/// A header that older clients sent.
+const RETIRED: &str = "x-upstream-verification";
+
+/// Reads the request, within limits, and has it answered.
+pub(super) async fn serve(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    surface: Surface,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let key = match surface {
+        Surface::Messages => caller::key_of_messages(&parts.headers),
+        Surface::Chat | Surface::Completions | Surface::Embeddings | Surface::Responses => {
+            caller::key_of(&parts.headers)
+        }
+    };
+    let refusal = if gateway.is_draining() {
+        Some(ending())
+    } else if key.is_none() {
+        Some(caller::unauthenticated())
+    } else if parts.headers.contains_key(RETIRED) {
+        let message = "The header X-Upstream-Verification is retired: use provider.aci_verified";
+        Some(GatewayError::new(Kind::InvalidRequest, message))
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        inbound::refuse(&parts.headers, body).await;
+        return refusal.into_response();
+    }
+    let body = match inbound::read(&parts.headers, body, &gateway.bodies).await {
+        Ok(body) => body,
+        Err(error) => return error.into_response(),
+    };
+    let is_tee_host = host::is_tee_host(&gateway.live().config.tee_hosts, &parts);
+    answer(gateway, Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id }).await
+}
+
+fn ending() -> GatewayError {
+    let error = GatewayError::new(Kind::Unavailable, "The gateway is about to end. Please retry.");
+    GatewayError { retry_after: Some(1), ..error }
+}

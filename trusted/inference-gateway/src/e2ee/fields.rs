@@ -1,0 +1,126 @@
+//! Which members are texts to hide. One table for each direction; both versions share them.
+
+use serde_json::{Map, Value};
+
+use crate::body::is_too_deep;
+
+/// Members of an answer's message that are texts.
+const TEXTS: [&str; 3] = ["content", "reasoning", "reasoning_content"];
+/// Members of a message's sound.
+const SOUND: [&str; 2] = ["data", "transcript"];
+/// Members that say once more what the texts say. Nobody encrypts them, so they do not go out.
+const REPETITIONS: [&str; 3] = ["reasoning_details", "thinking_blocks", "reasoning_items"];
+
+/// Visits every value of a request that is a ciphertext, and puts the text in its place. With `media`, images and
+/// sounds are among them.
+pub(super) fn of_request<E>(
+    request: &mut Value,
+    media: bool,
+    open: &mut impl FnMut(&str, &str) -> Result<String, E>,
+) -> Result<(), E> {
+    let messages = request.get_mut("messages").and_then(Value::as_array_mut);
+    for (m, message) in messages.into_iter().flatten().enumerate() {
+        let Some(content) = message.get_mut("content") else { continue };
+        let field = format!("messages.{m}.content");
+        match content {
+            Value::String(value) => {
+                let text = open(&field, value)?;
+                *content = structured(&text).unwrap_or(Value::String(text));
+            }
+            Value::Array(parts) => {
+                for (c, part) in parts.iter_mut().enumerate() {
+                    let places: &[&str] =
+                        if media { &["text", "image_url/url", "input_audio/data"] } else { &["text"] };
+                    for place in places {
+                        let Some(Value::String(value)) = part.pointer_mut(&format!("/{place}")) else {
+                            continue;
+                        };
+                        *value = open(&format!("{field}.{c}.{}", place.replace('/', ".")), value)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    for name in ["prompt", "input"] {
+        match request.get_mut(name) {
+            Some(Value::String(value)) => *value = open(name, value)?,
+            Some(Value::Array(items)) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    if let Value::String(value) = item {
+                        *value = open(&format!("{name}.{i}"), value)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A content that was encrypted as a whole: its parts. A text that only looks like a list stays a text.
+fn structured(text: &str) -> Option<Value> {
+    if !text.starts_with('[') || is_too_deep(text.as_bytes()) {
+        return None;
+    }
+    let value: Value = serde_json::from_str(text).ok()?;
+    let parts = value.as_array()?;
+    (!parts.is_empty() && parts.iter().all(Value::is_object)).then_some(value)
+}
+
+/// Visits every text of an answer, or of one event of a stream, and puts the ciphertext in its place. What says the
+/// same in clear is taken out.
+pub(super) fn of_answer<E>(
+    answer: &mut Value,
+    seal: &mut impl FnMut(&str, &[u8]) -> Result<String, E>,
+) -> Result<(), E> {
+    for (i, choice) in entries(answer, "choices") {
+        for holder in ["message", "delta"] {
+            let Some(message) = choice.get_mut(holder).and_then(Value::as_object_mut) else { continue };
+            let field = format!("choices.{i}.{holder}");
+            for name in REPETITIONS {
+                message.shift_remove(name);
+            }
+            seal_members(message, &field, &TEXTS, seal)?;
+            if let Some(sound) = message.get_mut("audio").and_then(Value::as_object_mut) {
+                seal_members(sound, &format!("{field}.audio"), &SOUND, seal)?;
+            }
+        }
+        seal_members(choice, &format!("choices.{i}"), &["text"], seal)?;
+        if let Some(probabilities) = choice.get_mut("logprobs") {
+            *probabilities = Value::Null;
+        }
+    }
+    for (i, entry) in entries(answer, "data") {
+        seal_members(entry, &format!("data.{i}"), &["embedding"], seal)?;
+    }
+    Ok(())
+}
+
+/// Objects of a list with their `index`, or their position where they have none.
+fn entries<'a>(answer: &'a mut Value, name: &str) -> impl Iterator<Item = (u64, &'a mut Map<String, Value>)> {
+    let list = answer.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten();
+    list.enumerate().filter_map(|(position, entry)| {
+        let entry = entry.as_object_mut()?;
+        let index = entry.get("index").and_then(Value::as_u64);
+        Some((index.unwrap_or(position as u64), entry))
+    })
+}
+
+fn seal_members<E>(
+    members: &mut Map<String, Value>,
+    field: &str,
+    names: &[&str],
+    seal: &mut impl FnMut(&str, &[u8]) -> Result<String, E>,
+) -> Result<(), E> {
+    for name in names {
+        let Some(value) = members.get_mut(*name).filter(|value| !value.is_null()) else { continue };
+        let field = format!("{field}.{name}");
+        let sealed = match &*value {
+            Value::String(text) => seal(&field, text.as_bytes()),
+            other => seal(&field, other.to_string().as_bytes()),
+        }?;
+        *value = Value::String(sealed);
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! What an answer used: what the upstream tells, and else an estimate; and what it costs.
+
+use serde_json::value::RawValue;
+
+use super::features::Characters;
+use crate::accounting::{Tokens, cost};
+use crate::body::{members, to_json};
+use crate::config::Pricing;
+
+/// Longest usage that is kept, in bytes; a longer one says nothing.
+const MAX_BYTES: usize = 4096;
+
+/// Keeps account of one answer.
+#[derive(Debug)]
+pub(super) struct Meter {
+    pricing: Pricing,
+    prompt_estimate: u64,
+    /// What came so far.
+    pub(super) characters: Characters,
+    told: Option<(Box<RawValue>, Tokens)>,
+    /// Whether what was told says little of what comes out: it was told at the beginning.
+    pub(super) is_partial: bool,
+}
+
+members! {
+    /// What clients get of a usage; the price is the gateway's own.
+    struct Usage {
+        prompt_tokens,
+        completion_tokens,
+        total_tokens,
+        prompt_tokens_details,
+        completion_tokens_details,
+        input_tokens,
+        input_tokens_details,
+        output_tokens,
+        output_tokens_details,
+        cache_creation_input_tokens,
+        cache_read_input_tokens,
+        cache_creation,
+        server_tool_use,
+        reasoning_tokens,
+    }
+}
+
+impl Meter {
+    pub(super) fn new(prompt_estimate: u64, pricing: &Pricing) -> Self {
+        Self {
+            pricing: pricing.clone(),
+            prompt_estimate,
+            characters: Characters::default(),
+            told: None,
+            is_partial: false,
+        }
+    }
+
+    /// The upstream tells a usage, which replaces what it told before. Gives what the client gets of it; `None` for
+    /// what counts nothing.
+    pub(super) fn told(&mut self, usage: &RawValue) -> Option<Box<RawValue>> {
+        let tokens = Tokens::parse(usage.get()).filter(|_| usage.get().len() <= MAX_BYTES)?;
+        let shown = self.with_cost(usage, tokens)?;
+        self.told = Some((usage.to_owned(), tokens));
+        Some(shown)
+    }
+
+    /// The known members of a usage, without a price.
+    pub(super) fn shown(usage: &RawValue) -> Option<Box<RawValue>> {
+        let known: Usage<'_> = serde_json::from_str(usage.get()).ok()?;
+        serde_json::value::to_raw_value(&known).ok()
+    }
+
+    /// The known members of a usage, and its price.
+    fn with_cost(&self, usage: &RawValue, tokens: Tokens) -> Option<Box<RawValue>> {
+        let known: Usage<'_> = serde_json::from_str(usage.get()).ok()?;
+        let mut json = String::from_utf8(to_json(&known)).ok()?;
+        json.pop();
+        let comma = if json.len() > 1 { "," } else { "" };
+        json.push_str(&format!("{comma}\"cost\":{}}}", self.cost(tokens)));
+        RawValue::from_string(json).ok()
+    }
+
+    /// An exact decimal, as JSON writes numbers.
+    pub(super) fn cost(&self, tokens: Tokens) -> String {
+        cost(tokens, &self.pricing).normalize().to_string()
+    }
+
+    pub(super) fn usage(&self) -> Option<&RawValue> {
+        self.told.as_ref().map(|(usage, _)| usage.as_ref())
+    }
+
+    /// As told, or else an estimate.
+    pub(super) fn tokens(&self) -> Tokens {
+        let estimate = || Tokens {
+            prompt: self.prompt_estimate,
+            completion: self.characters.tokens(),
+            ..Tokens::default()
+        };
+        match &self.told {
+            None => estimate(),
+            Some((_, tokens)) if self.is_partial => {
+                Tokens { completion: tokens.completion.max(self.characters.tokens()), ..*tokens }
+            }
+            Some((_, tokens)) => *tokens,
+        }
+    }
+}

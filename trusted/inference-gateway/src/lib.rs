@@ -1,0 +1,25 @@
+//! OpenAI-compatible gateway whose answers carry proof.
+//!
+//! It runs in a confidential VM: prompts are read here and nowhere else, and never reach a log or a disk.
+
+pub mod accounting;
+pub mod admission;
+pub mod answer;
+pub mod body;
+pub mod config;
+pub mod door;
+pub mod e2ee;
+pub mod error;
+pub mod format;
+pub mod gateway;
+pub mod models;
+pub mod observe;
+pub mod operator;
+pub mod proof;
+pub mod record;
+pub mod routing;
+pub mod run;
+pub mod stream;
+pub mod surface;
+pub mod upstream;
+pub mod verification;

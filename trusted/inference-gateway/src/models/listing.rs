@@ -1,0 +1,90 @@
+//! Models as they are shown.
+
+use rust_decimal::Decimal;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::filter::Filter;
+use crate::routing::Model;
+
+/// A list, as clients of OpenAI's interface expect it.
+#[derive(Debug, Serialize)]
+pub(super) struct List<'a> {
+    object: &'static str,
+    data: Vec<Entry<'a>>,
+}
+
+impl<'a> List<'a> {
+    pub(super) const fn of(data: Vec<Entry<'a>>) -> Self {
+        Self { object: "list", data }
+    }
+}
+
+/// A model.
+#[derive(Debug, Serialize)]
+pub(super) struct Entry<'a> {
+    pub(super) id: &'a str,
+    object: &'static str,
+    owned_by: &'a str,
+    name: &'a str,
+    description: &'a str,
+    created: u64,
+    is_tee: bool,
+    is_zdr: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_output_length: Option<u64>,
+    pricing: Prices,
+    pub(super) providers: Vec<&'a str>,
+    input_modalities: &'a [String],
+    pub(super) output_modalities: &'a [String],
+    supported_parameters: &'a [String],
+    metadata: &'a Map<String, Value>,
+}
+
+/// Prices per token, as decimal strings.
+#[derive(Debug, Serialize)]
+struct Prices {
+    prompt: Decimal,
+    completion: Decimal,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_read: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_creation: Option<Decimal>,
+}
+
+impl<'a> Entry<'a> {
+    /// A model with those of its routes that count; nothing if none does.
+    pub(super) fn of(model: &'a Model, filter: Filter) -> Option<Self> {
+        let mut routes = model.routes.iter().filter(|route| filter.admits(route)).peekable();
+        routes.peek()?;
+        let providers = routes.map(|route| route.upstream.name.as_str()).collect();
+        let config = &model.config;
+        let id = config.id.as_str();
+        let pricing = &config.pricing;
+        Some(Self {
+            id,
+            object: "model",
+            owned_by: id.split_once('/').map_or("system", |(vendor, _)| vendor),
+            name: config.name.as_deref().unwrap_or(id),
+            description: &config.description,
+            created: config.created,
+            is_tee: model.routes.iter().any(|route| route.is_tee()),
+            is_zdr: model.routes.iter().any(|route| route.upstream.zdr),
+            context_length: config.context_length,
+            max_output_length: config.max_output_length,
+            pricing: Prices {
+                prompt: pricing.prompt,
+                completion: pricing.completion,
+                cache_read: pricing.cache_read,
+                cache_creation: pricing.cache_creation,
+            },
+            providers,
+            input_modalities: &config.input_modalities,
+            output_modalities: &config.output_modalities,
+            supported_parameters: config.supported_parameters.as_deref().unwrap_or_default(),
+            metadata: &config.metadata,
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! What the gateway tells about models: which there are, what they cost, who serves them.
+
+mod filter;
+mod listing;
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Path};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use http::request::Parts;
+
+use crate::door;
+use crate::error::{GatewayError, Kind};
+use crate::gateway::{Gateway, Live};
+use filter::Filter;
+use listing::{Entry, List};
+
+/// The endpoints about models.
+pub fn routes() -> Router<Arc<Gateway>> {
+    Router::new()
+        .route("/v1/models", get(all))
+        .route("/v1/models/{namespace}", get(namespace))
+        .route("/v1/models/{namespace}/{*rest}", get(model))
+        .route("/v1/models/providers/{provider}", get(provider))
+        .route("/v1/embeddings/models", get(embeddings))
+}
+
+/// A caller with a known key, and what it wants to see.
+struct Reader {
+    live: Arc<Live>,
+    filter: Filter,
+}
+
+impl FromRequestParts<Arc<Gateway>> for Reader {
+    type Rejection = GatewayError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, GatewayError> {
+        let key = door::key_of(&parts.headers).ok_or_else(door::unauthenticated)?;
+        gateway.control.identify(key).await?;
+        let live = gateway.live();
+        let mut filter = Filter::parse(parts.uri.query().unwrap_or_default())?;
+        filter.tee |= door::is_tee_host(&live.config.tee_hosts, parts);
+        Ok(Self { live, filter })
+    }
+}
+
+impl Reader {
+    fn list(&self, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Response {
+        let models = self.live.catalogue.models();
+        let entries = models.filter_map(|model| Entry::of(model, self.filter)).filter(is_wanted).collect();
+        Json(List::of(entries)).into_response()
+    }
+}
+
+async fn all(reader: Reader) -> Response {
+    reader.list(|_| true)
+}
+
+async fn embeddings(reader: Reader) -> Response {
+    reader.list(|entry| entry.output_modalities.iter().any(|modality| modality == "embeddings"))
+}
+
+/// Models whose ids begin with a name and a slash, or the one model of an id without a slash.
+async fn namespace(reader: Reader, Path(name): Path<String>) -> Result<Response, GatewayError> {
+    let is_below = |id: &str| id.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    if reader.live.catalogue.models().any(|model| is_below(&model.config.id)) {
+        return Ok(reader.list(|entry| is_below(entry.id)));
+    }
+    one(&reader, &name)
+}
+
+/// One model, as clients of OpenAI's interface ask for it.
+async fn model(
+    reader: Reader,
+    Path((namespace, rest)): Path<(String, String)>,
+) -> Result<Response, GatewayError> {
+    one(&reader, &format!("{namespace}/{rest}"))
+}
+
+fn one(reader: &Reader, id: &str) -> Result<Response, GatewayError> {
+    let model = reader.live.catalogue.model(id);
+    let entry = model.and_then(|model| Entry::of(model, reader.filter));
+    entry
+        .map(|entry| Json(entry).into_response())
+        .ok_or_else(|| GatewayError::new(Kind::UnknownPath, "The requested model or resource was not found"))
+}
+
+/// Models that one provider serves.
+async fn provider(reader: Reader, Path(name): Path<String>) -> Result<Response, GatewayError> {
+    if !reader.live.config.upstreams.iter().any(|upstream| upstream.name == name) {
+        return Err(GatewayError::new(Kind::UnknownPath, "The requested provider was not found"));
+    }
+    Ok(reader.list(|entry| entry.providers.contains(&name.as_str())))
+}

@@ -1,0 +1,109 @@
+//! One line for every response, when it is over.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::body::{Body, HttpBody as _};
+use axum::response::Response;
+use bytes::Bytes;
+use http::Method;
+use hyper::body::{Frame, SizeHint};
+
+use super::shown;
+use crate::gateway::Gateway;
+
+/// Path of a probe, which nobody wants to read about.
+const HEALTH: &str = "/health";
+/// What is recorded of a client that left before its answer.
+const LEFT: u16 = 499;
+
+/// A request, and what became of it. It is logged and counted when this is dropped.
+pub(crate) struct Line {
+    gateway: Arc<Gateway>,
+    method: Method,
+    endpoint: String,
+    request_id: String,
+    status: u16,
+    began: Instant,
+    bytes: u64,
+    is_whole: bool,
+}
+
+impl Line {
+    /// A request that begins. `endpoint` is one of the gateway's own paths.
+    pub(crate) fn begin(gateway: &Arc<Gateway>, method: Method, endpoint: &str, request_id: &str) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            method,
+            endpoint: endpoint.to_owned(),
+            request_id: request_id.to_owned(),
+            status: LEFT,
+            began: Instant::now(),
+            bytes: 0,
+            is_whole: false,
+        }
+    }
+
+    /// Stays with the response until it was sent, or as much of it as the client took.
+    pub(crate) fn follow(mut self, response: Response) -> Response {
+        self.status = response.status().as_u16();
+        self.is_whole = response.body().is_end_stream();
+        response.map(|body| Body::new(Followed { body, line: self }))
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.gateway.metrics.responded(&self.endpoint, self.status);
+        if self.endpoint == HEALTH {
+            return;
+        }
+        tracing::info!(
+            request_id = self.request_id,
+            method = shown(self.method.as_str()),
+            endpoint = self.endpoint,
+            status = self.status,
+            bytes = self.bytes,
+            is_whole = self.is_whole,
+            milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "answered"
+        );
+    }
+}
+
+struct Followed {
+    body: Body,
+    line: Line,
+}
+
+impl hyper::body::Body for Followed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                self.line.bytes = self.line.bytes.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
+                self.line.is_whole = self.body.is_end_stream();
+            }
+            Poll::Ready(None) => self.line.is_whole = true,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

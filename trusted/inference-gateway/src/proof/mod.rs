@@ -1,0 +1,217 @@
+//! The gateway's identity: its keys, the evidence that binds them to the machine, and what it signs.
+
+mod keys;
+mod keysets;
+mod legacy;
+mod prover;
+mod report;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cloister_aci::receipt::Receipt;
+use cloister_aci::{Keyset, TlsKey};
+use cloister_agent_client::Agent;
+use cloister_verifier::Clock;
+use parking_lot::RwLock;
+
+use crate::config::{GatewayConfig, SourceConfig};
+pub(crate) use keys::Keys;
+pub use keys::KeysError;
+use keysets::Keysets;
+pub(crate) use legacy::SigningAlgo;
+use prover::Prover;
+pub use routes::routes;
+
+/// A keyset with less than this part of its time left is followed by another one.
+const RENEWED_AT: u64 = 4;
+
+/// Keys of one keyset, with their secrets. Renewed before it ends; what is under way keeps the one it began with.
+#[derive(Debug)]
+pub struct Identity {
+    /// The public half.
+    pub keyset: Keyset,
+    /// `sha256:…` of the keyset.
+    pub digest: String,
+    keys: Arc<Keys>,
+    key_id: String,
+}
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum NotaryError {
+    /// There are no keys.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// Former keysets cannot be read, or the new one not be kept.
+    #[error("{}: keysets cannot be kept", .0.display())]
+    Keysets(PathBuf, #[source] io::Error),
+}
+
+/// What a keyset says beside its keys.
+#[derive(Debug, Clone)]
+struct Terms {
+    lifetime_s: u64,
+    subject: Option<String>,
+    encrypts: bool,
+}
+
+/// Signs receipts, and answers for the machine.
+#[derive(Debug)]
+pub struct Notary {
+    keys: Arc<Keys>,
+    terms: Terms,
+    source: Option<SourceConfig>,
+    current: RwLock<Arc<Identity>>,
+    keysets: Option<Keysets>,
+    /// Makes evidence; `None` where there is no guest agent.
+    prover: Option<Prover>,
+    clock: Clock,
+}
+
+impl Notary {
+    /// With the keys and the evidence of the machine, if the configuration names its agent, and for these TLS keys.
+    /// A keyset that the gateway had before and that still holds stays.
+    pub async fn start(
+        config: &GatewayConfig,
+        tls_keys: Vec<TlsKey>,
+        clock: Clock,
+    ) -> Result<Self, NotaryError> {
+        let dir = config.state_dir.join("keysets");
+        let failed = |error| NotaryError::Keysets(dir.clone(), error);
+        let keysets = Keysets::open(dir.clone()).map_err(failed)?;
+        let mut subject = config.subject.clone();
+        let (keys, prover) = match &config.agent_socket {
+            Some(socket) => {
+                let agent = Agent::new(socket);
+                let keys = Keys::of(&agent).await?;
+                let prover = Prover::start(agent).await;
+                subject = subject.or_else(|| prover.subject());
+                (keys, Some(prover))
+            }
+            None => (Keys::fresh()?, None),
+        };
+        let terms = Terms { lifetime_s: config.keyset_lifetime_s, subject, encrypts: config.enable_e2ee };
+        let keys = Arc::new(keys);
+        let now = seconds(&clock);
+        let former = keysets.all().map_err(failed)?;
+        let fresh = Identity::new(&keys, &terms, tls_keys, now);
+        // A restart alone is no reason for another keyset: clients have pinned this one.
+        let identity = former
+            .into_iter()
+            .filter(|keyset| keyset.not_after <= fresh.keyset.not_after && !is_old(keyset, &terms, now))
+            .filter(|keyset| fresh.until(keyset.not_after).keyset == *keyset)
+            .max_by_key(|keyset| keyset.not_after)
+            .map_or_else(|| fresh.until(fresh.keyset.not_after), |keyset| fresh.until(keyset.not_after));
+        keysets.keep(&identity.keyset).map_err(failed)?;
+        Ok(Self {
+            keys,
+            terms,
+            source: config.source.clone(),
+            current: RwLock::new(Arc::new(identity)),
+            keysets: Some(keysets),
+            prover,
+            clock,
+        })
+    }
+
+    /// With fresh keys that end with the process, nothing on disk, and no evidence.
+    pub fn in_memory(clock: Clock) -> Result<Self, KeysError> {
+        Ok(Self::with_keys(Keys::fresh()?, clock))
+    }
+
+    pub(crate) fn with_keys(keys: Keys, clock: Clock) -> Self {
+        let terms = Terms { lifetime_s: 30 * 24 * 3600, subject: None, encrypts: true };
+        let keys = Arc::new(keys);
+        let identity = Identity::new(&keys, &terms, Vec::new(), seconds(&clock));
+        let current = RwLock::new(Arc::new(identity));
+        Self { keys, terms, source: None, current, keysets: None, prover: None, clock }
+    }
+
+    /// The identity that serves now.
+    #[must_use]
+    pub fn identity(&self) -> Arc<Identity> {
+        let current = Arc::clone(&self.current.read());
+        let now = seconds(&self.clock);
+        if !is_old(&current.keyset, &self.terms, now) {
+            return current;
+        }
+        self.renew(current.keyset.tls_public_keys.clone(), now)
+    }
+
+    /// The listener has other TLS keys from now on.
+    pub fn set_tls_keys(&self, tls_keys: Vec<TlsKey>) {
+        if self.current.read().keyset.tls_public_keys != tls_keys {
+            self.renew(tls_keys, seconds(&self.clock));
+        }
+    }
+
+    /// Whether older or newer, the canonical text of a keyset that this gateway has served with.
+    pub(crate) fn keyset_document(&self, digest: &str) -> io::Result<Option<String>> {
+        let current = self.identity();
+        if current.digest == digest {
+            return Ok(Some(current.keyset.canonical()));
+        }
+        self.keysets.as_ref().map_or(Ok(None), |keysets| keysets.document(digest))
+    }
+
+    fn renew(&self, tls_keys: Vec<TlsKey>, now: u64) -> Arc<Identity> {
+        let identity = Arc::new(Identity::new(&self.keys, &self.terms, tls_keys, now));
+        let mut current = self.current.write();
+        let is_renewed = current.keyset.tls_public_keys == identity.keyset.tls_public_keys
+            && !is_old(&current.keyset, &self.terms, now);
+        if is_renewed {
+            return Arc::clone(&current);
+        }
+        if let Some(Err(error)) = self.keysets.as_ref().map(|keysets| keysets.keep(&identity.keyset)) {
+            tracing::error!(%error, "the new keyset cannot be kept: its receipts will lack it after a restart");
+        }
+        *current = Arc::clone(&identity);
+        identity
+    }
+}
+
+/// Whether it is time for the next one.
+fn is_old(keyset: &Keyset, terms: &Terms, now: u64) -> bool {
+    keyset.not_after.saturating_sub(now) < terms.lifetime_s / RENEWED_AT
+}
+
+fn seconds(clock: &Clock) -> u64 {
+    u64::try_from(clock.now().as_second()).unwrap_or_default()
+}
+
+impl Identity {
+    fn new(keys: &Arc<Keys>, terms: &Terms, tls_public_keys: Vec<TlsKey>, now: u64) -> Self {
+        let (receipt_signing_keys, e2ee_public_keys) = keys.entries();
+        let keyset = Keyset {
+            e2ee_public_keys: if terms.encrypts { e2ee_public_keys } else { Vec::new() },
+            not_after: now.saturating_add(terms.lifetime_s),
+            receipt_signing_keys,
+            subject: terms.subject.clone(),
+            tls_public_keys,
+        };
+        Self { digest: keyset.digest(), keyset, keys: Arc::clone(keys), key_id: keys.receipt_key_id() }
+    }
+
+    /// The same with another end.
+    fn until(&self, not_after: u64) -> Self {
+        let keyset = Keyset { not_after, ..self.keyset.clone() };
+        Self { digest: keyset.digest(), keyset, keys: Arc::clone(&self.keys), key_id: self.key_id.clone() }
+    }
+
+    /// The signed document of a receipt. Some ten microseconds.
+    #[must_use]
+    pub fn sign(&self, receipt: &Receipt) -> Vec<u8> {
+        // Texts and integers only: this cannot fail.
+        receipt.sign(&self.key_id, &self.keys.receipt).unwrap_or_default()
+    }
+
+    /// The secrets that clients encrypt to; `None` where that is switched off.
+    pub(crate) fn decryption(&self) -> Option<&Arc<Keys>> {
+        (!self.keyset.e2ee_public_keys.is_empty()).then_some(&self.keys)
+    }
+}

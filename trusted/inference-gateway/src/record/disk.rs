@@ -1,0 +1,289 @@
+//! The file of the database, and what becomes of it when the disk does not do what it should.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use redb::{
+    Database, DatabaseError, ReadTransaction, ReadableDatabase as _, StorageBackend, WriteTransaction,
+};
+
+use super::StoreError;
+
+/// Name of the database in the state directory.
+const DATABASE: &str = "records.redb";
+/// Its name while it is being made.
+const NEW_DATABASE: &str = "records.redb.new";
+/// Whoever holds the lock of this file may use the directory.
+const LOCK: &str = "lock";
+/// Bytes of the database that are kept in memory.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Why there is no store to work with. A gateway that finds one of these does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process works here.
+    #[error("{}: another gateway uses this directory", .0.display())]
+    Busy(PathBuf),
+    /// A file cannot be used.
+    #[error("{}: cannot be used", .0.display())]
+    File(PathBuf, #[source] io::Error),
+    /// The database cannot be read.
+    #[error(
+        "{}: the records cannot be read, and no new ones are begun over them: restore a copy, or move the directory \
+         away to begin anew", .0.display()
+    )]
+    Damaged(PathBuf, #[source] redb::Error),
+    /// A newer program wrote it.
+    #[error("{}: the records have layout {found}, and this program knows layout {known}", .path.display())]
+    Layout {
+        /// The file.
+        path: PathBuf,
+        /// What is there.
+        found: u64,
+        /// What is known.
+        known: u64,
+    },
+    /// There was a database once.
+    #[error(
+        "{}: the log of receipts is there, but the records that it is about are gone: restore them, or move the \
+         directory away to begin anew", .0.display()
+    )]
+    Lost(PathBuf),
+    /// The log of receipts cannot be used.
+    #[error("the log of receipts cannot be used")]
+    Log(#[source] StoreError),
+    /// No randomness, or no thread.
+    #[error("the store cannot be started")]
+    System(#[source] io::Error),
+}
+
+impl OpenError {
+    pub(super) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        |error| Self::File(path, error)
+    }
+}
+
+/// The directory, for this process alone.
+#[derive(Debug)]
+pub(super) struct Dir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Dir {
+    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(OpenError::file(path))?;
+        let lock = private(&path.join(LOCK))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::Busy(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(OpenError::File(path.join(LOCK), error)),
+        }
+    }
+
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(super) fn database_path(&self) -> PathBuf {
+        self.join(DATABASE)
+    }
+
+    /// Whether there is a database.
+    pub(super) fn has_database(&self) -> Result<bool, OpenError> {
+        let path = self.join(DATABASE);
+        path.try_exists().map_err(OpenError::file(path))
+    }
+
+    /// The database. Where there is none, `begin` fills a new one, which appears whole or not at all.
+    pub(super) fn database(
+        &self,
+        backing: Backing,
+        begin: impl FnOnce(&Database) -> Result<(), redb::Error>,
+    ) -> Result<Disk, OpenError> {
+        let path = self.join(DATABASE);
+        if !self.has_database()? {
+            let new = self.join(NEW_DATABASE);
+            match std::fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(OpenError::File(new, error));
+                }
+                _ => {}
+            }
+            let database = open(&new, &backing, &Arc::default())?;
+            begin(&database).map_err(|error| OpenError::Damaged(new.clone(), error))?;
+            drop(database);
+            std::fs::rename(&new, &path).map_err(OpenError::file(&path))?;
+            let dir = File::open(&self.path).map_err(OpenError::file(&self.path))?;
+            dir.sync_all().map_err(OpenError::file(&self.path))?;
+        }
+        let unsure = Arc::default();
+        let database = RwLock::new(Some(open(&path, &backing, &unsure)?));
+        Ok(Disk { path, backing, unsure, database })
+    }
+}
+
+/// Opens or makes a file that nobody else can read.
+fn private(path: &Path) -> Result<File, OpenError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(OpenError::file(path))
+}
+
+fn open(path: &Path, backing: &Backing, unsure: &Arc<AtomicBool>) -> Result<Database, OpenError> {
+    let file = private(path)?;
+    // An empty file would be begun anew.
+    if !path.ends_with(NEW_DATABASE) && file.length().map_err(OpenError::file(path))? == 0 {
+        return Err(OpenError::Damaged(path.to_owned(), redb::Error::Corrupted("it is empty".to_owned())));
+    }
+    let file = Watched { disk: backing.of(file), unsure: Arc::clone(unsure) };
+    let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
+    database.map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => OpenError::Busy(path.to_owned()),
+        error => OpenError::Damaged(path.to_owned(), error.into()),
+    })
+}
+
+/// Where the bytes of the database go: to a file, or to a test's bad disk.
+#[derive(Clone)]
+pub(super) struct Backing(Arc<dyn Fn(File) -> Box<dyn Medium> + Send + Sync>);
+
+impl Backing {
+    /// Files as they are.
+    pub(super) fn file() -> Self {
+        Self::from_fn(|file| Box::new(file))
+    }
+
+    /// Something over the file.
+    pub(super) fn from_fn(medium: impl Fn(File) -> Box<dyn Medium> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(medium))
+    }
+
+    fn of(&self, file: File) -> Box<dyn Medium> {
+        (self.0)(file)
+    }
+}
+
+impl std::fmt::Debug for Backing {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Backing")
+    }
+}
+
+/// What bytes are written to.
+pub(super) trait Medium: std::fmt::Debug + Send + Sync {
+    fn length(&self) -> io::Result<u64>;
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
+    fn resize(&self, length: u64) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn length(&self) -> io::Result<u64> {
+        self.metadata().map(|metadata| metadata.len())
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(out, offset)
+    }
+
+    fn resize(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+}
+
+/// Notices when bytes may be lost that the kernel said it had.
+#[derive(Debug)]
+struct Watched {
+    disk: Box<dyn Medium>,
+    unsure: Arc<AtomicBool>,
+}
+
+impl StorageBackend for Watched {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.length()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(offset, out)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.disk.resize(length)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.disk.sync().inspect_err(|_| self.unsure.store(true, Ordering::Relaxed))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write_at(offset, bytes)
+    }
+}
+
+/// The open database. After a failed write it is opened again, which goes back to what was acknowledged last. After
+/// a failed sync it stays closed: the kernel may have dropped what it could not write, and would not say so again.
+#[derive(Debug)]
+pub(super) struct Disk {
+    path: PathBuf,
+    backing: Backing,
+    unsure: Arc<AtomicBool>,
+    /// `None` when it could not be opened again. Only opening it again takes the lock for writing.
+    database: RwLock<Option<Database>>,
+}
+
+impl Disk {
+    /// A view of what is durable now; waits for nobody who writes.
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let database = self.database.read();
+        let transaction = database.as_ref().ok_or_else(StoreError::closed)?.begin_read()?;
+        work(&transaction)
+    }
+
+    /// Changes that become durable together, or not at all.
+    pub(super) fn write<T>(
+        &self,
+        work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let database = self.database.read();
+        let transaction = database.as_ref().ok_or_else(StoreError::closed)?.begin_write()?;
+        let done = work(&transaction)?;
+        transaction.commit()?;
+        Ok(done)
+    }
+
+    /// After a failure: opens the database again if that can be trusted. Tells whether it is open.
+    pub(super) fn reopen(&self) -> bool {
+        if self.unsure.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut database = self.database.write();
+        // The old one has to be closed before.
+        drop(database.take());
+        *database = open(&self.path, &self.backing, &self.unsure).ok();
+        database.is_some()
+    }
+}

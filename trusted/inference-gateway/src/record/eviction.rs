@@ -1,0 +1,137 @@
+//! What has had its time goes, some with each write, so that no write takes long.
+
+use std::ops::Bound;
+
+use redb::{ReadableTable as _, WriteTransaction};
+
+use super::changes::{Tables, row_ended_at};
+use super::store::Settings;
+use super::tables::{NEXT_POST, NameHash, ReceiptEntry};
+use super::{Disk, StoreError};
+
+/// Entries of each table that go with one write at least. A write that adds more removes more.
+const STEP: usize = 128;
+
+/// Until where things may go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Due {
+    /// The time, in seconds since the Unix epoch.
+    pub(super) now: u64,
+    /// Receipts before this number are in the log.
+    pub(super) logged: u64,
+}
+
+/// Removes what is due.
+#[derive(Debug)]
+pub(super) struct Eviction {
+    settings: Settings,
+    /// The last session that was looked at: they are looked at in turn.
+    session: NameHash,
+    /// Whether something is due that has not been removed.
+    pub(super) is_behind: bool,
+}
+
+impl Eviction {
+    pub(super) const fn new(settings: Settings) -> Self {
+        Self { settings, session: [0; 16], is_behind: true }
+    }
+
+    /// Removes some of what is due; `added` entries come with the same write.
+    pub(super) fn step(&mut self, tables: &mut Tables<'_>, due: Due, added: usize) -> Result<(), StoreError> {
+        let budget = STEP.max(2 * added);
+        let removed = [
+            self.receipts(tables, due, budget)?,
+            self.rows(tables, due, budget)?,
+            fingerprints(tables, due, budget)?,
+            self.sessions(tables, due, budget)?,
+        ];
+        self.is_behind = removed.iter().any(|removed| *removed >= budget);
+        Ok(())
+    }
+
+    /// Removes some of what is due while nobody writes.
+    pub(super) fn idle(&mut self, disk: &Disk, due: Due) -> Result<(), StoreError> {
+        disk.write(|transaction: &WriteTransaction| {
+            let mut tables = Tables::open(transaction)?;
+            self.step(&mut tables, due, 0)
+        })
+    }
+
+    fn receipts(&self, tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
+        for removed in 0..budget {
+            let Some(first) = tables.receipts.first()? else { return Ok(removed) };
+            let number = first.0.value();
+            let entry = ReceiptEntry::parse(first.1.value())?;
+            let names = entry.names;
+            let stays = entry.served_at.saturating_add(self.settings.receipts_s) > due.now;
+            drop(first);
+            if stays || number >= due.logged {
+                return Ok(removed);
+            }
+            tables.receipts.remove(number)?;
+            for name in &names {
+                // A name may have gone over to a newer receipt.
+                let is_its = tables.names.get(name)?.is_some_and(|named| named.value() == number);
+                if is_its {
+                    tables.names.remove(name)?;
+                }
+            }
+        }
+        Ok(budget)
+    }
+
+    fn rows(&self, tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
+        let posted = tables.counters.get(NEXT_POST)?.map(|next| next.value());
+        for removed in 0..budget {
+            let Some(first) = tables.rows.first()? else { return Ok(removed) };
+            let (number, ended_at) = (first.0.value(), row_ended_at(first.1.value())?);
+            drop(first);
+            let kept_s = match posted {
+                None => self.settings.rows_s,
+                Some(posted) if number < posted => self.settings.posted_rows_s,
+                // A control plane is still to be told.
+                Some(_) => return Ok(removed),
+            };
+            if ended_at.saturating_add(kept_s) > due.now {
+                return Ok(removed);
+            }
+            tables.rows.remove(number)?;
+        }
+        Ok(budget)
+    }
+
+    fn sessions(&mut self, tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
+        let mut ended = Vec::new();
+        let mut last = None;
+        let after = (Bound::Excluded(self.session), Bound::Unbounded);
+        for entry in tables.session_ends.range::<&NameHash>((after.0.as_ref(), after.1))?.take(budget) {
+            let (name, ends) = entry?;
+            last = Some(*name.value());
+            if ends.value() <= due.now {
+                ended.push(*name.value());
+            }
+        }
+        // After the last one, it begins again.
+        self.session = last.unwrap_or_default();
+        for name in &ended {
+            tables.session_ends.remove(name)?;
+            tables.sessions.remove(name)?;
+        }
+        Ok(ended.len())
+    }
+}
+
+fn fingerprints(tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
+    for removed in 0..budget {
+        let Some((end, _)) = tables.fingerprint_ends.first()? else { return Ok(removed) };
+        let (until, fingerprint) = end.value();
+        let fingerprint = *fingerprint;
+        drop(end);
+        if until > due.now {
+            return Ok(removed);
+        }
+        tables.fingerprint_ends.remove((until, &fingerprint))?;
+        tables.fingerprints.remove(&fingerprint)?;
+    }
+    Ok(budget)
+}

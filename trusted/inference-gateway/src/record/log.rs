@@ -1,0 +1,237 @@
+//! The log of receipts: a hash of each, in the order in which they were kept, for anybody to compare.
+//!
+//! Receipts are durable before they are logged, and stay until they are. So after a crash, what is not in the log yet
+//! is still there to be appended, and each receipt is in the log once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cloister_aci::sha256;
+use cloister_transparency_log::{Log, LogError, SigningKey};
+use futures_util::future::join_all;
+use redb::{ReadTransaction, ReadableTable as _};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::changes::Tables;
+use super::disk::{Dir, OpenError};
+use super::store::Shared;
+use super::tables::{IS_LOGGING, LOG_KEY, LOG_SEGMENTS, NEXT_RECEIPT, RECEIPTS, ReceiptEntry, SECRETS};
+use super::{Disk, StoreError};
+
+/// Directory of the log in the state directory.
+const DIR: &str = "receipt-log";
+/// Name of the log in its checkpoints; the key tells logs apart.
+const ORIGIN: &str = "cloister/receipt-log";
+/// Receipts that are appended together.
+const BATCH: usize = 1024;
+/// Time in which receipts gather, so that many share a wait for the disk.
+const GATHER: Duration = Duration::from_millis(200);
+/// Pause after a failure.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// A record of the log. Members stand in canonical order.
+#[derive(Debug, Serialize)]
+struct Record {
+    /// Hash of the receipt's id.
+    receipt_id_sha256: String,
+    /// Hash of the signed document as it is served.
+    receipt_sha256: String,
+    /// When it was issued, in seconds since the Unix epoch.
+    served_at: u64,
+}
+
+/// From which receipt on which records of the log are about receipts in a row. A new one begins whenever logging does.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    receipt: u64,
+    index: u64,
+}
+
+/// The open log, and the thread that appends to it.
+#[derive(Debug)]
+pub(super) struct ReceiptLog {
+    pub(super) log: Log,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ReceiptLog {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ReceiptLog {
+    /// Whether there is a log in the directory.
+    pub(super) fn exists(dir: &Dir) -> Result<bool, OpenError> {
+        let path = dir.join(DIR);
+        path.try_exists().map_err(OpenError::file(path))
+    }
+
+    /// Remembers that receipts are not logged.
+    pub(super) fn end(tables: &mut Tables<'_>) -> Result<(), StoreError> {
+        tables.counters.remove(IS_LOGGING)?;
+        Ok(())
+    }
+
+    /// Opens the log and begins to append what is not in it. Reads the whole log, a second for a million receipts.
+    pub(super) fn open(dir: &Dir, shared: &Arc<Shared>) -> Result<Self, OpenError> {
+        let of_store = OpenError::Log;
+        let key = log_key(&shared.disk).map_err(of_store)?;
+        let log = Log::open(&dir.join(DIR), key, ORIGIN).map_err(|error| of_store(of_log(&error)))?;
+        let segment = begin(&shared.disk, &log).map_err(of_store)?;
+        let worker = Worker { shared: Arc::clone(shared), log: log.clone(), segment };
+        shared.logged.store(worker.next(), Ordering::Release);
+        let stop = CancellationToken::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let (runtime, stopped) = (runtime.map_err(OpenError::System)?, stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("receipt-log".to_owned())
+            .spawn(move || runtime.block_on(worker.run(stopped)))
+            .map_err(OpenError::System)?;
+        Ok(Self { log, stop, thread: Some(thread) })
+    }
+}
+
+/// The key of the log, made when it is asked for the first time.
+fn log_key(disk: &Disk) -> Result<SigningKey, StoreError> {
+    disk.write(|transaction| {
+        let mut secrets = transaction.open_table(SECRETS)?;
+        let known = secrets.get(LOG_KEY)?.map(|seed| SigningKey::from_seed(seed.value()));
+        if let Some(key) = known {
+            return Ok(key);
+        }
+        let key = SigningKey::generate(getrandom::fill)
+            .map_err(|_| StoreError::new("the system gives no random bytes"))?;
+        secrets.insert(LOG_KEY, &*key.seed())?;
+        Ok(key)
+    })
+}
+
+/// Where the log goes on. Fails if records and log are not of the same time.
+fn begin(disk: &Disk, log: &Log) -> Result<Segment, StoreError> {
+    disk.write(|transaction| {
+        let mut tables = Tables::open(transaction)?;
+        let next_receipt = tables.counter(NEXT_RECEIPT)?;
+        let mut segments = transaction.open_table(LOG_SEGMENTS)?;
+        let is_logging = tables.counters.get(IS_LOGGING)?.is_some();
+        if !is_logging {
+            tables.counters.insert(IS_LOGGING, 1)?;
+            segments.insert(next_receipt, log.size())?;
+        }
+        let last = segments.last()?.map(|(receipt, index)| (receipt.value(), index.value()));
+        let (receipt, index) = last.ok_or_else(|| StoreError::damaged("the log's place"))?;
+        let logged = log.size().checked_sub(index);
+        let logged = logged.ok_or_else(|| StoreError::new("an older log was put in the place of the log"))?;
+        if receipt.saturating_add(logged) > next_receipt {
+            return Err(StoreError::new("older records were put in the place of the records"));
+        }
+        Ok(Segment { receipt, index })
+    })
+}
+
+/// The index of a receipt in the log; `None` if it is not there.
+pub(super) fn index_of(
+    transaction: &ReadTransaction,
+    receipt: u64,
+    size: u64,
+) -> Result<Option<u64>, StoreError> {
+    let segments = transaction.open_table(LOG_SEGMENTS)?;
+    let segment = segments.range(..=receipt)?.next_back().transpose()?;
+    let Some(segment) =
+        segment.map(|(receipt, index)| Segment { receipt: receipt.value(), index: index.value() })
+    else {
+        return Ok(None);
+    };
+    let after = segments.range(receipt.saturating_add(1)..)?.next().transpose()?;
+    let end = after.map_or(size, |(_, index)| index.value());
+    let index = segment.index.saturating_add(receipt - segment.receipt);
+    Ok((index < end).then_some(index))
+}
+
+/// The record of a receipt.
+pub(super) fn record(entry: &ReceiptEntry<'_>) -> Vec<u8> {
+    let record = Record {
+        receipt_id_sha256: sha256(entry.id),
+        receipt_sha256: sha256(entry.document),
+        served_at: entry.served_at,
+    };
+    // Texts and a number: this cannot fail.
+    serde_json::to_vec(&record).unwrap_or_default()
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    log: Log,
+    segment: Segment,
+}
+
+impl Worker {
+    /// The receipt that is to be logged next. A record that was not acknowledged may be in the log nevertheless.
+    fn next(&self) -> u64 {
+        self.segment.receipt.saturating_add(self.log.size().saturating_sub(self.segment.index))
+    }
+
+    async fn run(self, stop: CancellationToken) {
+        let mut kept = self.shared.subscribe();
+        let mut is_failing = false;
+        loop {
+            let outcome = self.append().await;
+            let pause = match &outcome {
+                Ok(true) => Duration::ZERO,
+                Ok(false) => GATHER,
+                Err(_) => PAUSE,
+            };
+            if let Err(failure) = &outcome
+                && !is_failing
+            {
+                error!(%failure, "receipts cannot be logged; they are kept until they are");
+            }
+            is_failing = outcome.is_err();
+            let more = async {
+                tokio::time::sleep(pause).await;
+                if matches!(outcome, Ok(false)) {
+                    let _ = kept.changed().await;
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = more => {}
+            }
+        }
+    }
+
+    /// Appends some receipts; false if there are none.
+    async fn append(&self) -> Result<bool, StoreError> {
+        let from = self.next();
+        let records = self.shared.disk.read(|transaction| {
+            let receipts = transaction.open_table(RECEIPTS)?;
+            let mut records = Vec::new();
+            for entry in receipts.range(from..)?.take(BATCH) {
+                let (number, bytes) = entry?;
+                if number.value() != from + records.len() as u64 {
+                    return Err(StoreError::damaged("a receipt that is to be logged"));
+                }
+                records.push(record(&ReceiptEntry::parse(bytes.value())?));
+            }
+            Ok(records)
+        })?;
+        // They are sent in their order, and what is sent first is written first.
+        let outcomes = join_all(records.into_iter().map(|record| self.log.append(record))).await;
+        self.shared.logged.store(self.next(), Ordering::Release);
+        let is_some = !outcomes.is_empty();
+        outcomes.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| of_log(&error))?;
+        Ok(is_some)
+    }
+}
+
+pub(super) fn of_log(error: &LogError) -> StoreError {
+    StoreError(format!("the log of receipts: {error}"))
+}

@@ -1,0 +1,141 @@
+//! What stays of a request when it is over: what it used and cost, its receipt, and, for upstreams that were verified,
+//! the session. Never what was said.
+
+mod changes;
+mod disk;
+mod eviction;
+mod log;
+mod routes;
+mod store;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+use crate::admission::KeyHash;
+use crate::config::Pricing;
+
+use disk::Disk;
+pub use disk::OpenError;
+pub use routes::routes;
+pub use store::{Inclusion, Settings, Store, UsageRow};
+
+/// One attempt, or one request that had none. Members are those of a control plane's `consult/post`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The gateway's own id of the request.
+    pub request_id: String,
+    /// The surface's path.
+    pub endpoint: String,
+    /// What is recorded: the client's status, 499 when it left, 502 for a broken stream, 402 for an upstream out of
+    /// quota, otherwise the upstream's status.
+    pub status: u16,
+    /// Milliseconds from the first byte in to the last byte out.
+    pub duration_ms: u64,
+    /// Milliseconds to the first content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft_ms: Option<u64>,
+    /// Whether it streamed.
+    pub is_streaming: bool,
+    /// From 0; a summary after total failure has the next one.
+    pub attempt_index: u32,
+    /// The route that was tried.
+    pub selected_route_id: Option<String>,
+    /// The model that the client asked for.
+    pub request_model: String,
+    /// The upstream's `usage`, as it came.
+    pub usage: Option<Box<serde_json::value::RawValue>>,
+    /// Tokens that are charged, sent and received.
+    pub prompt_tokens: u64,
+    /// See `prompt_tokens`.
+    pub completion_tokens: u64,
+    /// What it costs, exactly; zero for what failed.
+    pub cost: Decimal,
+    /// Prices that held.
+    pub pricing: Option<Pricing>,
+    /// As admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend_mode: Option<String>,
+    /// As admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// As admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_key_id: Option<String>,
+    /// `control`, `upstream` or `gateway`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_source: Option<String>,
+    /// A sentence of the gateway's own; never an upstream's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+    /// As admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix_hash: Option<String>,
+    /// When it ended, in seconds since the Unix epoch.
+    pub ended_at: u64,
+}
+
+/// A receipt to be kept.
+#[derive(Debug, Clone)]
+pub struct KeptReceipt {
+    /// `rcpt-…`.
+    pub id: String,
+    /// Id of the answer, under which it is found, too.
+    pub chat_id: Option<String>,
+    /// The session that it cites.
+    pub session_id: Option<String>,
+    /// The signed document.
+    pub document: Vec<u8>,
+    /// When it was issued, in seconds since the Unix epoch.
+    pub served_at: u64,
+}
+
+/// Everything about a request that is over.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// Whose it was.
+    pub key: KeyHash,
+    /// Its attempts.
+    pub rows: Vec<Row>,
+    /// Its receipt, if it has one.
+    pub receipt: Option<KeptReceipt>,
+}
+
+/// What a lookup of a receipt says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup {
+    /// The signed document.
+    Found(Vec<u8>),
+    /// Not there, no longer there, or another key's: nobody can tell which.
+    Absent,
+}
+
+/// The store did not do it. The text is for the operator's log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the gateway's store failed: {0}")]
+pub struct StoreError(pub String);
+
+impl StoreError {
+    fn new(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+
+    fn damaged(what: &str) -> Self {
+        Self(format!("{what} cannot be read"))
+    }
+
+    /// Nothing can be written or read until the disk is well again, or the gateway was started again.
+    fn closed() -> Self {
+        Self::new("an earlier failure closed it")
+    }
+}
+
+impl<E: Into<redb::Error>> From<E> for StoreError {
+    fn from(error: E) -> Self {
+        Self(error.into().to_string())
+    }
+}

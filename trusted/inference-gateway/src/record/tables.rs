@@ -1,0 +1,141 @@
+//! What stands where in the database, and in which form.
+//!
+//! Receipts and usage rows are numbered in the order in which they were kept, from 0 without gaps: new ones go to the
+//! end of their tables, and what has had its time is at the beginning. Whoever looks for a receipt knows a name of
+//! it, and is its owner: names are hashed with the owner, so that another key's receipt is found no more than one
+//! that never was.
+
+use redb::TableDefinition;
+use sha2::{Digest, Sha256};
+
+use super::StoreError;
+use crate::admission::KeyHash;
+
+/// Counters by name.
+pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
+/// Secrets by name.
+pub(super) const SECRETS: TableDefinition<&str, &[u8; 32]> = TableDefinition::new("secrets");
+/// From which receipt on the log has receipts in a row, and from which index on.
+pub(super) const LOG_SEGMENTS: TableDefinition<u64, u64> = TableDefinition::new("log segments");
+/// Receipts by number.
+pub(super) const RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipts");
+/// Numbers of receipts by the hash of a name.
+pub(super) const NAMES: TableDefinition<&NameHash, u64> = TableDefinition::new("names");
+/// Usage rows by number: the owner, then JSON.
+pub(super) const ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("rows");
+/// What each key has spent: a decimal in its binary form.
+pub(super) const SPENT: TableDefinition<&[u8; 32], &[u8; 16]> = TableDefinition::new("spent");
+/// Session records by the hash of their id.
+pub(super) const SESSIONS: TableDefinition<&NameHash, &[u8]> = TableDefinition::new("sessions");
+/// Until when a session is kept, in seconds since the Unix epoch.
+pub(super) const SESSION_ENDS: TableDefinition<&NameHash, u64> = TableDefinition::new("session ends");
+/// Fingerprints, and until when they are remembered.
+pub(super) const FINGERPRINTS: TableDefinition<&[u8; 32], u64> = TableDefinition::new("fingerprints");
+/// The same in the order in which they are forgotten.
+pub(super) const FINGERPRINT_ENDS: TableDefinition<(u64, &[u8; 32]), ()> =
+    TableDefinition::new("fingerprint ends");
+
+/// Counter: the layout of the database.
+pub(super) const VERSION: &str = "version";
+/// Counter: the number of the next receipt.
+pub(super) const NEXT_RECEIPT: &str = "next receipt";
+/// Counter: the number of the next usage row.
+pub(super) const NEXT_ROW: &str = "next row";
+/// Counter: the number of the next row that a control plane is told; absent when there is none.
+pub(super) const NEXT_POST: &str = "next post";
+/// Counter: there if receipts are logged.
+pub(super) const IS_LOGGING: &str = "is logging";
+/// Secret: seed of the key that signs the log of receipts.
+pub(super) const LOG_KEY: &str = "log key";
+
+/// The only layout that there has been.
+pub(super) const LAYOUT: u64 = 1;
+
+/// Beginning of a SHA-256: long enough that nobody finds two names with the same.
+pub(super) type NameHash = [u8; 16];
+
+/// What a name names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum NameKind {
+    Receipt = 1,
+    Chat = 2,
+    Session = 3,
+}
+
+/// The hash of a name; `owner` where it is one only for its owner.
+pub(super) fn name(kind: NameKind, owner: Option<KeyHash>, name: &str) -> NameHash {
+    let owner = owner.map_or([0; 32], |owner| owner.0);
+    let hash = Sha256::new().chain_update([kind as u8]).chain_update(owner).chain_update(name).finalize();
+    let mut short = NameHash::default();
+    short.copy_from_slice(hash.split_at(16).0);
+    short
+}
+
+/// A receipt as it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReceiptEntry<'a> {
+    /// When it was issued, in seconds since the Unix epoch.
+    pub(super) served_at: u64,
+    /// Its names.
+    pub(super) names: [NameHash; 2],
+    /// `rcpt-…`, at most 255 bytes.
+    pub(super) id: &'a [u8],
+    /// The signed document.
+    pub(super) document: &'a [u8],
+}
+
+impl<'a> ReceiptEntry<'a> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(41 + self.id.len() + self.document.len());
+        bytes.extend_from_slice(&self.served_at.to_le_bytes());
+        bytes.extend(self.names.iter().flatten());
+        bytes.push(u8::try_from(self.id.len()).unwrap_or(u8::MAX));
+        bytes.extend_from_slice(self.id);
+        bytes.extend_from_slice(self.document);
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, StoreError> {
+        let read = || {
+            let (served_at, rest) = bytes.split_first_chunk()?;
+            let (first, rest) = rest.split_first_chunk()?;
+            let (second, rest) = rest.split_first_chunk()?;
+            let (length, rest) = rest.split_first()?;
+            let (id, document) = rest.split_at_checked(usize::from(*length))?;
+            Some(Self { served_at: u64::from_le_bytes(*served_at), names: [*first, *second], id, document })
+        };
+        read().ok_or_else(|| StoreError::damaged("a receipt"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn receipts_come_back(
+            served_at: u64, names: [NameHash; 2],
+            id in prop::collection::vec(any::<u8>(), 0..=255), document: Vec<u8>,
+        ) {
+            let entry = ReceiptEntry { served_at, names, id: &id, document: &document };
+            let bytes = entry.to_bytes();
+            prop_assert_eq!(ReceiptEntry::parse(&bytes).unwrap(), entry);
+            // Cut anywhere before the document, it is none.
+            for length in 0..41 + id.len() {
+                prop_assert!(ReceiptEntry::parse(&bytes[..length]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_only_for_its_owner() {
+        let (one, other) = (KeyHash::of("one"), KeyHash::of("other"));
+        let hash = |kind, owner| name(kind, Some(owner), "rcpt-1");
+        assert_ne!(hash(NameKind::Receipt, one), hash(NameKind::Receipt, other));
+        assert_ne!(hash(NameKind::Receipt, one), hash(NameKind::Chat, one));
+        assert_eq!(hash(NameKind::Chat, one), hash(NameKind::Chat, one));
+    }
+}

@@ -1,0 +1,113 @@
+//! A store in a directory of its own, with a clock that the test turns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use cloister_verifier::Clock;
+use jiff::Timestamp;
+use tempfile::TempDir;
+
+use crate::admission::KeyHash;
+use crate::record::{Finished, KeptReceipt, OpenError, Row, Settings, Store};
+
+/// When tests begin, in seconds since the Unix epoch.
+pub(super) const START: u64 = 1_750_000_000;
+
+/// A store whose time the test makes.
+pub(super) struct Lab {
+    pub(super) dir: TempDir,
+    now: Arc<AtomicI64>,
+    pub(super) settings: Settings,
+}
+
+impl Lab {
+    pub(super) fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            now: Arc::new(AtomicI64::new(START.cast_signed())),
+            settings: Settings {
+                receipts_s: 1000,
+                rows_s: 5000,
+                posted_rows_s: 500,
+                is_posting: false,
+                is_logging: false,
+            },
+        }
+    }
+
+    pub(super) fn path(&self) -> std::path::PathBuf {
+        self.dir.path().join("state")
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        let now = Arc::clone(&self.now);
+        Clock::from_fn(move || Timestamp::from_second(now.load(Ordering::Relaxed)).unwrap())
+    }
+
+    pub(super) fn open(&self) -> Store {
+        self.try_open().unwrap()
+    }
+
+    pub(super) fn try_open(&self) -> Result<Store, OpenError> {
+        Store::open(&self.path(), self.settings, self.clock())
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed).cast_unsigned()
+    }
+
+    pub(super) fn pass(&self, seconds: u64) {
+        self.now.fetch_add(seconds.cast_signed(), Ordering::Relaxed);
+    }
+}
+
+/// A row that costs something.
+pub(super) fn row(request: &str, cost: &str, ended_at: u64) -> Row {
+    Row {
+        request_id: request.to_owned(),
+        endpoint: "/v1/chat/completions".to_owned(),
+        status: 200,
+        duration_ms: 12,
+        ttft_ms: Some(7),
+        is_streaming: true,
+        attempt_index: 0,
+        selected_route_id: Some("one:vendor/model".to_owned()),
+        request_model: "vendor/model".to_owned(),
+        usage: Some(serde_json::value::to_raw_value(&serde_json::json!({"prompt_tokens": 3})).unwrap()),
+        prompt_tokens: 3,
+        completion_tokens: 0,
+        cost: cost.parse().unwrap(),
+        pricing: None,
+        spend_mode: None,
+        user_id: None,
+        virtual_key_id: None,
+        error_source: None,
+        error_message: None,
+        prefix_hash: None,
+        ended_at,
+    }
+}
+
+/// A receipt with a document of its own.
+pub(super) fn receipt(id: &str, chat: Option<&str>, served_at: u64) -> KeptReceipt {
+    KeptReceipt {
+        id: id.to_owned(),
+        chat_id: chat.map(str::to_owned),
+        session_id: None,
+        document: document(id),
+        served_at,
+    }
+}
+
+pub(super) fn document(id: &str) -> Vec<u8> {
+    format!(r#"{{"receipt_id":"{id}"}}"#).into_bytes()
+}
+
+/// A request with a row and a receipt.
+pub(super) fn finished(key: KeyHash, name: &str, cost: &str, at: u64) -> Finished {
+    Finished {
+        key,
+        rows: vec![row(&format!("req_{name}"), cost, at)],
+        receipt: Some(receipt(&format!("rcpt-{name}"), Some(&format!("req_{name}")), at)),
+    }
+}

@@ -1,0 +1,175 @@
+//! What is kept, for whom, and for how long.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::lab::{Lab, START, document, finished, receipt, row};
+use crate::admission::KeyHash;
+use crate::record::{Finished, KeptReceipt, Lookup, Settings};
+
+fn of(id: &str) -> Lookup {
+    Lookup::Found(document(id))
+}
+
+#[tokio::test]
+async fn receipts_are_their_owners_and_survive_a_restart() {
+    let lab = Lab::new();
+    let (owner, other) = (KeyHash::of("owner"), KeyHash::of("other"));
+    let store = lab.open();
+    store.finish(finished(owner, "1", "0.5", lab.now())).await.unwrap();
+    store.finish(finished(other, "2", "0.25", lab.now())).await.unwrap();
+    drop(store);
+    let store = lab.open();
+    assert_eq!(store.receipt("rcpt-1", owner).unwrap(), of("rcpt-1"));
+    assert_eq!(store.receipt("req_1", owner).unwrap(), of("rcpt-1"));
+    for id in ["rcpt-1", "req_1", "rcpt-3", ""] {
+        assert_eq!(store.receipt(id, other).unwrap(), Lookup::Absent, "{id}");
+    }
+    assert_eq!(store.spent(owner).unwrap().to_string(), "0.5");
+    assert_eq!(store.spent(KeyHash::of("nobody")).unwrap().to_string(), "0");
+    let rows = store.usage(0, 10).unwrap();
+    assert_eq!(rows.iter().map(|row| row.number).collect::<Vec<_>>(), [0, 1]);
+    let text = serde_json::to_value(&rows[1]).unwrap();
+    assert_eq!(text["apiKeyHash"], other.to_string());
+    assert_eq!(text["requestId"], "req_2");
+    assert_eq!(text["usage"]["prompt_tokens"], 3);
+    assert_eq!(text["cost"], "0.25");
+    assert_eq!(store.usage(1, 10).unwrap().len(), 1);
+    assert_eq!(store.usage(0, 1).unwrap().len(), 1);
+    assert_eq!(store.usage(2, 10).unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_name_that_is_used_again_is_the_newest_ones() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    let keep = |receipt: KeptReceipt| store.finish(Finished { key, rows: vec![], receipt: Some(receipt) });
+    keep(receipt("rcpt-1", Some("chat"), START)).await.unwrap();
+    lab.pass(600);
+    keep(receipt("rcpt-2", Some("chat"), lab.now())).await.unwrap();
+    // An upstream may call its answer like a receipt: the receipt is found first.
+    keep(receipt("rcpt-3", Some("rcpt-1"), lab.now())).await.unwrap();
+    assert_eq!(store.receipt("chat", key).unwrap(), of("rcpt-2"));
+    assert_eq!(store.receipt("rcpt-1", key).unwrap(), of("rcpt-1"));
+    lab.pass(400);
+    // What goes does not take the name with it.
+    store.finish(Finished { key, rows: vec![], receipt: None }).await.unwrap();
+    assert_eq!(store.receipt("chat", key).unwrap(), of("rcpt-2"));
+    assert_eq!(store.receipt("rcpt-1", key).unwrap(), of("rcpt-3"));
+}
+
+#[tokio::test]
+async fn everything_has_its_time() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    let mut first = finished(key, "1", "1", START);
+    first.receipt.as_mut().unwrap().session_id = Some("session".to_owned());
+    store.keep_session("session", b"record".to_vec(), START + 1).await.unwrap();
+    store.keep_session("session", b"another".to_vec(), START + 1).await.unwrap();
+    store.keep_session("other", b"other".to_vec(), START + 1).await.unwrap();
+    store.finish(first).await.unwrap();
+    lab.pass(999);
+    assert_eq!(store.receipt("rcpt-1", key).unwrap(), of("rcpt-1"));
+    lab.pass(1);
+    assert_eq!(store.receipt("rcpt-1", key).unwrap(), Lookup::Absent, "whether it was removed or not");
+    assert_eq!(store.session("session").unwrap().as_deref(), Some(&b"record"[..]), "what was there stays");
+    lab.pass(2 * 3600);
+    // Receipts, sessions and rows go with any write; the money stays.
+    store.finish(Finished { key, rows: vec![row("req_2", "2", lab.now())], receipt: None }).await.unwrap();
+    assert_eq!(store.session("session").unwrap(), None);
+    assert_eq!(store.session("other").unwrap(), None);
+    assert_eq!(store.usage(0, 10).unwrap().len(), 1);
+    assert_eq!(store.spent(key).unwrap().to_string(), "3");
+    assert_eq!(store.counts().unwrap(), (1, 2));
+}
+
+#[tokio::test]
+async fn a_session_stays_as_long_as_a_receipt_cites_it() {
+    let mut lab = Lab::new();
+    lab.settings.receipts_s = 100_000;
+    let (store, key) = (lab.open(), KeyHash::of("key"));
+    store.keep_session("session", b"record".to_vec(), START + 10).await.unwrap();
+    for turn in 0..5 {
+        let mut request = finished(key, &turn.to_string(), "1", lab.now());
+        request.receipt.as_mut().unwrap().session_id = Some("session".to_owned());
+        store.finish(request).await.unwrap();
+        lab.pass(80_000);
+        assert!(store.session("session").unwrap().is_some(), "turn {turn}");
+    }
+    lab.pass(20_000 + 3600);
+    assert_eq!(store.session("session").unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_fingerprint_is_new_once() {
+    let lab = Lab::new();
+    let store = lab.open();
+    let again = futures_util::future::join_all((0..20).map(|_| store.first_time([1; 32], START + 300))).await;
+    assert_eq!(again.iter().filter(|first| **first == Ok(true)).count(), 1, "at once, one is the first");
+    drop(store);
+    let store = lab.open();
+    assert_eq!(store.first_time([1; 32], START + 300).await, Ok(false), "a restart forgets nothing");
+    assert_eq!(store.first_time([2; 32], START + 600).await, Ok(true));
+    lab.pass(299);
+    assert_eq!(store.first_time([1; 32], START + 900).await, Ok(false));
+    lab.pass(1);
+    assert_eq!(store.first_time([1; 32], START + 900).await, Ok(true));
+    assert_eq!(store.first_time([2; 32], START + 900).await, Ok(false));
+    lab.pass(600);
+    assert_eq!(store.first_time([2; 32], START + 1000).await, Ok(true));
+}
+
+#[tokio::test]
+async fn rows_wait_for_the_control_plane() {
+    let mut lab = Lab::new();
+    let key = KeyHash::of("key");
+    let store = lab.open();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    assert_eq!(store.next_to_post().unwrap(), None);
+    drop(store);
+    lab.settings.is_posting = true;
+    let store = lab.open();
+    assert_eq!(store.next_to_post().unwrap(), Some(1), "what was before is not for it");
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    store.finish(finished(key, "3", "1", START)).await.unwrap();
+    lab.pass(20_000);
+    store.posted(2).await.unwrap();
+    drop(store);
+    let store = lab.open();
+    assert_eq!(store.next_to_post().unwrap(), Some(2));
+    store.finish(finished(key, "4", "1", lab.now())).await.unwrap();
+    let left: Vec<_> = store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
+    assert_eq!(left, ["req_3", "req_4"], "what it was not told stays");
+    drop(store);
+    lab.settings = Settings { is_posting: false, ..lab.settings };
+    let store = lab.open();
+    assert_eq!(store.next_to_post().unwrap(), None);
+}
+
+#[tokio::test]
+async fn long_texts_do_not_fill_the_disk() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    let mut long = finished(key, "1", "1", START);
+    long.rows[0].request_model = "ä".repeat(1 << 20);
+    long.rows[0].usage = Some(serde_json::value::to_raw_value(&"x".repeat(1 << 20)).unwrap());
+    store.finish(long).await.unwrap();
+    let rows = store.usage(0, 1).unwrap();
+    assert!(rows[0].row.usage.is_none() && rows[0].row.request_model.len() <= 512);
+    let mut huge = finished(key, "2", "1", START);
+    huge.receipt.as_mut().unwrap().document = vec![b' '; 9 << 20];
+    assert!(store.finish(huge).await.is_err());
+    assert_eq!(store.spent(key).unwrap().to_string(), "1", "nothing of it is kept");
+}
+
+#[tokio::test]
+async fn nobody_else_can_read_it() {
+    let lab = Lab::new();
+    let store = lab.open();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&lab.path()), 0o700);
+    for entry in std::fs::read_dir(lab.path()).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+    }
+    drop(store);
+}

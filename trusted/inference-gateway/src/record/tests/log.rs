@@ -1,0 +1,109 @@
+//! The log of receipts.
+
+use cloister_transparency_log::leaf_hash;
+use cloister_transparency_log::verify::{self, Checkpoint};
+use sha2::{Digest as _, Sha256};
+
+use super::lab::{Lab, START, document, finished};
+use crate::admission::KeyHash;
+use crate::record::{Inclusion, OpenError, Store};
+
+fn lab() -> Lab {
+    let mut lab = Lab::new();
+    lab.settings.is_logging = true;
+    lab
+}
+
+/// The proof of a receipt, when it is there.
+async fn proved(store: &Store, id: &str, key: KeyHash) -> Inclusion {
+    for _ in 0..2000 {
+        if let Some(inclusion) = store.inclusion(id, key).unwrap() {
+            return inclusion;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{id} was not logged");
+}
+
+fn check(store: &Store, inclusion: &Inclusion, id: &str) {
+    let log = store.log().unwrap();
+    let checkpoint = Checkpoint::verified(&inclusion.checkpoint, &log.verifier_key()).unwrap();
+    let hashes: Vec<[u8; 32]> =
+        inclusion.hashes.iter().map(|hash| hex::decode(hash).unwrap().try_into().unwrap()).collect();
+    let leaf = leaf_hash(inclusion.record.as_bytes());
+    verify::inclusion(&hashes, checkpoint.size, checkpoint.root, inclusion.index, leaf).unwrap();
+    let digest = |bytes: &[u8]| format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
+    assert_eq!(
+        inclusion.record,
+        format!(
+            r#"{{"receipt_id_sha256":"{}","receipt_sha256":"{}","served_at":{START}}}"#,
+            digest(id.as_bytes()),
+            digest(&document(id)),
+        )
+    );
+}
+
+#[tokio::test]
+async fn each_receipt_is_logged_once_over_restarts() {
+    let (lab, key) = (lab(), KeyHash::of("key"));
+    let mut count = 0;
+    for round in 0..3 {
+        let store = lab.open();
+        let last = count + 5;
+        for number in count..last {
+            store.finish(finished(key, &number.to_string(), "1", START)).await.unwrap();
+        }
+        count = last;
+        if round == 1 {
+            // Whether or not all is logged when it stops.
+            continue;
+        }
+        for number in 0..count {
+            let id = format!("rcpt-{number}");
+            let inclusion = proved(&store, &id, key).await;
+            assert_eq!(inclusion.index, number);
+            check(&store, &inclusion, &id);
+        }
+        assert_eq!(store.log().unwrap().size(), count);
+        assert_eq!(store.inclusion("rcpt-0", KeyHash::of("other")).unwrap(), None);
+        assert_eq!(store.inclusion("rcpt-99", key).unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_pause_of_logging_leaves_a_gap() {
+    let (mut lab, key) = (lab(), KeyHash::of("key"));
+    for (number, is_logging) in [true, false, true].into_iter().enumerate() {
+        lab.settings.is_logging = is_logging;
+        let store = lab.open();
+        store.finish(finished(key, &number.to_string(), "1", START)).await.unwrap();
+        if is_logging {
+            proved(&store, &format!("rcpt-{number}"), key).await;
+        } else {
+            assert!(store.log().is_none());
+        }
+    }
+    let store = lab.open();
+    let index = |id| store.inclusion(id, key).unwrap().map(|inclusion| inclusion.index);
+    assert_eq!((index("rcpt-0"), index("rcpt-1"), index("rcpt-2")), (Some(0), None, Some(1)));
+    check(&store, &proved(&store, "rcpt-2", key).await, "rcpt-2");
+}
+
+#[tokio::test]
+async fn records_and_log_belong_together() {
+    let (lab, key) = (lab(), KeyHash::of("key"));
+    let store = lab.open();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    proved(&store, "rcpt-1", key).await;
+    drop(store);
+    let path = lab.path().join("records.redb");
+    let old = std::fs::read(&path).unwrap();
+    let store = lab.open();
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    proved(&store, "rcpt-2", key).await;
+    drop(store);
+    std::fs::write(&path, old).unwrap();
+    assert!(matches!(lab.try_open(), Err(OpenError::Log(_))), "older records");
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(lab.try_open(), Err(OpenError::Lost(_))), "no records");
+}

@@ -1,0 +1,99 @@
+//! The store against a model of it: any order of requests, time and restarts.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use rust_decimal::Decimal;
+
+use super::lab::{Lab, START, finished, row};
+use crate::admission::KeyHash;
+use crate::record::Lookup;
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Requests of keys that end at the same time, with names and costs in billionths.
+    Finish(Vec<(u8, u8, u64)>),
+    First(u8, u64),
+    Pass(u64),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => prop::collection::vec((0_u8..3, 0_u8..30, 0_u64..1 << 40), 1..6).prop_map(Step::Finish),
+        2 => (0_u8..5, 1_u64..400).prop_map(|(fingerprint, lasts)| Step::First(fingerprint, lasts)),
+        3 => (0_u64..700).prop_map(Step::Pass),
+        1 => Just(Step::Restart),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    /// Owner and name to the time when it was issued.
+    receipts: HashMap<(u8, u8), u64>,
+    spent: HashMap<u8, Decimal>,
+    rows: u64,
+    fingerprints: HashMap<u8, u64>,
+}
+
+fn key(owner: u8) -> KeyHash {
+    KeyHash::of(&owner.to_string())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn it_does_what_the_model_does(steps in prop::collection::vec(step(), 1..25)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let lab = Lab::new();
+        let mut store = lab.open();
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Finish(requests) => {
+                    let all = requests.iter().map(|(owner, name, cost)| {
+                        let cost = Decimal::from_i128_with_scale(i128::from(*cost), 9).to_string();
+                        let mut request = finished(key(*owner), &name.to_string(), &cost, lab.now());
+                        request.rows.push(row("again", &cost, lab.now()));
+                        store.finish(request)
+                    });
+                    for outcome in runtime.block_on(futures_util::future::join_all(all)) {
+                        outcome.unwrap();
+                    }
+                    for (owner, name, cost) in requests {
+                        model.receipts.insert((owner, name), lab.now());
+                        *model.spent.entry(owner).or_default() +=
+                            Decimal::from_i128_with_scale(2 * i128::from(cost), 9);
+                        model.rows += 2;
+                    }
+                }
+                Step::First(fingerprint, lasts) => {
+                    let is_first =
+                        runtime.block_on(store.first_time([fingerprint; 32], lab.now() + lasts)).unwrap();
+                    let known = model.fingerprints.get(&fingerprint).is_some_and(|until| *until > lab.now());
+                    prop_assert_eq!(is_first, !known);
+                    if is_first {
+                        model.fingerprints.insert(fingerprint, lab.now() + lasts);
+                    }
+                }
+                Step::Pass(seconds) => lab.pass(seconds),
+                Step::Restart => {
+                    drop(store);
+                    store = lab.open();
+                }
+            }
+            for owner in 0..3 {
+                prop_assert_eq!(store.spent(key(owner)).unwrap(), model.spent.get(&owner).copied().unwrap_or_default());
+                for name in 0..30 {
+                    let is_there =
+                        model.receipts.get(&(owner, name)).is_some_and(|at| at + 1000 > lab.now());
+                    for id in [format!("rcpt-{name}"), format!("req_{name}")] {
+                        let found = store.receipt(&id, key(owner)).unwrap();
+                        prop_assert_eq!(found != Lookup::Absent, is_there, "{} of {} at {}", id, owner, lab.now() - START);
+                    }
+                }
+            }
+            prop_assert_eq!(store.counts().unwrap().1, model.rows);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A gateway from its file: started, kept in step with its files, ended when what it answers is answered.
+
+mod parts;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::TlsConfig;
+use crate::door::{self, Certificate, CertificateError};
+use crate::gateway::{Gateway, Live};
+use crate::observe;
+use crate::operator::{Settings, SettingsError};
+use crate::verification;
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The file is no configuration.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The certificate of the listener is of no use.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// An address cannot be listened at.
+    #[error("cannot listen at {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    /// A file is not readable or holds no token.
+    #[error("{0} holds no token of one line")]
+    Token(PathBuf, #[source] io::Error),
+    /// One of the parts does not start.
+    #[error("the gateway's {0} does not start")]
+    Part(&'static str, #[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct Running {
+    gateway: Arc<Gateway>,
+    address: SocketAddr,
+    metrics_address: Option<SocketAddr>,
+    look_again: Arc<Notify>,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// The listener's certificate with its files.
+#[derive(Debug, Clone)]
+struct Tls {
+    files: TlsConfig,
+    certificate: Arc<Certificate>,
+}
+
+/// Starts a gateway and returns when it serves.
+pub async fn start(file: &Path) -> Result<Running, StartError> {
+    let (settings, config) = Settings::load(file)?;
+    let tls = match &config.tls {
+        None => None,
+        Some(files) => {
+            let certificate = Arc::new(Certificate::load(files)?);
+            Some(Tls { files: files.clone(), certificate })
+        }
+    };
+    let (listener, address) = listen(config.bind).await?;
+    let metrics = match config.metrics_bind {
+        None => None,
+        Some(bind) => Some(listen(bind).await?),
+    };
+    let parts = parts::Parts::start(&config, tls.as_ref()).await?;
+    let live = Live::new(config, None).map_err(SettingsError::from)?;
+    let gateway = Arc::new(parts.gateway(live));
+    parts::configure(&gateway)?;
+    gateway.office.set_settings(settings);
+    let (stop, look_again) = (CancellationToken::new(), Arc::new(Notify::new()));
+    let certificate = tls.as_ref().map(|tls| Arc::clone(&tls.certificate));
+    let router = door::router(Arc::clone(&gateway));
+    let mut tasks = vec![
+        tokio::spawn(door::serve(listener, certificate, router, stop.clone())),
+        tokio::spawn(verification::run(Arc::clone(&gateway), stop.clone())),
+        tokio::spawn(watch::watch(Arc::clone(&gateway), tls, Arc::clone(&look_again), stop.clone())),
+    ];
+    let metrics_address = metrics.as_ref().map(|(_, address)| *address);
+    if let Some((listener, _)) = metrics {
+        let router = observe::open_routes(Arc::clone(&gateway));
+        tasks.push(tokio::spawn(door::serve(listener, None, router, stop.clone())));
+    }
+    Ok(Running { gateway, address, metrics_address, look_again, stop, tasks })
+}
+
+async fn listen(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |error| StartError::Listen(bind, error);
+    let listener = TcpListener::bind(bind).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+impl Running {
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it tells figures to anybody, if it does.
+    #[must_use]
+    pub const fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// Its parts, for tests that look at what it recorded.
+    #[cfg(test)]
+    pub(crate) const fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// Looks at its files again, now.
+    pub fn reload(&self) {
+        self.look_again.notify_one();
+    }
+
+    /// Ends it: nothing new is begun, what is under way gets so long, and every request is recorded.
+    pub async fn stop(self, patience: Duration) {
+        self.gateway.begin_draining();
+        self.gateway.requests.close();
+        if timeout(patience, self.gateway.requests.wait()).await.is_err() {
+            tracing::warn!("requests that are still under way are cut off");
+        }
+        self.stop.cancel();
+        for task in self.tasks {
+            let _ = task.await;
+        }
+    }
+}

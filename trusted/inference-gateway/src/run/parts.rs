@@ -1,0 +1,100 @@
+//! The parts of a gateway, as its configuration wants them.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use cloister_verifier::Clock;
+
+use super::watch::tls_key;
+use super::{StartError, Tls};
+use crate::admission::{Control, ControlPlane, KeyHash, Keys};
+use crate::config::GatewayConfig;
+use crate::gateway::{Gateway, Live};
+use crate::proof::Notary;
+use crate::record::{Settings, Store};
+use crate::verification::{Trust, Verifications};
+
+/// Shortest token of an operator, in bytes.
+const MIN_TOKEN_BYTES: usize = 16;
+/// Largest file with a token, in bytes.
+const MAX_TOKEN_BYTES: usize = 512;
+
+pub(super) struct Parts {
+    control: Control,
+    store: Store,
+    notary: Notary,
+    verifications: Verifications,
+}
+
+impl Parts {
+    pub(super) async fn start(config: &GatewayConfig, tls: Option<&Tls>) -> Result<Self, StartError> {
+        let clock = Clock::system();
+        let tls_keys = tls.map(|tls| tls_key(tls.certificate.spki_sha256()));
+        let notary = Notary::start(config, tls_keys.into_iter().collect(), clock.clone())
+            .await
+            .map_err(|error| StartError::Part("identity", error.into()))?;
+        let store = store(config).await?;
+        let control = match &config.control {
+            None => Control::Keys(Keys::new(config, store.clone())),
+            Some(control) => Control::ControlPlane(
+                ControlPlane::start(control, store.clone(), clock.clone())
+                    .map_err(|error| StartError::Part("control plane's client", error.into()))?,
+            ),
+        };
+        let trust = Trust::new(&config.trust, clock.clone())
+            .map_err(|error| StartError::Part("verification of upstreams", error.into()))?;
+        let verifications = Verifications::new(trust, store.clone(), clock);
+        Ok(Self { control, store, notary, verifications })
+    }
+
+    pub(super) fn gateway(self, live: Live) -> Gateway {
+        Gateway::new(live, self.control, self.store, self.notary, self.verifications)
+    }
+}
+
+/// Opens the store, which may read the whole of it.
+async fn store(config: &GatewayConfig) -> Result<Store, StartError> {
+    let dir = config.state_dir.clone();
+    let settings = Settings {
+        receipts_s: config.receipts.retention_s,
+        rows_s: config.receipts.usage_retention_s,
+        is_posting: config.control.is_some(),
+        is_logging: config.receipts.log,
+        ..Settings::default()
+    };
+    let opened = tokio::task::spawn_blocking(move || Store::open(&dir, settings, Clock::system())).await;
+    let part = |error| StartError::Part("store", error);
+    opened.map_err(|error| part(error.into()))?.map_err(|error| part(error.into()))
+}
+
+/// Brings what depends on the configuration in step with the one that holds. What cannot be stays as it was.
+pub(super) fn configure(gateway: &Gateway) -> Result<(), StartError> {
+    let live = gateway.live();
+    let token = live.config.admin_token_file.as_deref().map(token).transpose()?;
+    gateway.office.set_token(token);
+    match (&gateway.control, &live.config.control) {
+        (Control::Keys(keys), None) => keys.configure(&live.config),
+        (Control::ControlPlane(control_plane), Some(control)) => control_plane
+            .configure(control)
+            .map_err(|error| StartError::Part("control plane's client", error.into()))?,
+        // Requests under way belong to who admitted them.
+        _ => tracing::warn!("a start is needed to change between keys and a control plane"),
+    }
+    Ok(())
+}
+
+/// The hash of a token in a file.
+fn token(path: &Path) -> Result<KeyHash, StartError> {
+    let failed = |error| StartError::Token(path.to_owned(), error);
+    let mut text = zeroize::Zeroizing::new(String::new());
+    File::open(path)
+        .map_err(failed)?
+        .take(MAX_TOKEN_BYTES as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    let token = text.trim();
+    let is_token = (MIN_TOKEN_BYTES..=MAX_TOKEN_BYTES).contains(&token.len())
+        && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_token { Ok(KeyHash::of(token)) } else { Err(failed(io::ErrorKind::InvalidData.into())) }
+}

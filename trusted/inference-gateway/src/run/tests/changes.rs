@@ -1,0 +1,163 @@
+//! What changes while a gateway runs: upstreams, files, certificates; and its end.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Bench, KEY, PATIENCE, TOKEN, client, entry, reply, start};
+
+#[tokio::test]
+async fn upstreams_are_the_operators_to_see_and_to_replace() {
+    const PATH: &str = "/v1/admin/upstreams";
+    let bench = Bench::plain().await;
+    for path in [PATH, "/v1/metrics"] {
+        assert_eq!(bench.get(path, None).await.error().1, "unauthorized");
+        assert_eq!(bench.get(path, Some(KEY)).await.error().1, "forbidden");
+    }
+    let view = bench.get(PATH, Some(TOKEN)).await;
+    assert!(!String::from_utf8_lossy(&view.body).contains("s3cret"));
+    let view = view.json();
+    assert_eq!(view["upstreams"][1]["bearer_token_configured"], true);
+    assert_eq!(view["upstreams"][0]["bearer_token_configured"], false);
+    let put = |list: Value| reply(bench.request(Method::PUT, PATH).bearer_auth(TOKEN).body(list.to_string()));
+    let own = bench.config["upstreams"].clone();
+    for bad in [
+        json!({}),
+        json!([]),
+        json!([{ "name": "open" }]),
+        json!([own[0], own[0]]),
+        json!([entry("other", "ftp://127.0.0.1", &["vendor/model", "vendor/other"], &json!({}))]),
+    ] {
+        assert_eq!(put(bad.clone()).await.error().1, "invalid_upstream_config", "{bad}");
+    }
+    assert_eq!(bench.get(PATH, Some(TOKEN)).await.json(), view);
+    let before = bench.running.gateway.live();
+    let mut more = own.clone();
+    let new = entry("new", "http://127.0.0.1:9", &["vendor/new"], &json!({ "bearer_token": "other-s3cret" }));
+    more.as_array_mut().unwrap().push(new);
+    let replaced = put(more).await;
+    assert_eq!(replaced.status, StatusCode::OK, "{:?}", replaced.body);
+    assert_ne!(replaced.json()["config_digest"], view["config_digest"]);
+    assert!(bench.ids("/v1/models").await.contains(&"vendor/new".to_owned()));
+    // What did not change keeps what is known about it.
+    let after = bench.running.gateway.live();
+    let route = |live: &crate::gateway::Live| Arc::clone(&live.catalogue.model("plain").unwrap().routes[0]);
+    assert!(Arc::ptr_eq(&route(&before), &route(&after)));
+    drop((before, after));
+
+    // It holds after a restart, and until the file's own upstreams change.
+    let file = bench.file();
+    let Bench { dir, running, mut config, client, leave } = bench;
+    running.stop(PATIENCE).await;
+    let bench = Bench { running: start(&file).await.unwrap(), dir, config: config.clone(), client, leave };
+    assert!(bench.ids("/v1/models").await.contains(&"vendor/new".to_owned()));
+    config["upstreams"][0]["models"]["vendor/newest"] = json!("n");
+    std::fs::write(&file, config.to_string()).unwrap();
+    bench.running.reload();
+    bench.listed("vendor/newest").await;
+    assert!(!bench.ids("/v1/models").await.contains(&"vendor/new".to_owned()));
+}
+
+#[tokio::test]
+async fn an_operator_without_a_token_has_no_endpoints() {
+    let bench = Bench::new(|config, _| {
+        config.as_object_mut().unwrap().shift_remove("admin_token_file");
+        config["metrics_bind"] = json!("127.0.0.1:0");
+    })
+    .await;
+    for path in ["/v1/metrics", "/v1/admin/upstreams"] {
+        assert_eq!(bench.get(path, Some(TOKEN)).await.error().1, "not_found");
+    }
+    // Figures have a listener of their own.
+    let _ = bench.get("/health", None).await;
+    let url = format!("http://{}/metrics", bench.running.metrics_address().unwrap());
+    let figures = bench.client.get(url).send().await.unwrap().text().await.unwrap();
+    let line = "private_ai_gateway_responses_total{endpoint=\"/health\",status=\"200\"} 1";
+    assert!(figures.lines().any(|found| found == line), "{figures}");
+    assert!(figures.contains("private_ai_gateway_route_healthy{route=\"open:plain\"} 1"));
+}
+
+#[tokio::test]
+async fn a_file_that_is_of_no_use_changes_nothing() {
+    let bench = Bench::plain().await;
+    std::fs::write(bench.file(), "{").unwrap();
+    bench.running.reload();
+    let mut config = bench.config.clone();
+    config["upstreams"][0]["models"]["vendor/new"] = json!("n");
+    assert_eq!(bench.ids("/v1/models").await.len(), 3);
+    std::fs::write(bench.file(), config.to_string()).unwrap();
+    // The clock finds it, too.
+    bench.listed("vendor/new").await;
+}
+
+#[tokio::test]
+async fn who_ends_lets_answers_end_and_begins_none() {
+    let bench = Bench::plain().await;
+    let waiting = tokio::spawn(reply(bench.chat("plain")));
+    let deadline = Instant::now() + PATIENCE;
+    while bench.running.gateway.requests.is_empty() {
+        assert!(Instant::now() < deadline && !waiting.is_finished(), "the request does not begin");
+        tokio::task::yield_now().await;
+    }
+    bench.running.gateway.begin_draining();
+    let health = bench.get("/health", None).await;
+    assert_eq!((health.status.as_u16(), health.json()), (503, json!({ "status": "draining" })));
+    let refused = reply(bench.chat("plain")).await;
+    assert_eq!(refused.error().1, "service_unavailable");
+    assert_eq!(refused.header("retry-after"), "1");
+    let Bench { running, leave, dir: _dir, .. } = bench;
+    let address = running.address();
+    let stopped = tokio::spawn(running.stop(PATIENCE));
+    leave.add_permits(1);
+    let answer = waiting.await.unwrap();
+    assert_eq!(answer.json()["choices"][0]["message"]["content"], "hello");
+    stopped.await.unwrap();
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn another_certificate_is_shown_and_listed() {
+    let write = |dir: &TempDir| {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(dir.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        std::fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
+        made.cert.pem()
+    };
+    let mut first = String::new();
+    let bench = Bench::new(|config, dir| {
+        first = write(dir);
+        let path = |name: &str| dir.path().join(name);
+        config["tls"] = json!({ "certificate": path("cert.pem"), "key": path("key.pem") });
+    })
+    .await;
+    let port = bench.running.address().port();
+    let get = |pem: String| async move {
+        let mut roots = rustls::RootCertStore::empty();
+        let der = pem::parse(pem).unwrap();
+        roots.add(der.contents().to_vec().into()).unwrap();
+        let client = client(roots, Some(([127, 0, 0, 1], port).into()));
+        client.get(format!("https://localhost:{port}/")).send().await
+    };
+    let response = get(first.clone()).await.unwrap();
+    assert_eq!(response.version(), http::Version::HTTP_2);
+    let digest = response.headers()["x-aci-keyset-digest"].clone();
+    let keys = || bench.running.gateway.notary.identity().keyset.tls_public_keys.clone();
+    let before = keys();
+    assert_eq!(before.len(), 1);
+    let second = write(&bench.dir);
+    bench.running.reload();
+    let deadline = Instant::now() + PATIENCE;
+    let response = loop {
+        if let Ok(response) = get(second.clone()).await {
+            break response;
+        }
+        assert!(Instant::now() < deadline, "the new certificate is not shown");
+        tokio::task::yield_now().await;
+    };
+    assert_ne!(response.headers()["x-aci-keyset-digest"], digest);
+    assert_ne!(keys(), before);
+    assert!(get(first).await.is_err());
+}

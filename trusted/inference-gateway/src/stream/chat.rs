@@ -1,0 +1,382 @@
+//! What the events of a chat or text completion say: whether anything of the answer has come, and whether all of it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::Event;
+use crate::body::{Few, Raw, members, object};
+
+/// The terminator's data.
+const DONE: &[u8] = b"[DONE]";
+/// Most choices of one answer.
+const MAX_CHOICES: usize = 128;
+/// Longest usage, in bytes: it is kept.
+const MAX_USAGE_BYTES: usize = 4096;
+
+/// What one event is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// A comment, or nothing.
+    Comment,
+    /// Part of the answer that a client may show.
+    Content,
+    /// Part of the answer without content: a role, a finish reason, usage.
+    Frame,
+    /// The terminator.
+    Done,
+    /// The upstream says in the stream that it failed: the `error` member, JSON.
+    Error(String),
+    /// Not what such a stream may hold.
+    Broken,
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With its terminator.
+    Complete,
+    /// Every choice has its finish reason, and the terminator is missing: it may be supplied.
+    WithoutTerminator,
+    /// Before the answer was whole.
+    Truncated,
+}
+
+/// What is known of one choice.
+#[derive(Debug, Default, Clone)]
+struct Progress {
+    is_seen: bool,
+    finish_reason: Option<String>,
+}
+
+/// Follows one stream.
+#[derive(Debug, Default)]
+pub struct ChatStream {
+    /// By index of the choice.
+    choices: Vec<Progress>,
+    has_content: bool,
+    is_done: bool,
+    usage: Option<Box<RawValue>>,
+    id: Option<String>,
+    model: Option<String>,
+}
+
+/// A chunk of a chat or text completion, or such an answer as a whole: the members that clients get.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Chunk<'a> {
+    /// Says that the upstream failed; never passed on.
+    #[serde(borrow, skip_serializing)]
+    pub error: Raw<'a>,
+    /// Id of the answer.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub id: Raw<'a>,
+    /// Kind of document.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub object: Raw<'a>,
+    /// Seconds since the Unix epoch.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub created: Raw<'a>,
+    /// The model that answers.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub model: Raw<'a>,
+    /// The answers.
+    #[serde(borrow)]
+    pub choices: Option<Few<Choice<'a>, MAX_CHOICES>>,
+    /// What was used.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub usage: Raw<'a>,
+    /// How quickly it was processed.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub service_tier: Raw<'a>,
+}
+
+/// One of the answers.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Choice<'a> {
+    /// Which.
+    pub index: u32,
+    /// Of text completions.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub text: Raw<'a>,
+    /// Part of a message.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<Message<'a>>,
+    /// A whole message.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message<'a>>,
+    /// Probabilities.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub logprobs: Raw<'a>,
+    /// Why it ended.
+    #[serde(borrow, skip_serializing_if = "Raw::is_absent")]
+    pub finish_reason: Raw<'a>,
+    /// The sequence that stopped it, as some engines tell; never passed on.
+    #[serde(borrow, skip_serializing)]
+    pub stop_reason: Raw<'a>,
+}
+
+members! {
+    /// A message, or part of one.
+    pub struct Message {
+        role,
+        content,
+        refusal,
+        tool_calls,
+        function_call,
+        annotations,
+        audio,
+        images,
+        reasoning,
+        reasoning_content,
+        reasoning_details,
+        thinking_blocks,
+        reasoning_items,
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Members that a client may show.
+    #[must_use]
+    pub fn shown(&self) -> [Raw<'a>; 10] {
+        [
+            self.content,
+            self.refusal,
+            self.tool_calls,
+            self.function_call,
+            self.annotations,
+            self.audio,
+            self.images,
+            self.reasoning,
+            self.reasoning_content,
+            self.reasoning_details,
+        ]
+    }
+
+    /// The same without what the model thought.
+    #[must_use]
+    pub const fn without_reasoning(self) -> Self {
+        let none = Raw::ABSENT;
+        Self {
+            reasoning: none,
+            reasoning_content: none,
+            reasoning_details: none,
+            thinking_blocks: none,
+            reasoning_items: none,
+            ..self
+        }
+    }
+}
+
+impl Choice<'_> {
+    /// Whether it holds anything that a client may show.
+    #[must_use]
+    pub fn has_content(&self) -> bool {
+        let message = self.delta.as_ref().or(self.message.as_ref());
+        self.text.says_something()
+            || message.is_some_and(|message| message.shown().into_iter().any(Raw::says_something))
+    }
+}
+
+impl ChatStream {
+    /// What an event is.
+    pub fn judge(&mut self, event: &Event) -> Verdict {
+        event.data().map_or(Verdict::Comment, |data| self.follow(&data).0)
+    }
+
+    /// What the data of an event is, and the chunk, where it is one.
+    pub fn follow<'a>(&mut self, data: &'a [u8]) -> (Verdict, Option<Chunk<'a>>) {
+        if self.is_done {
+            return (Verdict::Broken, None);
+        }
+        if data.trim_ascii() == DONE {
+            self.is_done = true;
+            return (Verdict::Done, None);
+        }
+        let chunk = std::str::from_utf8(data).ok().and_then(object::<Chunk<'a>>);
+        chunk.map_or((Verdict::Broken, None), |chunk| (self.take(&chunk), Some(chunk)))
+    }
+
+    /// What a chunk is, or a whole answer.
+    pub fn take(&mut self, chunk: &Chunk<'_>) -> Verdict {
+        if let Some(error) = chunk.error.text() {
+            return Verdict::Error(error.to_owned());
+        }
+        let Some(Few(choices)) = &chunk.choices else { return Verdict::Broken };
+        let is_usable = |choice: &Choice<'_>| index(choice) < MAX_CHOICES;
+        let usage = chunk.usage.value();
+        if !choices.iter().all(is_usable) || usage.is_some_and(|usage| usage.get().len() > MAX_USAGE_BYTES) {
+            return Verdict::Broken;
+        }
+        if let Some(usage) = usage {
+            self.usage = Some(usage.to_owned());
+        }
+        if self.id.is_none() {
+            self.id = chunk.id.read();
+        }
+        if self.model.is_none() {
+            self.model = chunk.model.read();
+        }
+        let mut has_content = false;
+        for choice in choices {
+            self.note(choice);
+            has_content |= choice.has_content();
+        }
+        self.has_content |= has_content;
+        if has_content { Verdict::Content } else { Verdict::Frame }
+    }
+
+    fn note(&mut self, choice: &Choice<'_>) {
+        let index = index(choice);
+        if self.choices.len() <= index {
+            self.choices.resize_with(index + 1, Progress::default);
+        }
+        if let Some(progress) = self.choices.get_mut(index) {
+            progress.is_seen = true;
+            // Some engines send an empty one with every chunk.
+            if choice.finish_reason.says_something() {
+                progress.finish_reason = Some(choice.finish_reason.read().unwrap_or_default());
+            }
+        }
+    }
+
+    /// Why the choices ended, in their order.
+    pub fn finish_reasons(&self) -> impl Iterator<Item = &str> {
+        self.choices.iter().filter_map(|progress| progress.finish_reason.as_deref())
+    }
+
+    /// How the stream stands, if nothing more comes.
+    #[must_use]
+    pub fn ended(&self) -> Ended {
+        let mut seen = self.choices.iter().filter(|progress| progress.is_seen).peekable();
+        let is_finished = seen.peek().is_some() && seen.all(|progress| progress.finish_reason.is_some());
+        match (is_finished, self.is_done) {
+            (true, true) => Ended::Complete,
+            (true, false) => Ended::WithoutTerminator,
+            // A terminator after half an answer does not make it whole.
+            (false, _) => Ended::Truncated,
+        }
+    }
+
+    /// Whether anything came that a client may show.
+    #[must_use]
+    pub const fn has_content(&self) -> bool {
+        self.has_content
+    }
+
+    /// The usage that was told last, JSON.
+    #[must_use]
+    pub fn usage(&self) -> Option<&RawValue> {
+        self.usage.as_deref()
+    }
+
+    /// The id of the answer, as the upstream gave it.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// The model, as the upstream names it.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+fn index(choice: &Choice<'_>) -> usize {
+    usize::try_from(choice.index).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Events;
+
+    const ROLE: &str = r#"{"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
+    const HELLO: &str =
+        r#"{"id":"c","choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}]}"#;
+    const STOP: &str = r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    const USAGE: &str = r#"{"id":"c","choices":[],"usage":{"prompt_tokens":1}}"#;
+
+    fn follow(stream: &[u8]) -> (Vec<Verdict>, ChatStream) {
+        let (mut events, mut chat, mut verdicts) = (Events::default(), ChatStream::default(), Vec::new());
+        events.push(stream);
+        while let Some(event) = events.next() {
+            verdicts.push(chat.judge(&event.unwrap()));
+        }
+        if let Some(event) = events.finish() {
+            verdicts.push(chat.judge(&event));
+        }
+        (verdicts, chat)
+    }
+
+    fn wire(events: &[&str]) -> String {
+        events.iter().fold(String::new(), |stream, data| stream + "data: " + data + "\n\n")
+    }
+
+    #[test]
+    fn a_whole_answer() {
+        let (verdicts, chat) = follow(wire(&[ROLE, HELLO, STOP, USAGE, "[DONE]"]).as_bytes());
+        let frame = Verdict::Frame;
+        assert_eq!(verdicts, [frame.clone(), Verdict::Content, frame.clone(), frame, Verdict::Done]);
+        assert_eq!(chat.ended(), Ended::Complete);
+        assert_eq!(chat.usage().map(RawValue::get), Some(r#"{"prompt_tokens":1}"#));
+        assert_eq!(chat.id(), Some("c"));
+    }
+
+    #[test]
+    fn half_answers_are_not_whole() {
+        for (events, ended) in [
+            (vec![ROLE, HELLO, STOP], Ended::WithoutTerminator),
+            (vec![ROLE, HELLO], Ended::Truncated),
+            (vec![ROLE, HELLO, "[DONE]"], Ended::Truncated),
+            (vec!["[DONE]"], Ended::Truncated),
+            (vec![], Ended::Truncated),
+        ] {
+            assert_eq!(follow(wire(&events).as_bytes()).1.ended(), ended, "{events:?}");
+        }
+        let second = r#"{"choices":[{"index":1,"delta":{"content":"x"}}]}"#;
+        assert_eq!(follow(wire(&[HELLO, second, STOP, "[DONE]"]).as_bytes()).1.ended(), Ended::Truncated);
+    }
+
+    #[test]
+    fn what_is_no_chunk_is_broken() {
+        for data in ["{", "[]", "{}", "nonsense", r#"{"choices":3}"#, r#"{"choices":[{"index":4000000000}]}"#]
+        {
+            assert_eq!(follow(wire(&[data]).as_bytes()).0, [Verdict::Broken], "{data}");
+        }
+        assert_eq!(follow(wire(&[STOP, "[DONE]", HELLO]).as_bytes()).0.last(), Some(&Verdict::Broken));
+    }
+
+    #[test]
+    fn an_error_in_the_stream_is_one() {
+        let (verdicts, chat) = follow(wire(&[ROLE, r#"{"error":{"message":"no"}}"#]).as_bytes());
+        assert_eq!(verdicts, [Verdict::Frame, Verdict::Error(r#"{"message":"no"}"#.into())]);
+        assert!(!chat.has_content());
+        assert_eq!(follow(wire(&[r#"{"error":null,"choices":[]}"#]).as_bytes()).0, [Verdict::Frame]);
+        assert_eq!(follow(b": ping\n\n").0, [Verdict::Comment]);
+    }
+
+    #[test]
+    fn tool_calls_and_texts_are_content() {
+        for data in [
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}"#,
+            r#"{"choices":[{"index":0,"text":"x"}]}"#,
+        ] {
+            assert_eq!(follow(wire(&[data]).as_bytes()).0, [Verdict::Content], "{data}");
+        }
+    }
+
+    /// Cut at every byte, an answer is never taken for a whole one before its last finish reason was there.
+    #[test]
+    fn cut_anywhere() {
+        let whole = wire(&[ROLE, HELLO, STOP, USAGE, "[DONE]"]);
+        let finished = wire(&[ROLE, HELLO, STOP]).len() - 1;
+        for cut in 0..whole.len() {
+            let (verdicts, chat) = follow(&whole.as_bytes()[..cut]);
+            assert!(!verdicts.contains(&Verdict::Broken), "{cut}");
+            assert_eq!(chat.ended() == Ended::Truncated, cut < finished, "{cut}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! An upstream that does what a test tells it, down to the byte.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// What it does once it has read a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    /// Writes these bytes.
+    Send(Vec<u8>),
+    /// Lets time pass.
+    Pause(Duration),
+    /// Nothing any more, until the other side hangs up.
+    Hang,
+    /// Hangs up.
+    Close,
+}
+
+/// A request that it got.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    /// Request line and headers, in lower case.
+    pub head: String,
+    pub body: Vec<u8>,
+    pub at: Instant,
+}
+
+/// How often something happened.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub connections: AtomicUsize,
+    /// Hung up by the other side while it hung.
+    pub left: AtomicUsize,
+    /// Bytes that came after the TLS handshake, if there is one.
+    pub bytes: AtomicUsize,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Fake {
+    pub address: SocketAddr,
+    pub seen: Arc<Mutex<Vec<Seen>>>,
+    pub counts: Arc<Counts>,
+    /// PEM, and the hash of its key.
+    pub certificate: Option<(String, [u8; 32])>,
+}
+
+type Script = Arc<dyn Fn(usize, &Seen) -> Vec<Act> + Send + Sync>;
+
+impl Fake {
+    /// The script is asked for each request, with its number.
+    pub(crate) async fn start(script: impl Fn(usize, &Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        Self::serve(Arc::new(script), None).await
+    }
+
+    /// The same, with TLS and a certificate of its own.
+    pub(crate) async fn start_tls(script: impl Fn(usize, &Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![CertificateDer::from(own.cert.der().to_vec())], key)
+            .unwrap();
+        let spki = rcgen::PublicKeyData::subject_public_key_info(&own.signing_key);
+        let certificate = (own.cert.pem(), Sha256::digest(spki).into());
+        Self::serve(Arc::new(script), Some((TlsAcceptor::from(Arc::new(config)), certificate))).await
+    }
+
+    async fn serve(script: Script, tls: Option<(TlsAcceptor, (String, [u8; 32]))>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let fake = Self {
+            address: listener.local_addr().unwrap(),
+            seen: Arc::default(),
+            counts: Arc::default(),
+            certificate: tls.as_ref().map(|(_, certificate)| certificate.clone()),
+        };
+        let (mine, acceptor) = (fake.clone(), tls.map(|(acceptor, _)| acceptor));
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                mine.counts.connections.fetch_add(1, Ordering::Relaxed);
+                let (mine, script, acceptor) = (mine.clone(), Arc::clone(&script), acceptor.clone());
+                tokio::spawn(async move {
+                    match acceptor {
+                        None => mine.talk(stream, &script).await,
+                        Some(acceptor) => {
+                            if let Ok(stream) = acceptor.accept(stream).await {
+                                mine.talk(stream, &script).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        fake
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    async fn talk(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, script: &Script) {
+        while let Some(seen) = self.read(&mut stream).await {
+            let number = {
+                let mut all = self.seen.lock();
+                all.push(seen.clone());
+                all.len() - 1
+            };
+            for act in script(number, &seen) {
+                match act {
+                    Act::Send(bytes) => {
+                        if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
+                            self.counts.left.fetch_add(1, Ordering::Relaxed);
+                            return;
+                        }
+                    }
+                    Act::Pause(time) => tokio::time::sleep(time).await,
+                    Act::Hang => {
+                        while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+                        self.counts.left.fetch_add(1, Ordering::Relaxed);
+                        return;
+                    }
+                    Act::Close => {
+                        drop(stream.shutdown().await);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn read(&self, stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
+        let (mut bytes, mut piece) = (Vec::new(), vec![0; 16 << 10]);
+        loop {
+            if let Some(end) = bytes.windows(4).position(|end| end == b"\r\n\r\n") {
+                let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+                let length = head
+                    .lines()
+                    .find_map(|line| line.strip_prefix("content-length: "))
+                    .map_or(0, |length| length.parse().unwrap());
+                if bytes.len() >= end + 4 + length {
+                    let body = bytes[end + 4..end + 4 + length].to_vec();
+                    return Some(Seen { head, body, at: Instant::now() });
+                }
+            }
+            let read = stream.read(&mut piece).await.ok().filter(|read| *read > 0)?;
+            self.counts.bytes.fetch_add(read, Ordering::Relaxed);
+            bytes.extend_from_slice(&piece[..read]);
+        }
+    }
+}
+
+/// A whole answer with a length.
+pub(crate) fn reply(status: u16, headers: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes =
+        format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n{headers}\r\n", body.len()).into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// A whole answer in JSON.
+pub(crate) fn json(status: u16, body: &str) -> Vec<u8> {
+    reply(status, "content-type: application/json\r\n", body.as_bytes())
+}
+
+/// The head of a stream in chunks.
+pub(crate) fn stream_head() -> Vec<u8> {
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+        .to_vec()
+}
+
+/// A piece of a stream; an empty one ends it.
+pub(crate) fn chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+    chunk.extend_from_slice(bytes);
+    chunk.extend_from_slice(b"\r\n");
+    chunk
+}
+
+/// Looks for a condition until it holds.
+pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "it never came to hold");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A client that keeps to what it is told.
+pub(crate) fn client() -> reqwest::Client {
+    super::client(super::tls::by_authorities(None).unwrap(), Duration::from_secs(5), false).unwrap()
+}

@@ -1,0 +1,258 @@
+//! Connections to upstreams: pooled, limited in time, and pinned where the upstream was verified.
+
+mod answer;
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tls;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use reqwest::redirect::Policy;
+use reqwest::{Client, Request, Response};
+use rustls::ClientConfig;
+use tokio::time::timeout;
+use url::Url;
+
+use crate::config::{ProviderKind, UpstreamConfig};
+use crate::verification::Verified;
+
+pub use answer::{Answer, MAX_BODY_BYTES, ReadFailure};
+use tls::Pin;
+
+/// What Anthropic's interface is called with.
+const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+/// Unused connections are closed after this long.
+const IDLE_CONNECTION: Duration = Duration::from_secs(90);
+/// How often a silent HTTP/2 connection is asked whether it lives.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// Sets of pins whose connections are kept: that of a new session and those that end.
+const PINNED_CLIENTS: usize = 4;
+
+/// Why nothing came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendFailure {
+    /// There is no connection. Nothing of the request was sent.
+    #[error("the upstream could not be reached")]
+    Unreachable,
+    /// The connection broke.
+    #[error("the connection to the upstream broke")]
+    Transport,
+    /// A limit in time passed.
+    #[error("the upstream timed out")]
+    TimedOut,
+    /// The TLS key is none of the pins. Nothing of the request was sent.
+    #[error("the upstream's TLS key is not the verified one")]
+    Mismatch,
+}
+
+/// Why there is no client for an upstream. The text holds no credential.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// The TLS library refuses its configuration.
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
+    /// The HTTP library refuses its configuration.
+    #[error("the HTTP client cannot be set up")]
+    Http(#[source] reqwest::Error),
+    /// The file of authorities cannot be used.
+    #[error("the authorities in {} cannot be used: {why}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A credential that no header can hold.
+    #[error("the credential has characters that no header can hold")]
+    Credential,
+}
+
+/// Speaks with one upstream; cheap to clone.
+#[derive(Clone)]
+pub struct Upstream(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    /// Without a slash at the end.
+    base: String,
+    is_tls: bool,
+    connect: Duration,
+    first_byte: Duration,
+    /// Content type and credentials.
+    headers: HeaderMap,
+    by_authorities: Client,
+    /// The last used one last.
+    pinned: Mutex<Vec<(Box<[Pin]>, Client)>>,
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Upstream").field(&self.0.name).finish()
+    }
+}
+
+impl Upstream {
+    /// For an upstream. Reads its file of authorities.
+    pub fn new(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
+        let connect = Duration::from_secs(config.timeouts.connect.into());
+        let by_authorities = client(tls::by_authorities(config.ca_file.as_deref())?, connect, false)?;
+        Ok(Self(Arc::new(Inner {
+            name: config.name.clone(),
+            base: config.base_url.as_str().trim_end_matches('/').to_owned(),
+            is_tls: config.base_url.scheme() == "https",
+            connect,
+            first_byte: Duration::from_secs(config.timeouts.first_byte.into()),
+            headers: headers(config)?,
+            by_authorities,
+            pinned: Mutex::new(Vec::new()),
+        })))
+    }
+
+    /// Sends a request to a path that begins with a slash, over a channel that only the verified machine can end
+    /// where there is one. Of headers, these, the content type and the configured credentials are sent. Answers
+    /// when the head of the answer is there, which may take as long as the upstream's `first_byte`. A connection
+    /// that breaks before that is tried once more: nothing was produced.
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+        channel: Option<&Verified>,
+    ) -> Result<Answer, SendFailure> {
+        let client = match channel {
+            None => self.0.by_authorities.clone(),
+            Some(channel) => self.pinned(&channel.pins)?,
+        };
+        let url = Url::parse(&format!("{}{path}", self.0.base)).map_err(|_| SendFailure::Unreachable)?;
+        let mut request = Request::new(http::Method::POST, url);
+        *request.headers_mut() = self.0.headers.clone();
+        request.headers_mut().extend(headers.iter().cloned());
+        *request.body_mut() = Some(body.into());
+        let answer = timeout(self.0.first_byte, send(&client, request)).await;
+        Ok(Answer::new(answer.map_err(|_| SendFailure::TimedOut)??))
+    }
+
+    /// The client whose connections end at one of the pins and nowhere else.
+    fn pinned(&self, pins: &[Pin]) -> Result<Client, SendFailure> {
+        // Without TLS there is no key to be seen, and without pins none to be accepted.
+        if !self.0.is_tls || pins.is_empty() {
+            return Err(SendFailure::Mismatch);
+        }
+        let mut pins: Box<[Pin]> = pins.into();
+        pins.sort_unstable();
+        let mut clients = self.0.pinned.lock();
+        let known = clients.iter().position(|(known, _)| *known == pins).map(|at| clients.remove(at).1);
+        let client = match known {
+            Some(client) => client,
+            None => tls::by_pins(&pins)
+                .and_then(|tls| client(tls, self.0.connect, true))
+                .map_err(|_| SendFailure::Unreachable)?,
+        };
+        if clients.len() >= PINNED_CLIENTS {
+            clients.remove(0);
+        }
+        clients.push((pins, client.clone()));
+        drop(clients);
+        Ok(client)
+    }
+}
+
+/// A client that does what it is told and nothing of its own: no redirects, proxies, cookies or decompression.
+fn client(tls: ClientConfig, connect: Duration, https_only: bool) -> Result<Client, UpstreamError> {
+    Client::builder()
+        .tls_backend_preconfigured(tls)
+        .https_only(https_only)
+        .redirect(Policy::none())
+        .referer(false)
+        .no_proxy()
+        .user_agent("cloister-inference-gateway")
+        .connect_timeout(connect)
+        .tcp_nodelay(true)
+        .pool_idle_timeout(IDLE_CONNECTION)
+        .http2_adaptive_window(true)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_INTERVAL)
+        .build()
+        .map_err(UpstreamError::Http)
+}
+
+fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if config.provider == ProviderKind::Anthropic {
+        headers.insert(HeaderName::from_static("anthropic-version"), ANTHROPIC_VERSION);
+    }
+    let Some(token) = &config.bearer_token else { return Ok(headers) };
+    let (name, value) = match config.provider {
+        ProviderKind::Anthropic => (HeaderName::from_static("x-api-key"), token.expose().to_owned()),
+        ProviderKind::OpenaiCompatible | ProviderKind::AciService if config.basic_auth => {
+            (AUTHORIZATION, format!("Basic {}", STANDARD.encode(token.expose())))
+        }
+        ProviderKind::OpenaiCompatible | ProviderKind::AciService => {
+            (AUTHORIZATION, format!("Bearer {}", token.expose()))
+        }
+    };
+    let mut value = HeaderValue::try_from(value).map_err(|_| UpstreamError::Credential)?;
+    value.set_sensitive(true);
+    headers.insert(name, value);
+    Ok(headers)
+}
+
+async fn send(client: &Client, request: Request) -> Result<Response, SendFailure> {
+    let again = request.try_clone();
+    let broken = match client.execute(request).await {
+        Ok(response) => return Ok(response),
+        Err(error) => error,
+    };
+    match again {
+        Some(again) if broke_before_the_head(&broken) => {
+            client.execute(again).await.map_err(|error| failure(&error))
+        }
+        _ => Err(failure(&broken)),
+    }
+}
+
+/// Whether a connection that stood was closed before anything of an answer came.
+fn broke_before_the_head(error: &reqwest::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<hyper::Error>() {
+            let is_reset = std::error::Error::source(error)
+                .and_then(|cause| cause.downcast_ref::<std::io::Error>())
+                .is_some_and(|cause| {
+                    matches!(
+                        cause.kind(),
+                        std::io::ErrorKind::ConnectionReset
+                            | std::io::ErrorKind::BrokenPipe
+                            | std::io::ErrorKind::UnexpectedEof
+                    )
+                });
+            return is_reset || error.is_incomplete_message() || error.is_closed() || error.is_canceled();
+        }
+        next = error.source();
+    }
+    false
+}
+
+fn failure(error: &reqwest::Error) -> SendFailure {
+    if tls::is_mismatch(error) {
+        SendFailure::Mismatch
+    } else if error.is_timeout() {
+        SendFailure::TimedOut
+    } else if error.is_connect() {
+        SendFailure::Unreachable
+    } else {
+        SendFailure::Transport
+    }
+}

@@ -1,0 +1,195 @@
+//! What goes over connections, and over which.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use serde_json::{Value, json};
+
+use super::fake::{Act, Fake, chunk, json as json_reply, reply, stream_head, until};
+use super::{Answer, ReadFailure, SendFailure, Upstream, UpstreamError};
+use crate::config::GatewayConfig;
+use crate::verification::Verified;
+
+const IDLE: Duration = Duration::from_secs(10);
+
+fn upstream(url: &str, more: &Value) -> Result<Upstream, UpstreamError> {
+    let mut one = json!({"name": "one", "base_url": url, "models": {"m": "m"}, "bearer_token": "s3cret"});
+    one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let config = json!({"state_dir": "/tmp/x", "upstreams": [one]});
+    let config = GatewayConfig::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
+    Upstream::new(&config.upstreams[0])
+}
+
+fn channel(pins: &[[u8; 32]]) -> Verified {
+    Verified {
+        session_id: "0".repeat(64),
+        channel_bindings: Vec::new(),
+        claims: cloister_aci::session::Claims::default(),
+        pins: pins.to_vec(),
+    }
+}
+
+async fn post(upstream: &Upstream, channel: Option<&Verified>) -> Result<Answer, SendFailure> {
+    upstream.post("/v1/x", &[], Bytes::from_static(b"{\"secret\":1}"), channel).await
+}
+
+async fn whole(answer: Result<Answer, SendFailure>) -> Bytes {
+    answer.unwrap().whole(1 << 20, IDLE).await.unwrap()
+}
+
+#[tokio::test]
+async fn only_configured_credentials_go_out() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    let tier = (HeaderName::from_static("x-user-tier"), HeaderValue::from_static("gold"));
+    let base = format!("{}/base/", fake.url());
+    let plain = upstream(&base, &json!({})).unwrap();
+    let answer = plain.post("/v1/chat", &[tier], Bytes::from_static(b"{}"), None).await;
+    assert_eq!(whole(answer).await, "{}");
+    let anthropic = upstream(&fake.url(), &json!({"provider": "anthropic", "path": "/v1/messages"})).unwrap();
+    whole(post(&anthropic, None).await).await;
+    let basic = json!({"bearer_token": "user:password", "basic_auth": true});
+    whole(post(&upstream(&fake.url(), &basic).unwrap(), None).await).await;
+    let seen = fake.seen.lock().clone();
+    assert!(seen[2].head.contains("authorization: basic dxnlcjpwyxnzd29yza=="), "{}", seen[2].head);
+    assert!(seen[0].head.starts_with("post /base/v1/chat http/1.1"), "{}", seen[0].head);
+    for line in ["authorization: bearer s3cret", "x-user-tier: gold", "content-type: application/json"] {
+        assert!(seen[0].head.contains(line), "{line}");
+    }
+    assert!(!seen[0].head.contains("accept-encoding") && !seen[0].head.contains("x-api-key"));
+    assert!(seen[1].head.contains("x-api-key: s3cret") && !seen[1].head.contains("authorization"));
+    assert!(seen[1].head.contains("anthropic-version: 2023-06-01"));
+    assert_eq!(seen[1].body, b"{\"secret\":1}");
+}
+
+#[tokio::test]
+async fn connections_are_kept() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    let upstream = upstream(&fake.url(), &json!({})).unwrap();
+    for _ in 0..5 {
+        whole(post(&upstream, None).await).await;
+    }
+    assert_eq!(fake.counts.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let fake = Fake::start(|_, _| vec![Act::Send(reply(307, "location: /elsewhere\r\n", b""))]).await;
+    let answer = post(&upstream(&fake.url(), &json!({})).unwrap(), None).await.unwrap();
+    assert_eq!((answer.status.as_u16(), fake.seen.lock().len()), (307, 1));
+}
+
+#[tokio::test]
+async fn heads_are_read() {
+    for (headers, retry_after, is_event_stream) in [
+        ("retry-after: 2\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\n", Some(2), true),
+        ("retry-after: 99999999\r\ncontent-type: text/event-streams\r\n", Some(600), false),
+        ("retry-after: -1\r\n", None, false),
+        ("retry-after: soon\r\n", None, false),
+    ] {
+        let fake = Fake::start(move |_, _| vec![Act::Send(reply(429, headers, b""))]).await;
+        let answer = post(&upstream(&fake.url(), &json!({})).unwrap(), None).await.unwrap();
+        assert_eq!((answer.retry_after, answer.is_event_stream), (retry_after, is_event_stream), "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_and_cuts_are_seen() {
+    let pieces =
+        |end: Act| vec![Act::Send(stream_head()), Act::Send(chunk(b"abc")), Act::Send(chunk(b"def")), end];
+    let fake = Fake::start(move |number, _| match number {
+        0 | 1 => pieces(Act::Send(chunk(b""))),
+        2 => pieces(Act::Close),
+        _ => pieces(Act::Hang),
+    })
+    .await;
+    let upstream = upstream(&fake.url(), &json!({})).unwrap();
+    let read = async |limit, idle| post(&upstream, None).await.unwrap().whole(limit, idle).await;
+    assert_eq!(read(6, IDLE).await.unwrap(), "abcdef");
+    assert_eq!(read(5, IDLE).await, Err(ReadFailure::TooLong));
+    assert_eq!(read(6, IDLE).await, Err(ReadFailure::Broken(SendFailure::Transport)));
+    let silent = read(6, Duration::from_millis(20)).await;
+    assert_eq!(silent, Err(ReadFailure::Broken(SendFailure::TimedOut)));
+    until(|| fake.counts.left.load(Ordering::Relaxed) == 1).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_before_the_head_is_tried_once_more() {
+    let fake = Fake::start(|number, _| match number {
+        1 => vec![Act::Send(json_reply(200, "{}"))],
+        _ => vec![Act::Close],
+    })
+    .await;
+    let upstream = upstream(&fake.url(), &json!({})).unwrap();
+    assert_eq!(whole(post(&upstream, None).await).await, "{}");
+    assert_eq!(post(&upstream, None).await.unwrap_err(), SendFailure::Transport);
+    assert_eq!(fake.seen.lock().len(), 4);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_ever() {
+    let fake = Fake::start(|_, _| vec![Act::Hang]).await;
+    let limits = json!({"timeouts": {"connect": 1, "first_byte": 1, "idle": 1}});
+    let upstream = upstream(&fake.url(), &limits).unwrap();
+    assert_eq!(post(&upstream, None).await.unwrap_err(), SendFailure::TimedOut);
+    until(|| fake.counts.left.load(Ordering::Relaxed) == 1).await;
+}
+
+#[tokio::test]
+async fn nothing_goes_to_a_key_that_is_not_pinned() {
+    let fake = Fake::start_tls(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    let (pem, pin) = fake.certificate.clone().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), pem).unwrap();
+    let trusting = upstream(&fake.url(), &json!({"ca_file": file.path()})).unwrap();
+    // The authority is trusted, and it does not count.
+    let failure = post(&trusting, Some(&channel(&[[1; 32]]))).await.unwrap_err();
+    assert_eq!(failure, SendFailure::Mismatch);
+    assert_eq!(post(&trusting, Some(&channel(&[]))).await.unwrap_err(), SendFailure::Mismatch);
+    assert_eq!(fake.counts.bytes.load(Ordering::Relaxed), 0);
+    // The pin counts, and the authority need not be trusted.
+    let distrusting = upstream(&fake.url(), &json!({})).unwrap();
+    assert_eq!(post(&distrusting, None).await.unwrap_err(), SendFailure::Unreachable);
+    let pinned = channel(&[[1; 32], pin]);
+    for _ in 0..3 {
+        assert_eq!(whole(post(&distrusting, Some(&pinned)).await).await, "{}");
+    }
+    let connections = fake.counts.connections.load(Ordering::Relaxed);
+    assert_eq!(connections, 3, "one without the pin, one without trust, one that is kept");
+    assert_eq!(whole(post(&trusting, None).await).await, "{}");
+}
+
+#[tokio::test]
+async fn without_tls_nothing_is_pinned() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    let upstream = upstream(&fake.url(), &json!({})).unwrap();
+    let failure = post(&upstream, Some(&channel(&[[1; 32]]))).await.unwrap_err();
+    assert_eq!(failure, SendFailure::Mismatch);
+    assert_eq!(fake.counts.connections.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn sets_of_pins_have_their_own_connections() {
+    let fake = Fake::start_tls(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    let (_, pin) = fake.certificate.clone().unwrap();
+    let upstream = upstream(&fake.url(), &json!({})).unwrap();
+    for other in 0..10_u8 {
+        whole(post(&upstream, Some(&channel(&[pin, [other; 32]]))).await).await;
+        whole(post(&upstream, Some(&channel(&[[other; 32], pin]))).await).await;
+    }
+    assert_eq!(fake.counts.connections.load(Ordering::Relaxed), 10);
+    assert_eq!(upstream.0.pinned.lock().len(), super::PINNED_CLIENTS);
+}
+
+#[test]
+fn unusable_authorities_are_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for text in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        std::fs::write(file.path(), text).unwrap();
+        let made = upstream("https://127.0.0.1:1", &json!({"ca_file": file.path()}));
+        assert!(matches!(made, Err(UpstreamError::Authorities { .. })), "{text}");
+    }
+    let made = upstream("https://127.0.0.1:1", &json!({"ca_file": "/nowhere/ca.pem"}));
+    assert!(made.unwrap_err().to_string().contains("/nowhere/ca.pem"));
+}

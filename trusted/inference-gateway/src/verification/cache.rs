@@ -1,0 +1,274 @@
+//! What is known about one upstream, and the one verification that may be under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloister_verifier::Clock;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::finding::Finding;
+use super::reason::Reason;
+use super::session::Kept;
+use super::target::{Method, Target};
+use super::{KeepSessions, Trust, Verified, aci_service, program};
+use crate::config::UpstreamConfig;
+
+/// Longest verification.
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+/// How long before its end a verification is renewed, in seconds.
+const RENEW_AHEAD: u64 = 60;
+/// How long a failure is told to whoever asks again, in seconds: at least this, and up to twice as long, so that
+/// gateways of one upstream do not ask in step.
+const FAILURE_KEPT: u64 = 3;
+
+/// What verifications need.
+pub(super) struct Verifying {
+    trust: Trust,
+    store: Arc<dyn KeepSessions>,
+    clock: Clock,
+}
+
+impl std::fmt::Debug for Verifying {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Verifying").field("trust", &self.trust).finish_non_exhaustive()
+    }
+}
+
+impl Verifying {
+    pub(super) const fn new(trust: Trust, store: Arc<dyn KeepSessions>, clock: Clock) -> Self {
+        Self { trust, store, clock }
+    }
+
+    /// Seconds since the Unix epoch.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.clock.now().as_second()).unwrap_or_default()
+    }
+
+    async fn find(&self, target: &Target) -> Result<Finding, Reason> {
+        let finding = async {
+            match &target.method {
+                Method::AciService(accepted) => {
+                    aci_service::verify(&self.trust, target, accepted, || self.now()).await
+                }
+                Method::Program(program) => program::verify(target, program, PATIENCE).await,
+            }
+        };
+        tokio::time::timeout(PATIENCE, finding)
+            .await
+            .unwrap_or_else(|_| Err("the verification took too long".into()))
+    }
+
+    /// Verifies, and keeps what was found. `before` stands for it where it says the same.
+    async fn verify(&self, target: &Target, before: Option<Arc<Kept>>) -> Result<Current, Reason> {
+        let finding = self.find(target).await?;
+        let now = self.now();
+        if finding.not_after.is_some_and(|end| end <= now) {
+            return Err("what the upstream proved has ended".into());
+        }
+        let session = if let Some(before) = before.filter(|before| before.says(target, &finding, now)) {
+            before
+        } else {
+            let kept = Kept::new(target, &finding, now)
+                .map_err(|_| Reason::from("what was found has no canonical form"))?;
+            self.store
+                .keep(&kept.id, kept.document.clone(), kept.record.expires_at)
+                .await
+                .map_err(|_| Reason::from("the session could not be kept"))?;
+            Arc::new(kept)
+        };
+        info!(
+            upstream = target.name,
+            session = session.id,
+            evidence = finding.evidence.digest,
+            "upstream verified"
+        );
+        let until = now.saturating_add(target.lifetime).min(session.record.expires_at);
+        let ahead = RENEW_AHEAD.min(target.lifetime / 2);
+        Ok(Current {
+            verified: Arc::new(Verified {
+                session_id: session.id.clone(),
+                channel_bindings: session.record.channel_binding.clone(),
+                claims: session.record.claims.clone(),
+                pins: finding.pins.to_vec(),
+            }),
+            session,
+            from: now,
+            until,
+            renew_at: until.saturating_sub(ahead),
+        })
+    }
+}
+
+/// A verification that holds for a time.
+#[derive(Debug, Clone)]
+struct Current {
+    verified: Arc<Verified>,
+    session: Arc<Kept>,
+    from: u64,
+    until: u64,
+    renew_at: u64,
+}
+
+impl Current {
+    /// A clock that was set back ends it, too.
+    const fn holds(&self, now: u64) -> bool {
+        self.from <= now && now < self.until
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Failure {
+    reason: Reason,
+    until: u64,
+}
+
+type Outcome = Result<Arc<Verified>, Reason>;
+/// A verification under way; its sender is dropped when it ends, however it ends.
+type Flight = watch::Receiver<Option<Outcome>>;
+
+#[derive(Debug, Default)]
+struct State {
+    current: Option<Current>,
+    /// The last failure. A failed renewal leaves what still holds alone.
+    failure: Option<Failure>,
+    flight: Option<Flight>,
+}
+
+/// What is known about one upstream, or one model of it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    upstream: Arc<UpstreamConfig>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: Target,
+    state: Mutex<State>,
+}
+
+/// What somebody who asks gets.
+enum Look {
+    Now(Outcome),
+    Later(Flight),
+}
+
+impl Slot {
+    pub(super) fn new(target: Target, upstream: &Arc<UpstreamConfig>) -> Self {
+        let shared = Arc::new(Shared { target, state: Mutex::default() });
+        Self { upstream: Arc::clone(upstream), shared }
+    }
+
+    /// The same for a configuration that was read anew and says the same.
+    pub(super) fn with_upstream(&self, upstream: &Arc<UpstreamConfig>) -> Self {
+        Self { upstream: Arc::clone(upstream), shared: Arc::clone(&self.shared) }
+    }
+
+    pub(super) const fn upstream(&self) -> &Arc<UpstreamConfig> {
+        &self.upstream
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.shared.target
+    }
+
+    /// The channel: at once if one is known, otherwise after the verification that is under way or begins.
+    pub(super) async fn channel(&self, verifying: &Arc<Verifying>) -> Outcome {
+        let mut flight = match self.shared.look(verifying) {
+            Look::Now(outcome) => return outcome,
+            Look::Later(flight) => flight,
+        };
+        let landed = flight.wait_for(Option::is_some).await;
+        landed
+            .ok()
+            .and_then(|outcome| outcome.clone())
+            .unwrap_or_else(|| Err("the verification was interrupted".into()))
+    }
+
+    /// Begins a verification if none is known or the known one is about to end, and none is under way.
+    pub(super) fn renew(&self, verifying: &Arc<Verifying>) {
+        drop(self.shared.look(verifying));
+    }
+
+    /// Forgets a channel whose pins the upstream did not meet, if it is still the one that is given out.
+    pub(super) fn mismatched(&self, channel: &Verified) {
+        let mut state = self.shared.state.lock();
+        if state.current.as_ref().is_some_and(|current| std::ptr::eq(&raw const *current.verified, channel)) {
+            warn!(upstream = self.shared.target.name, "the upstream's TLS key is not the verified one");
+            state.current = None;
+        }
+    }
+
+    /// The session that holds.
+    pub(super) fn session(&self, now: u64) -> Option<Arc<Kept>> {
+        let state = self.shared.state.lock();
+        state
+            .current
+            .as_ref()
+            .filter(|current| current.holds(now))
+            .map(|current| Arc::clone(&current.session))
+    }
+}
+
+impl Shared {
+    fn look(self: &Arc<Self>, verifying: &Arc<Verifying>) -> Look {
+        let now = verifying.now();
+        let mut state = self.state.lock();
+        let flying = state.flight.clone().filter(|flight| flight.has_changed().is_ok());
+        let failure = state.failure.clone().filter(|failure| now < failure.until);
+        if let Some(current) = state.current.clone().filter(|current| current.holds(now)) {
+            if now >= current.renew_at && flying.is_none() && failure.is_none() {
+                state.flight = Some(self.fly(verifying, Some(current.session)));
+            }
+            return Look::Now(Ok(current.verified));
+        }
+        match (flying, failure) {
+            (Some(flight), _) => Look::Later(flight),
+            (None, Some(failure)) => Look::Now(Err(failure.reason)),
+            (None, None) => {
+                let before = state.current.as_ref().map(|current| Arc::clone(&current.session));
+                let flight = self.fly(verifying, before);
+                state.flight = Some(flight.clone());
+                Look::Later(flight)
+            }
+        }
+    }
+
+    /// Begins a verification; it goes on when nobody waits for it any more.
+    fn fly(self: &Arc<Self>, verifying: &Arc<Verifying>, before: Option<Arc<Kept>>) -> Flight {
+        let (landed, flight) = watch::channel(None);
+        let (this, verifying) = (Arc::clone(self), Arc::clone(verifying));
+        tokio::spawn(async move {
+            let found = verifying.verify(&this.target, before).await;
+            let outcome = this.settle(found, verifying.now());
+            landed.send_replace(Some(outcome));
+        });
+        flight
+    }
+
+    fn settle(&self, found: Result<Current, Reason>, now: u64) -> Outcome {
+        let mut state = self.state.lock();
+        state.flight = None;
+        match found {
+            Ok(current) => {
+                let verified = Arc::clone(&current.verified);
+                state.current = Some(current);
+                state.failure = None;
+                Ok(verified)
+            }
+            Err(reason) => {
+                warn!(upstream = self.target.name, %reason, "upstream not verified");
+                let until = now.saturating_add(FAILURE_KEPT).saturating_add(jitter(FAILURE_KEPT));
+                state.failure = Some(Failure { reason: reason.clone(), until });
+                Err(reason)
+            }
+        }
+    }
+}
+
+/// A number from 0 to `most`.
+fn jitter(most: u64) -> u64 {
+    getrandom::u64().map_or(0, |random| random % most.saturating_add(1))
+}
