@@ -71,6 +71,17 @@ pub enum InvalidChainConfig {
     /// Nothing could be asked, or nobody would wait.
     #[error("the time limit of a request must be between 100 ms and 60 s")]
     Timeout,
+    /// One party alone would be believed.
+    #[error(
+        "with a quorum of {quorum} the host {host} alone could say what it likes; name endpoints of different \
+         providers, each on a host of its own, and a quorum of 2 or more"
+    )]
+    OneHost {
+        /// How many must agree.
+        quorum: usize,
+        /// The host with that many endpoints; all of this machine are one.
+        host: String,
+    },
     /// The client does not start.
     #[error("no HTTP client can be made: {0}")]
     Client(String),
@@ -123,6 +134,27 @@ impl ChainConfig {
         }
         Ok(())
     }
+
+    /// Whether no single host makes up a quorum by itself, as whoever relies on the chain needs: two addresses of
+    /// one provider say the same lie. That two hosts are of two providers nobody can see here.
+    pub fn check_independence(&self) -> Result<(), InvalidChainConfig> {
+        let parties: Vec<String> = self.endpoints.iter().map(party).collect();
+        let has = |host: &String| parties.iter().filter(|other| *other == host).count();
+        let alone = parties.iter().find(|host| has(host) >= self.quorum);
+        alone.map_or(Ok(()), |host| {
+            Err(InvalidChainConfig::OneHost { quorum: self.quorum, host: host.clone() })
+        })
+    }
+}
+
+/// Whom an endpoint belongs to, as far as its address tells: every port of a host, and every way to this machine,
+/// is the same.
+fn party(endpoint: &Url) -> String {
+    if is_loopback(endpoint) {
+        return "localhost".to_owned();
+    }
+    let host = endpoint.host_str().unwrap_or_default();
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
 fn check_endpoint(endpoint: &Url, number: usize) -> Result<(), InvalidChainConfig> {
@@ -162,5 +194,43 @@ impl std::fmt::Debug for ChainConfig {
             .field("quorum", &self.quorum)
             .field("confirmations", &self.confirmations)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(endpoints: &[&str], quorum: usize) -> ChainConfig {
+        let endpoints: Vec<Url> = endpoints.iter().map(|text| text.parse().unwrap()).collect();
+        let first = endpoints[0].clone();
+        ChainConfig { endpoints, quorum, ..ChainConfig::development(1, first) }
+    }
+
+    #[test]
+    fn no_host_agrees_with_itself() {
+        let one = ["https://one.example/v2/secret-key"];
+        let two = ["https://one.example/v2/secret-key", "https://two.example/"];
+        let three = [two[0], two[1], "https://one.example:8443/other"];
+        for (endpoints, quorum) in [(&two[..], 2), (&three[..], 3)] {
+            config(endpoints, quorum).check().unwrap();
+            config(endpoints, quorum).check_independence().unwrap();
+        }
+        let here = ["http://127.0.0.1:1", "http://[::1]:2"];
+        let dotted = ["https://one.example/a", "https://ONE.example./b"];
+        for (endpoints, quorum, host) in [
+            (&one[..], 1, "one.example"),
+            (&two[..], 1, "one.example"),
+            (&three[..], 2, "one.example"),
+            (&here[..], 2, "localhost"),
+            (&dotted[..], 2, "one.example"),
+        ] {
+            let config = config(endpoints, quorum);
+            config.check().unwrap();
+            let refused = config.check_independence().unwrap_err();
+            assert_eq!(refused, InvalidChainConfig::OneHost { quorum, host: host.to_owned() });
+            let words = refused.to_string();
+            assert!(words.contains("different providers") && !words.contains("secret-key"), "{words}");
+        }
     }
 }

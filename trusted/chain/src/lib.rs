@@ -24,6 +24,7 @@ pub use answers::{
     KmsInfo, Log, Receipt,
 };
 pub use cloister_contracts::AppBootInfo;
+pub use cloister_contracts::lens::SafeWallet;
 pub use cloister_verifier::Clock;
 pub use config::{
     ChainConfig, DEFAULT_MAX_HEAD_AGE, DEFAULT_REQUEST_TIMEOUT, InvalidChainConfig, MAX_CONFIRMATIONS,

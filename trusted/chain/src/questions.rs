@@ -6,7 +6,7 @@ use alloy_primitives::{Address, B256};
 use cloister_contracts::AppBootInfo;
 use cloister_contracts::lens::{
     Account, Allowances, AllowancesAnswer, AppState, AppStateAnswer, KmsState, KmsStateAnswer, MAX_KEYS,
-    Verdict, VerdictQuestion,
+    SafeState, SafeWallet, Verdict, VerdictQuestion,
 };
 
 use crate::answers::{
@@ -162,6 +162,16 @@ impl Chain {
             upgrades_disabled: state.upgrades_disabled,
             at,
         })
+    }
+}
+
+impl Chain {
+    /// The wallet of several people that is at an address, if what is there says that it is one of the kind that is
+    /// called Safe, at the confirmed block and at the newest one. It is no permission.
+    pub async fn safe(&self, account: Address) -> Result<Option<SafeWallet>, ChainError> {
+        let Both { confirmed, latest, .. } = self.ask(&[SafeState { account }]).await?;
+        let was_one = confirmed.into_iter().next().flatten().is_some();
+        Ok(latest.into_iter().next().flatten().filter(|_| was_one))
     }
 }
 

@@ -14,7 +14,6 @@
 //! | `release` | what callers with evidence get |
 //! | `directory` | what anybody gets, and the administration |
 
-mod agent;
 mod clock;
 mod config;
 mod directory;
@@ -31,8 +30,8 @@ mod start;
 mod state;
 mod trust;
 
-pub use agent::AgentError;
 pub use clock::NoRandomness;
+pub use cloister_agent_client::AgentError;
 pub use config::{Authorization, Config};
 pub use directory::AdminTokenError;
 pub use door::{OpenError, OwnCertificateError};

@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
-use crate::agent::{Agent, AgentError};
 use crate::directory::AdminToken;
 use crate::door::{Doors, Limits, OpenError, Parts};
 use crate::onboarding::{self, Onboarding};
@@ -21,9 +20,12 @@ use crate::policy::{self, Authority, ChainAuthority, InvalidRules, Webhook, Webh
 use crate::state::{Keys, Opened, StateError, Store, chain};
 use crate::trust::{self, TrustError};
 use crate::{Authorization, Config};
+use cloister_agent_client::{Agent, AgentError, KeyName};
 
 /// How long to wait after the doors did not open.
 const PAUSE: Duration = Duration::from_secs(2);
+/// The key of this machine, and no other, that seals the state.
+const SEALING_KEY: KeyName = KeyName { path: "kms/state", purpose: "sealing", algorithm: "secp256k1" };
 /// Largest file with initial rules, in bytes.
 const MAX_RULES_BYTES: u64 = 16 << 20;
 
@@ -104,6 +106,9 @@ impl Kms {
             Authorization::BuiltIn => Authority::BuiltIn,
             Authorization::Webhook(url) => Authority::Webhook(Webhook::new(url)?),
             Authorization::Chain { chain, kms_contract } => {
+                if config.production {
+                    chain.check_independence()?;
+                }
                 Authority::Chain(ChainAuthority::new(chain.clone(), *kms_contract, config.clock.clone())?)
             }
         };
@@ -240,7 +245,7 @@ async fn listen(address: SocketAddr) -> Result<std::net::TcpListener, StartError
 }
 
 async fn sealing_key(file: Option<&Path>, agent: &Agent) -> Result<Zeroizing<[u8; 32]>, StartError> {
-    let Some(path) = file else { return Ok(agent.sealing_key().await?) };
+    let Some(path) = file else { return Ok(agent.key(&SEALING_KEY).await?.secret) };
     let bytes = std::fs::read(path).map(Zeroizing::new);
     let bytes = bytes.map_err(|error| StartError::SealingKey(path.to_owned(), error))?;
     let key = bytes.as_slice().try_into().map_err(|_| StartError::SealingKeyLength(path.to_owned()))?;

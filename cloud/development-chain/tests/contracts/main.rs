@@ -8,3 +8,4 @@ mod model;
 mod node;
 mod proxies;
 mod sequences;
+mod wallets;

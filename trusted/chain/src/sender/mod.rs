@@ -23,6 +23,9 @@ use crate::rpc::{Call, Item, RpcError};
 
 /// Most wei for a unit of gas: more is a mistake, or an endpoint that lies.
 const MAX_FEE: u128 = 5_000_000_000_000;
+/// Most of it that goes to whoever makes the block, whatever an endpoint proposes: the rest of a fee that is too high
+/// comes back, this does not.
+const MAX_PRIORITY_FEE: u128 = 100_000_000_000;
 /// What goes to whoever makes the block if the node proposes nothing, in wei for a unit of gas.
 const DEFAULT_PRIORITY_FEE: u128 = 1_000_000_000;
 /// Code of an error for methods that a node does not have.
@@ -226,7 +229,7 @@ impl Sender {
             <[Item; 5]>::try_from(items).map_err(|_| Failure::Garbage("an answer is missing"))?;
         let priority_fee = match priority_fee {
             Err(error) if error.code == NO_SUCH_METHOD => DEFAULT_PRIORITY_FEE,
-            other => wire::amount(&other?)?,
+            other => wire::amount(&other?)?.min(MAX_PRIORITY_FEE),
         };
         let gas = match gas {
             Ok(gas) => Ok(wire::number(&gas)?),

@@ -109,3 +109,25 @@ async fn a_wallet_signs_what_its_owner_agrees_to() {
     let error = Sender::new(chain, Signer::Wallet(connected)).send(&pay, |_| {}).await.unwrap_err();
     assert!(error.to_string().contains("User declined"), "{error}");
 }
+
+/// What goes to whoever makes the block does not come back: an endpoint, or who makes blocks, could ask for all of it.
+#[tokio::test]
+async fn an_endpoint_cannot_name_any_price_for_whoever_makes_the_block() {
+    let node = shared().await;
+    let greedy = proxy(node.rpc_url(), |asked, mut answer| {
+        let batch = asked.as_array().map(Vec::as_slice).unwrap_or_default();
+        let fee = batch.iter().find(|call| call["method"] == "eth_maxPriorityFeePerGas");
+        if let (Some(fee), Some(answers)) = (fee, answer.as_array_mut()) {
+            let answer = answers.iter_mut().find(|answer| answer["id"] == fee["id"]).unwrap();
+            answer["result"] = json!(format!("{:#x}", 1_000_000_000_000_u64));
+        }
+        Reply::json(&answer)
+    })
+    .await;
+    let chain = reader(std::slice::from_ref(&greedy.url), |_| {});
+    let sender = Sender::new(chain, Signer::Local(ACCOUNTS[1].key().unwrap()));
+    let pay = Transaction { to: Some(Address::repeat_byte(1)), data: Bytes::new(), value: 7 };
+    let sent = sender.send(&pay, |_| {}).await.unwrap().transaction;
+    let sent = rpc(node.rpc_url(), "eth_getTransactionByHash", json!([sent.to_string()])).await;
+    assert_eq!(sent["maxPriorityFeePerGas"], json!(format!("{:#x}", 100_000_000_000_u64)));
+}

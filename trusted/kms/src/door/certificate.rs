@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cloister_evidence::InvalidEventLog;
 use cloister_ra_tls::{
-    Acceptor, AttestedKey, CertificateIssuer, Clients, Evidence, JudgingAcceptor, KMS_USAGE,
-    MAX_SERVER_CHAIN, PeerVerifier, RaTlsError, Subject, server_config,
+    Acceptor, AttestedKey, CertificateIssuer, Clients, JudgingAcceptor, KMS_USAGE, MAX_SERVER_CHAIN,
+    PeerVerifier, RaTlsError, Subject, server_config,
 };
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::metrics::Metrics;
-use crate::agent::{Agent, AgentError};
 use crate::state::{Keys, Snapshot};
+use cloister_agent_client::{Agent, AgentError};
 
 /// How long a certificate holds.
 const VALIDITY: SignedDuration = SignedDuration::from_hours(24 * 7);
@@ -53,6 +53,8 @@ pub(crate) struct ServerTls {
     pub(crate) release: JudgingAcceptor,
     /// For callers without a name.
     pub(crate) directory: Acceptor,
+    /// The description of the machine, which the certificate's evidence proves.
+    pub(crate) vm_config: String,
     /// Version of the root that issued it.
     root_version: u32,
 }
@@ -68,10 +70,10 @@ impl Certifier {
     /// A fresh key and a certificate for it.
     pub(crate) async fn certify(&self) -> Result<ServerTls, OwnCertificateError> {
         let key = AttestedKey::generate()?;
-        let evidence = self.agent.quote(&key.report_data()).await?;
-        cloister_evidence::EventLog::parse(&evidence.event_log)?;
-        let evidence =
-            Evidence { quote: Some(evidence.quote), event_log: evidence.event_log, attestation: None };
+        let own = self.agent.quote(&key.report_data()).await?;
+        cloister_evidence::EventLog::parse(&own.event_log)?;
+        let vm_config = own.vm_config.clone();
+        let evidence = own.into_certificate_form();
         let snapshot = self.keys.snapshot();
         // Of very many roots the newest: the others do not fit into a handshake.
         let roots = snapshot.roots.iter().rev().take(MAX_SERVER_CHAIN.saturating_sub(1));
@@ -85,6 +87,7 @@ impl Certifier {
         Ok(ServerTls {
             release: JudgingAcceptor::new(&key, &certificate, &PROTOCOLS, self.peers.clone())?,
             directory: Acceptor::new(anonymous, &Clients::Anonymous),
+            vm_config,
             root_version: snapshot.current.version(),
         })
     }

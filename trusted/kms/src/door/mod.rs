@@ -12,7 +12,7 @@ mod peers;
 mod refusals;
 mod serve;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_kms_api::log::Caller;
-use cloister_kms_api::{KmsError, KmsErrorCode};
+use cloister_kms_api::{KmsError, KmsErrorCode, MachineResponse};
 use cloister_ra_tls::{PeerError, PeerPolicy, PeerVerifier};
 use cloister_verifier::{Policy, TcbStatus, TrustRoot, Verifier};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,11 +41,11 @@ pub(crate) use refusals::{Refusals, Who};
 pub(crate) use serve::Activity;
 use serve::{Manner, serve};
 
-use crate::agent::Agent;
 use crate::directory::{self, AdminToken, AdminTokenError};
 pub(crate) use crate::failure::chain;
 use crate::release;
 use crate::state::Keys;
+use cloister_agent_client::Agent;
 
 const HTTP2: &[u8] = b"h2";
 /// How long to wait when the system gives no connection, because too many files are open.
@@ -93,6 +93,13 @@ pub(crate) struct Shared {
     pub(crate) reading: Semaphore,
     tls: watch::Receiver<Arc<ServerTls>>,
     stop: CancellationToken,
+}
+
+impl Shared {
+    /// The machine that the certificate of the moment is of.
+    pub(crate) fn machine(&self) -> MachineResponse {
+        MachineResponse { vm_config: self.tls.borrow().vm_config.clone() }
+    }
 }
 
 /// Open doors.

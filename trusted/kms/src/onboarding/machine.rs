@@ -5,7 +5,7 @@ use cloister_evidence::{Aggregates, AppInfo, EventLog, LaunchIdentity, VmConfig}
 use cloister_kms_api::{AttestationInfo, Hex};
 use cloister_verifier::{Tee, VerifiedQuote, Verifier, VerifyError};
 
-use crate::agent::{Agent, AgentError, OwnEvidence};
+use cloister_agent_client::{Agent, AgentError, OwnEvidence};
 
 /// Why the machine cannot prove what it is.
 #[derive(Debug, thiserror::Error)]

@@ -8,6 +8,8 @@ mod domain;
 mod machine;
 mod server;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -20,9 +22,9 @@ use cloister_verifier::{Clock, Verifier};
 use tokio::sync::Mutex;
 use tracing::error;
 
-use crate::agent::Agent;
 use crate::policy::Authority;
 use crate::state::{Keys, Store, chain};
+use cloister_agent_client::Agent;
 
 pub(crate) use server::serve;
 

@@ -3,12 +3,14 @@
 //! Its evidence is verified in the handshake, and the roots come over that same connection: there is no
 //! other one that somebody else could answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_kms_api::log::Event;
 use cloister_kms_api::{
-    Hex, KmsError, KmsErrorCode, KmsKeyRequest, KmsKeyResponse, OnboardRequest, OnboardResponse, method,
+    Hex, KmsError, KmsErrorCode, KmsKeyRequest, KmsKeyResponse, MachineResponse, OnboardRequest,
+    OnboardResponse, method,
 };
 use cloister_ra_tls::{
     AttestedKey, Connected, Connector, HandshakeError, PeerIdentity, PeerPolicy, PeerVerifier, RaTlsError,
@@ -18,11 +20,14 @@ use cloister_verifier::{Policy, TcbStatus};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use rustls::pki_types::ServerName;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use url::{Host, Url};
 use zeroize::Zeroizing;
@@ -31,6 +36,7 @@ use super::domain::Domain;
 use super::machine::{Machine, MachineError};
 use super::{Onboarding, failed};
 use crate::policy::{BootInfo, Form, Question};
+use crate::release::named_image;
 use crate::state::{InvalidRoots, Keys, NewState, check_roots};
 
 /// Longest answer of the other KMS, in bytes: roots are short, but any number of applications may have owners.
@@ -122,8 +128,12 @@ impl Onboarding {
         source: &Source,
     ) -> Result<(Keys, OnboardResponse), KmsError> {
         let (connected, machine) = self.connect(source).await.map_err(|error| refused(&error))?;
-        self.judge(&connected.peer, source, &machine).await?;
-        let answer = fetch(connected, &machine).await.map_err(|error| refused(&error))?;
+        let peer = Arc::clone(&connected.peer);
+        let mut talk = Talk::begin(connected).await.map_err(|error| refused(&error))?;
+        let described = talk.machine().await.map_err(|error| refused(&error))?;
+        self.judge(&peer, &described, source, &machine).await?;
+        let asked = KmsKeyRequest { vm_config: machine.evidence.vm_config.clone() };
+        let answer = talk.ask(method::KMS_KEY, &asked).await.map_err(|error| refused(&error))?;
         let current = current_root(&answer, source).map_err(|error| refused(&error))?;
         let new = NewState {
             domain: domain.to_string(),
@@ -167,9 +177,16 @@ impl Onboarding {
 
     /// Whether roots of this KMS may become ours. Its platform must be accepted in any case. What it
     /// measured must be registered, or be the same as ours; who names the root that he expects has decided
-    /// by himself.
-    async fn judge(&self, peer: &PeerIdentity, source: &Source, own: &Machine) -> Result<(), KmsError> {
-        let boot = BootInfo::of_peer(peer, None, Form::Full);
+    /// by himself. Its image is the one that its registers say, of which it told the documents.
+    async fn judge(
+        &self,
+        peer: &PeerIdentity,
+        described: &MachineResponse,
+        source: &Source,
+        own: &Machine,
+    ) -> Result<(), KmsError> {
+        let os_image_hash = named_image(&peer.registers, &described.vm_config)?;
+        let boot = BootInfo::of_peer(peer, os_image_hash, Form::Full);
         match self.authority.ask(&self.rules, Question::Kms, &boot).await {
             Ok(_) => Ok(()),
             Err(error)
@@ -186,32 +203,62 @@ impl Onboarding {
     }
 }
 
-async fn fetch(connected: Connected<TcpStream>, machine: &Machine) -> Result<KmsKeyResponse, SourceError> {
-    timeout(ANSWER_LIMIT, exchange(connected, machine)).await.map_err(|_| SourceError::TimedOut)?
+/// Calls over the one connection whose other side was verified.
+struct Talk {
+    sender: SendRequest<Full<Bytes>>,
+    connection: JoinHandle<hyper::Result<()>>,
 }
 
-async fn exchange(connected: Connected<TcpStream>, machine: &Machine) -> Result<KmsKeyResponse, SourceError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(connected.stream)).await?;
-    let connection = tokio::spawn(connection);
-    let asked = KmsKeyRequest { vm_config: machine.evidence.vm_config.clone() };
-    let body = serde_json::to_vec(&asked).map_err(|_| SourceError::Answer)?;
-    let request = Request::builder()
-        .method(Method::POST)
-        .uri(format!("{}?json", method::KMS_KEY))
-        .header(HOST, "kms")
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|_| SourceError::Answer)?;
-    let answer = sender.send_request(request).await?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
-    connection.abort();
-    let body = Zeroizing::new(body.map_err(|_| SourceError::Answer)?.to_bytes().to_vec());
-    if status != StatusCode::OK {
-        let said = serde_json::from_slice(&body).map_err(|_| SourceError::Answer)?;
-        return Err(SourceError::Refused(said));
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.connection.abort();
     }
-    serde_json::from_slice(&body).map_err(|_| SourceError::Answer)
+}
+
+impl Talk {
+    async fn begin(connected: Connected<TcpStream>) -> Result<Self, SourceError> {
+        let (sender, connection) = http1::handshake(TokioIo::new(connected.stream)).await?;
+        Ok(Self { sender, connection: tokio::spawn(connection) })
+    }
+
+    /// Which machine the other KMS is, by its own words. An older one has none to say: then it names no image.
+    async fn machine(&mut self) -> Result<MachineResponse, SourceError> {
+        match self.ask(method::MACHINE, &serde_json::Map::new()).await {
+            Err(SourceError::Refused(said)) if said.code == KmsErrorCode::BadRequest => {
+                Ok(MachineResponse::default())
+            }
+            answer => answer,
+        }
+    }
+
+    async fn ask<A: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        asked: &impl Serialize,
+    ) -> Result<A, SourceError> {
+        let body = serde_json::to_vec(asked).map_err(|_| SourceError::Answer)?;
+        timeout(ANSWER_LIMIT, self.exchange(method, body)).await.map_err(|_| SourceError::TimedOut)?
+    }
+
+    async fn exchange<A: DeserializeOwned>(&mut self, method: &str, body: Vec<u8>) -> Result<A, SourceError> {
+        self.sender.ready().await?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{method}?json"))
+            .header(HOST, "kms")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|_| SourceError::Answer)?;
+        let answer = self.sender.send_request(request).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
+        let body = Zeroizing::new(body.map_err(|_| SourceError::Answer)?.to_bytes().to_vec());
+        if status != StatusCode::OK {
+            let said = serde_json::from_slice(&body).map_err(|_| SourceError::Answer)?;
+            return Err(SourceError::Refused(said));
+        }
+        serde_json::from_slice(&body).map_err(|_| SourceError::Answer)
+    }
 }
 
 /// The current root, after all of them were checked.

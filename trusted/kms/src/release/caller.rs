@@ -125,8 +125,13 @@ pub(super) fn image(registers: &Registers, vm_config: &str) -> Result<OsImageHas
     }
 }
 
-/// Whether a description names an image's documents at all: KMSes that are processes of a host have none.
-pub(super) fn names_an_image(vm_config: &str) -> Result<bool, KmsError> {
+/// The image of a KMS; `None` where its description names no documents of one: KMSes that are processes of a host
+/// have none.
+pub(crate) fn named_image(registers: &Registers, vm_config: &str) -> Result<Option<OsImageHash>, KmsError> {
+    if names_an_image(vm_config)? { image(registers, vm_config).map(Some) } else { Ok(None) }
+}
+
+fn names_an_image(vm_config: &str) -> Result<bool, KmsError> {
     if vm_config.is_empty() {
         return Ok(false);
     }

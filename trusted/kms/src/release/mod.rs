@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use crate::door::{Activity, Admission, Answer, Shared, Who, bad, error, json, read};
 use crate::policy::Grant;
+pub(crate) use caller::named_image;
 use caller::{Described, Stage};
 pub(crate) use public::{app_owners, env_public_key, meta};
 
@@ -89,6 +90,7 @@ async fn route(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) ->
     let kind = match full_name(head.uri.path()).as_deref() {
         Some(method::META) => return json(&meta(shared)),
         Some(method::ENV_PUBLIC_KEY) => return json(&env_public_key(shared, &read(body, limit).await?)?),
+        Some(method::MACHINE) => return json(&shared.machine()),
         Some(method::APP_OWNERS) => return json(&app_owners(shared, &read(body, limit).await?)),
         Some(method::APP_KEY) => Released::AppKeys,
         Some(method::KEY) => Released::NamedKey,

@@ -5,6 +5,7 @@ use cloister_kms_api::admin::{AllowApp, SetOwners};
 use cloister_kms_api::approvals::{Action, Approvals};
 use cloister_kms_api::log::{Approval, Event};
 use cloister_kms_api::{KmsError, KmsErrorCode};
+use jiff::Timestamp;
 
 use super::ownership::{Ownership, check_serial};
 use super::{Keys, State};
@@ -21,20 +22,20 @@ impl Keys {
         if self.policy().apps.get(&allow.app_id).is_some_and(|known| known.contains(&allow.compose_hash)) {
             return Ok(());
         }
-        self.change("allow-app", move |state, _| state.allow(&allow)).await
+        self.change("allow-app", move |state, now| state.allow(&allow, now)).await
     }
 
     /// Takes that back; lastingly, if its owners approve. Idempotent.
     pub(crate) async fn revoke_app(&self, revoke: AllowApp) -> Result<(), KmsError> {
         self.refuse_where_a_contract_decides(&revoke.app_id)?;
-        self.change("revoke-app", move |state, _| state.revoke(&revoke)).await
+        self.change("revoke-app", move |state, now| state.revoke(&revoke, now)).await
     }
 
     /// Gives an application its owners, or other ones if the present ones approve. Idempotent.
     pub(crate) async fn set_owners(&self, set: SetOwners) -> Result<(), KmsError> {
         self.refuse_where_a_contract_decides(&set.app_id)?;
-        check_serial(set.serial)?;
-        self.change("set-owners", move |state, _| state.set_owners(set)).await
+        check_serial(set.serial, self.now())?;
+        self.change("set-owners", move |state, now| state.set_owners(set, now)).await
     }
 
     /// An application that has owners already has them under every authority.
@@ -50,7 +51,7 @@ impl Keys {
 }
 
 impl State {
-    fn allow(&mut self, allow: &AllowApp) -> Changed {
+    fn allow(&mut self, allow: &AllowApp, now: Timestamp) -> Changed {
         let AllowApp { app_id, compose_hash, approvals } = allow;
         let documents = self.policy.apps.get(app_id).map(Vec::as_slice).unwrap_or_default();
         if documents.contains(compose_hash) {
@@ -62,20 +63,22 @@ impl State {
             )));
         }
         let approval = match self.owned.get(app_id) {
-            Some(ownership) => Some(approve_document(ownership, *app_id, *compose_hash, approvals.as_ref())?),
+            Some(ownership) => {
+                Some(approve_document(ownership, *app_id, *compose_hash, approvals.as_ref(), now)?)
+            }
             None => refuse_idle(*app_id, approvals.as_ref())?,
         };
         self.policy.apps.entry(*app_id).or_default().push(*compose_hash);
         Ok(((), vec![Event::AppAllowed { app_id: *app_id, compose_hash: *compose_hash, approval }]))
     }
 
-    fn revoke(&mut self, revoke: &AllowApp) -> Changed {
+    fn revoke(&mut self, revoke: &AllowApp, now: Timestamp) -> Changed {
         let AllowApp { app_id, compose_hash, approvals } = revoke;
         let (mut approval, mut is_new) = (None, false);
         match (self.owned.get_mut(app_id), approvals) {
             (Some(ownership), Some(approvals)) => {
                 let action = Action::RevokeComposeHash(*compose_hash);
-                let approved = ownership.approve(*app_id, action, approvals)?;
+                let approved = ownership.approve(*app_id, action, approvals, now)?;
                 is_new = ownership.revoke(*compose_hash, approved.serial);
                 // An old one says nothing about now: then it is the operator who takes the document.
                 approval = is_new.then_some(approved);
@@ -101,7 +104,11 @@ impl State {
         taken
     }
 
-    fn set_owners(&mut self, SetOwners { app_id, owners, serial, signatures }: SetOwners) -> Changed {
+    fn set_owners(
+        &mut self,
+        SetOwners { app_id, owners, serial, signatures }: SetOwners,
+        now: Timestamp,
+    ) -> Changed {
         let (approved_by, taken_back) = match self.owned.get_mut(&app_id) {
             None if signatures.is_empty() => {
                 self.owned.insert(app_id, Ownership::first(owners.clone(), serial));
@@ -122,7 +129,7 @@ impl State {
                     )));
                 }
                 let action = Action::SetOwners(owners.digest());
-                let approval = ownership.approve(app_id, action, &Approvals { serial, signatures })?;
+                let approval = ownership.approve(app_id, action, &Approvals { serial, signatures }, now)?;
                 ownership.serial = serial;
                 ownership.owners.clone_from(&owners);
                 (approval.signers, Vec::new())
@@ -149,6 +156,7 @@ fn approve_document(
     app_id: AppId,
     compose_hash: ComposeHash,
     approvals: Option<&Approvals>,
+    now: Timestamp,
 ) -> Result<Approval, KmsError> {
     let required = |reason: String| KmsError::new(KmsErrorCode::ApprovalsRequired, reason);
     let Some(approvals) = approvals else {
@@ -157,7 +165,7 @@ fn approve_document(
             "{threshold} of the {owners} owners of application {app_id} must approve {compose_hash}"
         )));
     };
-    check_serial(approvals.serial)?;
+    check_serial(approvals.serial, now)?;
     let revoked_until = ownership.revoked_until(&compose_hash);
     if approvals.serial <= revoked_until {
         return Err(required(format!(
@@ -165,7 +173,7 @@ fn approve_document(
              one with a greater serial"
         )));
     }
-    ownership.approve(app_id, Action::AllowComposeHash(compose_hash), approvals)
+    ownership.approve(app_id, Action::AllowComposeHash(compose_hash), approvals, now)
 }
 
 /// Who sends approvals believes that they are needed: where they are not, he should know.

@@ -8,10 +8,13 @@ use cloister_kms_api::approvals::{
 };
 use cloister_kms_api::log::Approval;
 use cloister_kms_api::{KmsError, KmsErrorCode, OwnedApp};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Most revocations of one application that are kept one by one.
 const MAX_REVOCATIONS: usize = 10_000;
+/// How far ahead of this KMS's clock a serial may be.
+const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 
 /// Owners of an application, and what they revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +44,9 @@ impl Ownership {
         app_id: AppId,
         action: Action,
         Approvals { serial, signatures }: &Approvals,
+        now: Timestamp,
     ) -> Result<Approval, KmsError> {
-        check_serial(*serial)?;
+        check_serial(*serial, now)?;
         let statement = ApprovalStatement { app_id, action, serial: *serial };
         let signers = verify(&statement, &self.owners, signatures).map_err(|error| refused(&error))?;
         Ok(Approval { serial: *serial, signers })
@@ -91,14 +95,20 @@ impl Ownership {
     }
 }
 
-/// Serials are whole numbers that every reader keeps.
-pub(crate) fn check_serial(serial: u64) -> Result<(), KmsError> {
-    if (1..=MAX_SERIAL).contains(&serial) {
+/// Serials are times, and none of the future, up to clocks that differ: one that is much greater would leave none for
+/// whoever wants to take back what it allowed, or to have other owners.
+pub(crate) fn check_serial(serial: u64, now: Timestamp) -> Result<(), KmsError> {
+    let latest = now.saturating_add(MAX_AHEAD).unwrap_or(now).as_millisecond();
+    let latest = u64::try_from(latest).unwrap_or_default().clamp(1, MAX_SERIAL);
+    if (1..=latest).contains(&serial) {
         return Ok(());
     }
     Err(KmsError::new(
         KmsErrorCode::BadRequest,
-        format!("a serial is 1 to {MAX_SERIAL}; take Unix time in milliseconds"),
+        format!(
+            "serial {serial} cannot be used: take Unix time in milliseconds, 1 to {latest} now, which is a day ahead \
+             of this KMS's clock"
+        ),
     ))
 }
 

@@ -1,8 +1,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use cloister_chain::{Address, ChainConfig, InvalidChainConfig};
 use cloister_evidence::{PlatformEvidence, VersionedAttestation};
-use cloister_kms::{Config, Kms, StartError, StateError};
+use cloister_kms::{Authorization, Config, Kms, StartError, StateError};
 use cloister_kms_api::admin::{ALLOW_APP, SET_OWNERS, START_ROTATION, SetOwners};
 use cloister_kms_api::approvals::Owners;
 use cloister_kms_api::log::Event;
@@ -320,5 +321,26 @@ async fn what_does_not_start_says_why() {
         config.initial_rules = Some(rules.clone());
         let error = refusal(config).await;
         assert!(matches!(error, StartError::RulesForm(..) | StartError::InvalidRules(..)), "{error}");
+    }
+}
+
+/// Two ports of one machine, which say the same lie.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_production_no_host_alone_says_what_the_contract_decides() {
+    let lab = Lab::new().await;
+    for (endpoints, quorum) in
+        [(&["http://127.0.0.1:9"][..], 1), (&["http://127.0.0.1:9", "http://127.0.0.1:10"][..], 2)]
+    {
+        let endpoints: Vec<url::Url> = endpoints.iter().map(|url| url.parse().unwrap()).collect();
+        let chain = ChainConfig {
+            quorum,
+            endpoints: endpoints.clone(),
+            ..ChainConfig::development(1, endpoints[0].clone())
+        };
+        let authorization = Authorization::Chain { chain, kms_contract: Address::ZERO };
+        let config = Config { production: true, authorization, ..lab.place("kms").config() };
+        let refused = Kms::start(config.clone()).await.map(drop).unwrap_err();
+        assert!(matches!(refused, StartError::Chain(InvalidChainConfig::OneHost { .. })), "{refused}");
+        Kms::start(Config { production: false, ..config }).await.unwrap().stop().await;
     }
 }

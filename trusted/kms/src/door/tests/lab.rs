@@ -33,11 +33,11 @@ use tokio::sync::watch;
 use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
 
-use crate::agent::Agent;
 use crate::clock::Random;
 use crate::door::{Doors, Limits, Parts};
 use crate::policy::Authority;
 use crate::state::{Boundaries, Keys, NewState, Store, make_root};
+use cloister_agent_client::Agent;
 
 pub(crate) use super::machine::{Holder, Machine};
 
@@ -68,6 +68,8 @@ pub(crate) struct Options {
     pub(crate) production: bool,
     pub(crate) rules: PlatformRules,
     pub(crate) authority: Authority,
+    /// The KMS runs in this machine; without one it is a process of a host.
+    pub(crate) machine: Option<Machine>,
 }
 
 impl Default for Options {
@@ -79,6 +81,7 @@ impl Default for Options {
             production: false,
             rules: PlatformRules::default(),
             authority: Authority::BuiltIn,
+            machine: None,
         }
     }
 }
@@ -88,10 +91,13 @@ pub(crate) struct Lab {
     pub(crate) release: SocketAddr,
     pub(crate) directory: SocketAddr,
     pub(crate) platform: Arc<Platform>,
+    pub(crate) verifier: Verifier,
+    /// The agent of the KMS's own machine.
+    pub(crate) own: Agent,
     clock: Arc<Mutex<Timestamp>>,
     doors: Doors,
     _agent: HostProcessAgent,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Lab {
@@ -116,6 +122,10 @@ impl Lab {
         let socket = dir.path().join("agent/socket");
         let (_, platforms) = watch::channel(Some(Arc::clone(&platform)));
         let agent = HostProcessAgent::serve(&socket, process, platforms).unwrap();
+        let own = match &options.machine {
+            Some(machine) => machine.serve(dir.path(), &platform),
+            None => Agent::new(&socket),
+        };
 
         let mut collateral = CollateralOptions::at(now());
         (options.collateral)(&mut collateral, ppid);
@@ -154,17 +164,34 @@ impl Lab {
         let bind = async || TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (release, directory) = (bind().await, bind().await);
         let addresses = (release.local_addr().unwrap(), directory.local_addr().unwrap());
+        let verifier = Verifier::new(roots, cache, time);
         let parts = Parts {
             keys: keys.clone(),
-            agent: Agent::new(&socket),
-            verifier: Verifier::new(roots, cache, time),
+            agent: own.clone(),
+            verifier: verifier.clone(),
             production: options.production,
             admin_token_file: Some(&token),
             limits: options.limits,
         };
         let doors = Doors::open(parts, release, directory).await.unwrap();
         let (release, directory) = addresses;
-        Self { keys, release, directory, platform, clock, doors, _agent: agent, _dir: dir }
+        Self { keys, release, directory, platform, verifier, own, clock, doors, _agent: agent, dir }
+    }
+
+    /// A machine beside this KMS, with an agent of its own.
+    pub(crate) fn agent_of(&self, machine: &Machine) -> Agent {
+        machine.serve(self.dir.path(), &self.platform)
+    }
+
+    /// The time that this KMS goes by.
+    pub(crate) fn time(&self) -> Clock {
+        let read = Arc::clone(&self.clock);
+        Clock::from_fn(move || *read.lock())
+    }
+
+    /// For what belongs to this KMS's machine.
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
     }
 
     pub(crate) fn set_clock(&self, at: Timestamp) {

@@ -1,17 +1,30 @@
 //! Machines that ask, with evidence minted for the test.
 
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use cloister_app_compose::{AppId, OsImageHash};
 use cloister_development_tee::{Platform, TdReport};
 use cloister_evidence::{
     EventLog, ImageMeasurement, LaunchMeasurement, Measurement, Registers, RuntimeEvent, VmConfig,
 };
 use cloister_ra_tls::{AttestedCertificate, AttestedKey, Evidence, Subject};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
+use tokio::net::UnixListener;
 
 use super::lab::{app, days, now};
+use cloister_agent_client::Agent;
 
 /// What a machine booted and measured.
 #[derive(Clone)]
@@ -92,6 +105,41 @@ impl Machine {
             event_log: serde_json::to_string(&log).unwrap(),
             attestation: None,
         }
+    }
+
+    /// Evidence over any bytes for whoever asks at the socket of this machine's agent, in a directory of its own.
+    pub(crate) fn serve(&self, dir: &Path, platform: &Arc<Platform>) -> Agent {
+        let socket = dir.join(format!("{}-{}", self.kernel, hex::encode(self.compose_hash.split_at(4).0)));
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (machine, platform) = (self.clone(), Arc::clone(platform));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (machine, platform) = (machine.clone(), Arc::clone(&platform));
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (machine, platform) = (machine.clone(), Arc::clone(&platform));
+                    async move {
+                        assert_eq!(request.uri().path(), "/GetQuote");
+                        let body = request.into_body().collect().await.unwrap().to_bytes();
+                        let asked: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                        let over = hex::decode(asked["report_data"].as_str().unwrap()).unwrap();
+                        let answer = machine.quoted(&platform, over.try_into().unwrap()).to_string();
+                        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(answer))))
+                    }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Agent::new(&socket)
+    }
+
+    fn quoted(&self, platform: &Platform, report_data: [u8; 64]) -> serde_json::Value {
+        let (log, registers) = self.measured();
+        let quote = platform.quote(&TdReport::new(registers, [0; 48], report_data)).unwrap();
+        serde_json::json!({
+            "quote": hex::encode(quote),
+            "event_log": serde_json::to_string(&log).unwrap(),
+            "vm_config": self.vm_config(),
+        })
     }
 
     pub(crate) fn holder(&self, platform: &Platform) -> Holder {

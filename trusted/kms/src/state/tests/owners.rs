@@ -9,7 +9,7 @@ use cloister_kms_api::log::{Approval, Event};
 use cloister_kms_api::{KmsError, KmsErrorCode};
 use proptest::prelude::*;
 
-use super::lab::{Lab, allow, app, events, first};
+use super::lab::{self, Lab, allow, app, events, first};
 use crate::owner::{Owner, approvals, owners};
 use crate::state::{Keys, NewState};
 
@@ -166,6 +166,37 @@ async fn owners_are_changed_by_owners() {
         })
         .collect();
     assert_eq!(told, [(2, 10, 0), (1, 20, 2)]);
+}
+
+/// Whoever signs with a serial of the far future leaves none for those who want to take it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn serials_are_not_of_the_future() {
+    const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+    let lab = Lab::new();
+    let keys = lab.create();
+    // The clock goes on by some seconds with each look.
+    let latest = u64::try_from(lab::now().as_millisecond()).unwrap() + DAY_MS;
+    let refused = |told: Result<(), KmsError>| {
+        let error = told.unwrap_err();
+        assert_eq!(error.code, KmsErrorCode::BadRequest);
+        let named = error.error.split("1 to ").nth(1).and_then(|words| words.split(' ').next());
+        let named = named.unwrap().parse::<u64>().unwrap();
+        assert!((latest..latest + 600_000).contains(&named), "{}", error.error);
+        assert!(error.error.contains("milliseconds"), "{}", error.error);
+    };
+    for serial in [latest + 3_600_000, latest * 1000, MAX_SERIAL] {
+        refused(keys.set_owners(set(1, 1, &[0], serial, &[])).await);
+    }
+    keys.set_owners(set(1, 1, &[0], latest - DAY_MS, &[])).await.unwrap();
+    for serial in [latest + 3_600_000, MAX_SERIAL] {
+        refused(keys.allow_app(approved(1, 1, serial, &[0])).await);
+        refused(keys.revoke_app(revoked(1, 1, serial, &[0])).await);
+        refused(keys.set_owners(set(1, 1, &[1], serial, &[0])).await);
+    }
+    assert_eq!(documents(&keys), []);
+    keys.allow_app(approved(1, 1, latest, &[0])).await.unwrap();
+    keys.revoke_app(revoked(1, 1, latest, &[0])).await.unwrap();
+    assert_eq!(keys.snapshot().owned[&app(1)].serial, latest - DAY_MS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
