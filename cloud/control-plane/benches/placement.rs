@@ -13,6 +13,7 @@ use cloister_control_plane::clock::{Clock, Random};
 use cloister_control_plane::fleet::{Choice, Demand, NodeStanding, Reports, Requirements, Scheduler};
 use cloister_control_plane::operations::{CreateRequest, Lifecycle};
 use cloister_control_plane::store::{Caller, GpuSlots, NewCvm, ProvisionRow, Store};
+use cloister_management_api::KeyScope;
 use serde_json::json;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -164,6 +165,8 @@ fn caller(cloud: &Cloud) -> Caller {
         workspace_id: cloud.workspace,
         workspace_slug: "ada-lab".to_owned(),
         default_version: "2026-01-21".to_owned(),
+        scope: KeyScope::Admin,
+        key_prefix: String::new(),
     }
 }
 

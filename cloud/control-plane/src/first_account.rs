@@ -1,7 +1,9 @@
 //! The first administrator of a new installation, and administrators' keys.
 
+use cloister_management_api::KeyScope;
 use sha2::{Digest, Sha256};
 
+use crate::audit::{self, INSTALLATION, System};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::store::{Change, NewApiKey, Store, StoreError};
 
@@ -40,6 +42,15 @@ pub(crate) async fn make_first_account(
     if store.user_count().await? > 0 {
         return Ok(None);
     }
+    let work = first_account(store, clock, random);
+    audit::as_system(System::Operator, ("create_token", "api_key"), INSTALLATION, clock, work).await
+}
+
+async fn first_account(
+    store: &Store,
+    clock: &Clock,
+    random: Random,
+) -> Result<Option<FirstKey>, AccountError> {
     let now_ms = clock.now_ms();
     let mut change = store.change().await?;
     let user = match change.insert_user("admin", "admin@localhost", "admin", now_ms).await {
@@ -67,9 +78,31 @@ pub(crate) async fn insert_key(
         name: name.to_owned(),
         key_hash: hex::encode(Sha256::digest(&key)),
         key_prefix: key.chars().take(12).collect(),
+        scope: KeyScope::Admin,
         default_version: "2026-01-21".to_owned(),
         expires_at_ms: None,
     };
     change.insert_api_key(&new_key, now_ms).await?;
     Ok(FirstKey(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_key_is_what_the_first_record_is_about() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+        let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
+        let key = make_first_account(&store, &clock, Random).await.unwrap().unwrap();
+        assert!(make_first_account(&store, &clock, Random).await.unwrap().is_none());
+        let records = store.audit_stretch(INSTALLATION, 0, i64::MAX, 10).await.unwrap();
+        assert_eq!(records.len(), 1);
+        let record = &records[0];
+        assert_eq!((record.operation.as_str(), record.target.kind.as_str()), ("create_token", "api_key"));
+        assert_eq!((record.actor.name.as_deref(), &record.before), (Some("operator"), &None));
+        assert!(record.after.is_some());
+        assert!(!serde_json::to_string(record).unwrap().contains(key.reveal()));
+    }
 }

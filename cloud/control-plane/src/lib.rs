@@ -4,6 +4,8 @@
 //! answered with success is durable. See [`ControlPlane::start`].
 
 pub mod api;
+mod audit;
+mod billing;
 pub mod clock;
 mod dns;
 mod evidence;
@@ -11,7 +13,9 @@ mod first_account;
 pub mod fleet;
 pub mod governance;
 mod housekeeping;
+pub mod inference;
 pub mod kms;
+mod metering;
 pub mod operations;
 pub mod os_images;
 pub mod proof_of_cloud;
@@ -21,6 +25,7 @@ mod scheduled_deletes;
 mod start;
 pub mod store;
 mod trust;
+pub mod webhooks;
 
 pub use first_account::{AccountError, FirstKey};
 pub use start::{App, Config, ControlPlane, StartError};

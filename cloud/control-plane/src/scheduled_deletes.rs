@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::App;
+use crate::audit::{self, System};
 use crate::operations::{LifecycleRequest, OperationKind, RequestError};
 use crate::store::DueDeletion;
 
@@ -54,6 +55,11 @@ pub(crate) async fn begin_due(app: &App) -> Result<usize, RequestError> {
 
 /// Begins one deletion, unless it is not wanted any more or somebody else began it.
 async fn begin(app: &App, due: DueDeletion, now_ms: i64) -> Result<bool, RequestError> {
+    let work = begin_recorded(app, due, now_ms);
+    audit::as_system(System::ScheduledDelete, ("delete_cvm", "cvm"), due.workspace_id, &app.clock, work).await
+}
+
+async fn begin_recorded(app: &App, due: DueDeletion, now_ms: i64) -> Result<bool, RequestError> {
     let mut change = app.store.change().await?;
     if !change.take_due_deletion(due.cvm_id, now_ms, now_ms - RETRY_AFTER_MS).await? {
         return Ok(false);

@@ -7,97 +7,42 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_chain::ChainConfig;
 use cloister_development_tee::Vendor;
 use cloister_fleet_tls::{
     Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config, shared_secret,
 };
+use cloister_outbound::{Outbound, SystemResolver};
 use cloister_verifier::{CollateralCache, Verifier};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use url::Url;
 
 use crate::api;
+use crate::audit::{self, INSTALLATION, System};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::dns::Dns;
-use crate::evidence;
 use crate::first_account::{AccountError, FirstKey, insert_key, make_first_account};
 use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, ReadyVms, VmChanges, make_join_token};
 use crate::governance::{Chains, ChainsError, Contracts};
-use crate::housekeeping;
-use crate::kms::{KmsConfig, Kmses, KmsesError};
+use crate::inference::{ControlTokenError, Inference};
+use crate::kms::{Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::os_images::{ImageError, Library};
-use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
-use crate::rollouts::{self, Driver};
-use crate::scheduled_deletes;
+use crate::proof_of_cloud::ProofOfCloud;
 use crate::store::{Store, StoreError};
 use crate::trust::{Trust, TrustError};
+use crate::webhooks::{Dispatcher, Figures, Secrets, SecretsError};
+
+mod config;
+mod workers;
+
+pub use config::Config;
 
 /// How long requests may go on after a stop was asked for; above the limit of every request but uploads.
 const DRAIN: Duration = Duration::from_secs(30);
-
-/// How a control plane runs.
-#[derive(Clone)]
-pub struct Config {
-    /// Directory for the embedded database and the fleet's credentials; made when absent.
-    pub data_dir: PathBuf,
-    /// `postgres:` URL for many replicas; `None` uses the embedded database.
-    pub database_url: Option<String>,
-    /// Where the management API listens; port 0 lets the system choose.
-    pub api_listen: SocketAddr,
-    /// Where nodes report and enrol.
-    pub node_listen: SocketAddr,
-    /// Host names and addresses under which nodes reach `node_listen`.
-    pub node_names: Vec<String>,
-    /// Base URL of the API as clients see it; `None` derives it from the bound address.
-    pub public_url: Option<Url>,
-    /// Source of time.
-    pub clock: Clock,
-    /// How operations are worked on.
-    pub engine: EngineOptions,
-    /// Watches rounds of rollouts and drains.
-    pub rollout_observer: Option<rollouts::Observer>,
-    /// The list of registered platforms, if the installation has one.
-    pub proof_of_cloud: Option<ProofOfCloudConfig>,
-    /// Only hardware is trusted: no development root is minted, no development platform is certified, and
-    /// nodes without TEE hardware are turned away.
-    pub production: bool,
-    /// Base address of a caching service (PCCS, `…/sgx/certification/v4` appended or not) for the collateral
-    /// of Intel's platforms: https, or http on this machine. `None` asks Intel's own service.
-    pub pccs_url: Option<Url>,
-    /// Key management services; the first one is used unless a request names another. Without any,
-    /// applications get no keys and no environment.
-    pub kms: Vec<KmsConfig>,
-    /// Chains with the contracts that decide for them; each contract's chain has to be one of these.
-    pub chains: Vec<ChainConfig>,
-}
-
-impl Config {
-    /// Everything embedded, on loopback.
-    #[must_use]
-    pub fn embedded(data_dir: PathBuf, api_listen: SocketAddr, node_listen: SocketAddr) -> Self {
-        Self {
-            data_dir,
-            database_url: None,
-            api_listen,
-            node_listen,
-            node_names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
-            public_url: None,
-            clock: Clock::system(),
-            engine: EngineOptions::default(),
-            rollout_observer: None,
-            proof_of_cloud: None,
-            production: false,
-            pccs_url: None,
-            kms: Vec::new(),
-            chains: Vec::new(),
-        }
-    }
-}
 
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +89,12 @@ pub enum StartError {
     /// The chains cannot be used.
     #[error(transparent)]
     Chains(#[from] ChainsError),
+    /// The secrets of webhooks cannot be sealed.
+    #[error(transparent)]
+    WebhookSecrets(#[from] SecretsError),
+    /// Inference gateways would have no token.
+    #[error(transparent)]
+    ControlToken(#[from] ControlTokenError),
     /// Whom to trust is not known.
     #[error(transparent)]
     Trust(#[from] TrustError),
@@ -177,6 +128,8 @@ pub struct App {
     /// Secret for the signatures in log URLs, kept beside the fleet's authority: they survive a restart,
     /// and replicas that share the directory accept each other's.
     pub log_url_key: [u8; 32],
+    /// Secret of the key that signs the heads of audit chains, kept in the same place.
+    pub audit_head_key: [u8; 32],
     /// Name servers, for what tenants publish about their domains.
     pub dns: Dns,
     /// Which platforms are registered.
@@ -187,6 +140,14 @@ pub struct App {
     pub collateral: Arc<CollateralCache>,
     /// Certifies platforms without hardware; `None` in production.
     pub development_vendor: Option<Arc<Vendor>>,
+    /// Makes requests to addresses that users name.
+    pub outbound: Outbound,
+    /// Seals and opens the secrets of webhooks.
+    pub webhook_secrets: Arc<Secrets>,
+    /// What was delivered to webhooks.
+    pub webhook_figures: Arc<Figures>,
+    /// What inference gateways are served with, if they are.
+    pub inference: Option<Inference>,
 }
 
 impl App {
@@ -203,8 +164,15 @@ pub struct ControlPlane {
     api: JoinHandle<()>,
     nodes: NodeListener,
     engine: Engine<Fleet>,
+    webhooks: Dispatcher,
     first_key: Option<FirstKey>,
     stop: CancellationToken,
+}
+
+fn warn_of_single_providers(chains: &Chains) {
+    for (chain, why) in chains.cautions() {
+        warn!(chain, %why, "one provider alone can make this service show a wrong state of the chain");
+    }
 }
 
 impl ControlPlane {
@@ -217,15 +185,20 @@ impl ControlPlane {
             .mode(0o700)
             .create(&config.data_dir)
             .map_err(|source| StartError::DataDir { path: config.data_dir.clone(), source })?;
+        let inference = config.inference.as_ref().map(Inference::open).transpose()?;
         let (clock, random) = (config.clock.clone(), Random);
         let store = match &config.database_url {
             Some(url) => Store::open(url).await?,
             None => Store::open_file(&config.data_dir.join("cloister.db")).await?,
         };
+        let store = store.with_prices(config.prices);
         let first_key = make_first_account(&store, &clock, random).await?;
 
         let fleet_dir = config.data_dir.join("fleet");
         let log_url_key = shared_secret(&fleet_dir, "log-urls.key", random.bytes()?)?;
+        let audit_head_key = shared_secret(&fleet_dir, "audit-heads.key", random.bytes()?)?;
+        let webhook_secrets = Arc::new(Secrets::open(&fleet_dir, random)?);
+        let outbound = Outbound::new(config.webhooks, Arc::new(SystemResolver::new()));
         let authority = Arc::new(Authority::load_or_create(&fleet_dir, clock.now())?);
         let credentials = authority.issue(&Identity::ControlPlane, &config.node_names, clock.now())?;
         let trust = Trust::establish(&config.data_dir, config.production, config.pccs_url.as_ref(), &clock)?;
@@ -240,6 +213,9 @@ impl ControlPlane {
 
         let chains = Chains::new(config.chains, config.production, &clock)?;
         chains.check(config.kms.iter().filter_map(|kms| Some((kms.slug.as_str(), kms.contract?))))?;
+        if config.production {
+            warn_of_single_providers(&chains);
+        }
         let contracts: Arc<dyn Contracts> = Arc::new(chains);
         let kmses = Arc::new(Kmses::open(config.kms, &store, &clock).await?);
 
@@ -296,19 +272,17 @@ impl ControlPlane {
             random,
             public_url,
             log_url_key,
+            audit_head_key,
             dns: Dns::system(),
+            outbound,
+            webhook_secrets,
+            webhook_figures: Arc::default(),
+            inference,
         });
-        tokio::spawn(evidence::watch(Arc::clone(&app), stop.clone()));
-        tokio::spawn(Arc::clone(&app.proof_of_cloud).run(stop.clone()));
-        tokio::spawn(Arc::clone(&app.kmses).watch(stop.clone()));
-        tokio::spawn(scheduled_deletes::run(Arc::clone(&app), stop.clone()));
-        let (store, lifecycle, clock) = (app.store.clone(), app.lifecycle.clone(), app.clock.clone());
-        let driver = Driver::new(store, lifecycle, clock, config.rollout_observer);
-        tokio::spawn(driver.run(stop.clone()));
-        tokio::spawn(housekeeping::run(app.store.clone(), app.clock.clone(), stop.clone()));
+        let webhooks = workers::start(&app, config.rollout_observer, config.webhook_observer, &stop);
         let api = tokio::spawn(serve_api(api_listener, Arc::clone(&app), stop.clone()));
         info!(%api_address, node_address = %nodes.address, "control plane started");
-        Ok(Self { app, api_address, api, nodes, engine, first_key, stop })
+        Ok(Self { app, api_address, api, nodes, engine, webhooks, first_key, stop })
     }
 
     /// Where the management API listens.
@@ -335,15 +309,21 @@ impl ControlPlane {
         let App { store, clock, random, .. } = &*self.app;
         let administrator = store.first_administrator().await?.ok_or(AccountError::NoAdministrator)?;
         let now_ms = clock.now_ms();
-        let mut change = store.change().await?;
-        let key = insert_key(&mut change, administrator, "recovered key", now_ms, *random).await?;
-        change.commit().await?;
-        Ok(key)
+        let work = async {
+            let mut change = store.change().await?;
+            let key = insert_key(&mut change, administrator, "recovered key", now_ms, *random).await?;
+            change.commit().await?;
+            Ok(key)
+        };
+        audit::as_system(System::Operator, ("create_token", "api_key"), administrator.1, clock, work).await
     }
 
     /// Makes an invitation for a new node.
     pub async fn invite_node(&self) -> Result<JoinToken, JoinTokenError> {
-        self.app.invite_node().await
+        let App { clock, .. } = &*self.app;
+        let work = self.app.invite_node();
+        audit::as_system(System::Operator, ("admin_invite_node", "invitation"), INSTALLATION, clock, work)
+            .await
     }
 
     /// Issues a certificate for the ingress of a node in the same process.
@@ -358,7 +338,7 @@ impl ControlPlane {
     /// continue at the next start.
     pub async fn stop(self) {
         self.stop.cancel();
-        self.engine.stop().await;
+        tokio::join!(self.engine.stop(), self.webhooks.stop());
         for mut listener in [self.nodes.task, self.api] {
             if tokio::time::timeout(DRAIN, &mut listener).await.is_err() {
                 listener.abort();

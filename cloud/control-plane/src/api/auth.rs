@@ -9,11 +9,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
+use cloister_management_api::KeyScope;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::Api;
 use super::error::{ApiError, ApiResult};
+use super::{Api, access};
 use crate::store::Caller;
 
 const API_KEY_HEADER: &str = "x-api-key";
@@ -56,14 +57,19 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> ApiResult<Response> {
     let caller = caller(&api, request.headers()).await?;
-    request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    access::check(&request, &caller)?;
+    request.extensions_mut().insert(Arc::clone(&caller));
+    Ok(access::recorded(&api, request, &caller, next).await)
 }
 
-/// Who asks a public operation that tells members more; nobody, when no credential was sent.
+/// Who asks a public operation that tells members more; nobody, when no credential was sent or it is that of a key that
+/// may not look at anything.
 pub(crate) async fn optional_caller(api: &Arc<Api>, headers: &HeaderMap) -> ApiResult<Option<Arc<Caller>>> {
     match credential(headers) {
-        Some(_) => caller(api, headers).await.map(Some),
+        Some(_) => {
+            let caller = caller(api, headers).await?;
+            Ok(Some(caller).filter(|caller| caller.scope.includes(KeyScope::Read)))
+        }
         None => Ok(None),
     }
 }
@@ -119,7 +125,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Admin {
 pub(crate) struct KeyUses(Mutex<HashMap<i64, i64>>);
 
 impl KeyUses {
-    fn note(&self, api: &Arc<Api>, key: i64, now_ms: i64) {
+    pub(crate) fn note(&self, api: &Arc<Api>, key: i64, now_ms: i64) {
         {
             let mut written = self.0.lock();
             if written.get(&key).is_some_and(|at_ms| now_ms - at_ms < USE_RESOLUTION_MS) {
@@ -133,7 +139,7 @@ impl KeyUses {
         let api = Arc::clone(api);
         tokio::spawn(async move {
             let written = async {
-                let mut change = api.store.change().await?;
+                let mut change = api.store.upkeep().await?;
                 change.touch_api_keys(&[(key, now_ms)]).await?;
                 change.commit().await
             };

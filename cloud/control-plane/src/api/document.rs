@@ -27,7 +27,7 @@ struct Failures;
 /// The document of the interface that this crate serves.
 #[must_use]
 pub fn document() -> OpenApi {
-    let mut document = super::operations().into_openapi();
+    let mut document = super::routes::operations().into_openapi();
     document.merge(Failures::openapi());
     completed(document)
 }

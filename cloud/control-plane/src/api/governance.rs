@@ -58,7 +58,7 @@ impl Subject {
     pub(crate) fn contract(&self) -> String {
         match &self.governance {
             Governance::Contract(_) => format!("0x{}", self.app_id),
-            Governance::Workspace | Governance::Owners => String::new(),
+            Governance::Workspace | Governance::Owners | Governance::Unknown => String::new(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Subject {
         }
         let standings = match self.governance {
             Governance::Workspace => Err(NOBODY_DECIDES.to_owned()),
-            Governance::Contract(_) | Governance::Owners => {
+            Governance::Contract(_) | Governance::Owners | Governance::Unknown => {
                 let asked = governance::standings(api, &self.governance, self.app_id, distinct).await;
                 asked.map_err(|error| told(&error))
             }

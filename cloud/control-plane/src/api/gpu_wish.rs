@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cloister_management_api::{ErrorCode, GpuConfig};
+use cloister_metering::PriceList;
 use serde_json::{Map, Value};
 
 use super::error::{ApiError, ApiResult};
@@ -61,8 +62,12 @@ pub(crate) fn need(config: &GpuConfig) -> ApiResult<GpuNeed> {
 }
 
 /// The GPUs of a request together with those of its instance type.
-pub(crate) fn with_size(asked: &GpuNeed, instance_type: Option<&str>) -> ApiResult<GpuNeed> {
-    let Some((count, product)) = sizes::gpus_of(instance_type) else { return Ok(asked.clone()) };
+pub(crate) fn with_size(
+    prices: &PriceList,
+    asked: &GpuNeed,
+    instance_type: Option<&str>,
+) -> ApiResult<GpuNeed> {
+    let Some((count, product)) = sizes::gpus_of(prices, instance_type) else { return Ok(asked.clone()) };
     let of_size = || GpuNeed::Count { count, product: product.map(str::to_owned) };
     let fits = match asked {
         GpuNeed::None => return Ok(of_size()),
@@ -95,7 +100,7 @@ mod tests {
             (count(2, None), Some("tdx.small"), Some(count(2, None))),
             (GpuNeed::None, None, Some(GpuNeed::None)),
         ] {
-            assert_eq!(with_size(&asked, size).ok(), expected, "{asked:?} {size:?}");
+            assert_eq!(with_size(&PriceList::default(), &asked, size).ok(), expected, "{asked:?} {size:?}");
         }
     }
 }

@@ -16,8 +16,12 @@ use super::error::ApiError;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
+/// The id of a request, for whoever writes it down.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) Arc<str>);
+
 /// Lets a request through.
-pub(crate) async fn guard(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let request_id = request_id(&api, &request);
     // The route, never the path and query: those may carry signatures and names.
@@ -26,6 +30,7 @@ pub(crate) async fn guard(State(api): State<Arc<Api>>, request: Request, next: N
         .get::<MatchedPath>()
         .map_or_else(|| "unmatched".to_owned(), |path| path.as_str().to_owned());
     let method = request.method().clone();
+    request.extensions_mut().insert(RequestId(request_id.as_str().into()));
     let span = tracing::info_span!("request", %request_id);
     let response = next.run(request).instrument(span.clone()).await;
 

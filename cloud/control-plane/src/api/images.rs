@@ -13,6 +13,7 @@ use cloister_management_api::{ErrorBody, ErrorCode, PlainError, PushedImage, Pus
 use cloister_node_api::ImportedImage;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -79,6 +80,8 @@ pub(crate) async fn push(
     if nodes.is_empty() {
         return Err(ApiError::explained(ErrorCode::NoNodeMatches, "No node is online to take the image"));
     }
+    // Nodes keep images, not the database: recorded before any of it reaches one.
+    api.store.record_alone(&json!({ "reference": reference })).await?;
     let upload = Upload { caller: &caller, reference: &reference, is_complete: CancellationToken::new() };
     let (takers, imports): (Vec<_>, Vec<_>) = nodes
         .iter()

@@ -78,6 +78,7 @@ pub(crate) async fn metrics(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<
     let cvms: i64 = standings.iter().map(|standing| standing.node.usage.cvms).sum();
     let _ =
         write!(text, "# HELP cloister_cvms Living CVMs.\n# TYPE cloister_cvms gauge\ncloister_cvms {cvms}\n");
+    text.push_str(&api.webhook_figures.text(api.store.webhook_backlog().await?, api.clock.now_ms()));
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use cloister_management_api::{ErrorCode, ProvisionAppRequest};
+use cloister_metering::PriceList;
 use cloister_node_api::NodeImage;
 
 use super::error::{ApiError, ApiResult};
@@ -70,8 +71,8 @@ pub(crate) struct Placement {
 
 impl Wish {
     /// Chooses the best node among those that fit.
-    pub(crate) async fn place(&self, fleet: &Fleet) -> ApiResult<Placement> {
-        let (instance_type, needs) = self.size()?;
+    pub(crate) async fn place(&self, fleet: &Fleet, prices: &PriceList) -> ApiResult<Placement> {
+        let (instance_type, needs) = self.size(prices)?;
         let demand = Demand {
             needs,
             image: ImageWish { hash: None, name: self.image.clone(), dev: self.prefer_dev },
@@ -79,6 +80,7 @@ impl Wish {
             region: self.region.clone(),
             avoid: None,
             siblings: BTreeMap::new(),
+            devices: None,
         };
         let choice = fleet.place(&demand).await.map_err(|error| self.refusal(error))?;
         let needs = Requirements { os_image_hash: Some(choice.image.os_image_hash), ..demand.needs };
@@ -114,19 +116,19 @@ impl Wish {
     }
 
     /// The size that is asked for: those of a type, single values before it.
-    pub(crate) fn size(&self) -> ApiResult<(Option<String>, Requirements)> {
+    pub(crate) fn size(&self, prices: &PriceList) -> ApiResult<(Option<String>, Requirements)> {
         let named = self.instance_type.as_deref();
-        let size = sizes::get(named).ok_or_else(|| {
+        let size = sizes::get(prices, named).ok_or_else(|| {
             ApiError::coded(ErrorCode::InstanceTypeUnknown).about("instance_type", named.unwrap_or_default())
         })?;
         let vcpu = bounded("vcpu", self.vcpu, size.vcpu, 1..=MAX_VCPU)?;
         let memory_mb = bounded("memory", self.memory_mb, size.memory_mb, MIN_MEMORY_MB..=MAX_MEMORY_MB)?;
         let min_disk = u32::try_from(sizes::MIN_DISK_GB).unwrap_or(u32::MAX);
         let disk_gb = bounded("disk_size", self.disk_gb, size.default_disk_size_gb, min_disk..=MAX_DISK_GB)?;
-        let gpus = gpu_wish::with_size(&self.gpus, named)?;
+        let gpus = gpu_wish::with_size(prices, &self.gpus, named)?;
         let instance_type = match named.filter(|_| size.requires_gpu) {
             Some(id) => Some(id.to_owned()),
-            None => sizes::id_of(vcpu, memory_mb).map(str::to_owned),
+            None => sizes::id_of(prices, vcpu, memory_mb).map(str::to_owned),
         };
         Ok((instance_type, Requirements { vcpu, memory_mb, disk_gb, os_image_hash: None, gpus }))
     }
@@ -165,7 +167,7 @@ pub(crate) fn placement_error(error: &PlacementError) -> ApiError {
 const fn code_of(reason: &Refusal) -> ErrorCode {
     match reason {
         Refusal::Offline | Refusal::Maintenance | Refusal::Draining => ErrorCode::NodeNotAccessible,
-        Refusal::Region | Refusal::Disk => ErrorCode::NoNodeMatches,
+        Refusal::Region | Refusal::Disk | Refusal::Device => ErrorCode::NoNodeMatches,
         Refusal::Slots => ErrorCode::NodeLacksSlots,
         Refusal::Vcpu => ErrorCode::NodeLacksVcpu,
         Refusal::Memory => ErrorCode::NodeLacksMemory,

@@ -97,7 +97,7 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, mut draft: Draft) -> A
     if draft.encrypted_env.is_some() && draft.kms.is_none() {
         return Err(nothing_opens_it());
     }
-    let placement = draft.wish.place(&api.fleet).await?;
+    let placement = draft.wish.place(&api.fleet, api.store.prices()).await?;
     if api.store.cvm_by_name(caller.workspace_id, &draft.name).await?.is_some() {
         return Err(ApiError::coded(ErrorCode::NameTaken).about("name", draft.name));
     }
@@ -174,7 +174,8 @@ pub(crate) async fn provision(api: &Api, caller: &Caller, mut draft: Draft) -> A
 async fn env_pubkey(api: &Api, kms: &Kms, row: &ProvisionRow) -> ApiResult<String> {
     let key = kms.env_public_key(row.app_id).await.map_err(|error| call_error(&error))?;
     let env_pubkey = hex::encode(&key.public_key);
-    let mut change = api.store.change().await?;
+    // The service's answer, not what anybody wanted.
+    let mut change = api.store.upkeep().await?;
     change.set_provision_env_pubkey(row, &env_pubkey).await?;
     change.commit().await?;
     Ok(env_pubkey)

@@ -58,7 +58,7 @@ async fn look_at(app: &App, node_id: i64) -> Result<(), StoreError> {
     for cvm in running.iter().rev().take(MAX_ASKED) {
         match device(app, cvm).await {
             Ok(Some(device)) => {
-                let mut change = app.store.change().await?;
+                let mut change = app.store.upkeep().await?;
                 change.put_device(&device).await?;
                 change.commit().await?;
                 info!(node_id, device_id = device.device_id, "the platform of a node was verified");

@@ -1,4 +1,4 @@
-//! The listener that only nodes use: enrolment and reports, over mutual TLS.
+//! The listener that only nodes use, over mutual TLS: enrolment, reports, platforms.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use cloister_development_tee::{IssuedPlatform, RegisterError, Registration, Vendor};
-use cloister_fleet_tls::{Authority, FleetTlsError, Identity, JoinToken, Peer, TlsListener};
+use cloister_fleet_tls::{Authority, Identity, Peer, TlsListener};
 use cloister_node_api::{
-    EnrolRequest, EnrolResponse, NodeError, NodeErrorCode, NodeReport, Platform, PlatformCertificate,
-    PlatformRequest, ReportReceipt, VmReport, paths,
+    NodeError, NodeErrorCode, NodeReport, Platform, PlatformCertificate, PlatformRequest, ReportReceipt,
+    VmReport, paths,
 };
 use cloister_verifier::{TcbStatus, TrustRoot};
 use tokio_util::sync::CancellationToken;
@@ -23,11 +23,13 @@ use tower_http::timeout::TimeoutLayer;
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
+use super::enrolment::enrol;
 use super::os_images::os_image;
 use super::reconcile::{Finding, Remedy, remedy};
 use super::routes::{ReadyVms, routes};
 use super::{Fleet, VmChanges, observed};
-use crate::clock::{Clock, NoRandomness, Random};
+use crate::clock::Clock;
+use crate::metering::longest_silence_before;
 use crate::operations::{CvmStatus, Nodes, RevisionState};
 use crate::os_images::Library;
 use crate::store::{CvmRow, DeviceRow, NodeRow, Store, StoreError};
@@ -38,12 +40,9 @@ const MAX_REPORT_BYTES: usize = 64 * 1024 * 1024;
 const MAX_ENROLMENT_BYTES: usize = 64 * 1024;
 /// A platform's identity and key.
 const MAX_PLATFORM_REQUEST_BYTES: usize = 4096;
-/// Hosts and addresses of one node.
-const MAX_NAMES: usize = 16;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer than a report is on its way: what changed less than this ago, a report may not know yet.
 const AT_REST_FOR: Duration = Duration::from_secs(3);
-const JOIN_TOKEN_LIFETIME: Duration = Duration::from_hours(24);
 const NODE_IS_GONE: &str = "the node no longer has this VM";
 
 /// Serves nodes until it is stopped.
@@ -124,77 +123,6 @@ impl IntoResponse for ListenerError {
         };
         (status, Json(NodeError { code, message: message.to_owned() })).into_response()
     }
-}
-
-/// Makes an invitation that one node can use within a day.
-pub(crate) async fn make_join_token(
-    store: &Store,
-    authority: &Authority,
-    clock: &Clock,
-    random: Random,
-) -> Result<JoinToken, JoinTokenError> {
-    let token = JoinToken::new(authority.certificate_der(), random.bytes()?);
-    let now_ms = clock.now_ms();
-    let lifetime_ms = i64::try_from(JOIN_TOKEN_LIFETIME.as_millis()).unwrap_or(i64::MAX);
-    let mut change = store.change().await?;
-    change.insert_join_token(&token.secret_hash(), now_ms.saturating_add(lifetime_ms), now_ms).await?;
-    change.commit().await?;
-    Ok(token)
-}
-
-/// Why no invitation was made.
-#[derive(Debug, thiserror::Error)]
-pub enum JoinTokenError {
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// No randomness for the secret.
-    #[error(transparent)]
-    Random(#[from] NoRandomness),
-}
-
-async fn enrol(
-    State(shared): State<Arc<Shared>>,
-    Json(request): Json<EnrolRequest>,
-) -> Result<Json<EnrolResponse>, ListenerError> {
-    let refused = ListenerError::Forbidden(
-        "this join token is unknown, expired or used, or another node has this name; `cloister nodes invite` makes one",
-    );
-    let Ok(token) = request.join_token.parse::<JoinToken>() else { return Err(refused) };
-    let identity: Identity = Identity::Node(request.name.clone())
-        .to_string()
-        .parse()
-        .map_err(|()| ListenerError::Forbidden("a node's name is a DNS label in lower case"))?;
-    if request.subject_alternative_names.len() > MAX_NAMES {
-        return Err(ListenerError::Refused(NodeErrorCode::Invalid, "a node has at most 16 names"));
-    }
-    let now_ms = shared.clock.now_ms();
-    let mut change = shared.store.change().await?;
-    if !change.use_join_token(&token.secret_hash(), &request.name, now_ms).await? {
-        return Err(refused);
-    }
-    let certificate = shared
-        .authority
-        .sign_request(
-            &request.certificate_request,
-            &identity,
-            &request.subject_alternative_names,
-            shared.clock.now(),
-        )
-        .map_err(|error: FleetTlsError| {
-            warn!(
-                node = request.name,
-                error = &error as &dyn std::error::Error,
-                "unusable certificate request"
-            );
-            ListenerError::Refused(NodeErrorCode::Invalid, "the certificate request cannot be used")
-        })?;
-    if change.node_by_name(&request.name).await?.is_none() {
-        change.insert_node(&request.name, now_ms).await?;
-    }
-    change.commit().await?;
-    info!(node = request.name, "a node was enrolled");
-    Ok(Json(EnrolResponse { certificate, authority: shared.authority.certificate_pem().to_owned() }))
 }
 
 /// The node that calls. Found out before anything of the report is read.
@@ -304,6 +232,11 @@ impl Shared {
             std::mem::take(&mut report.vms).into_iter().map(|vm| (vm.vm_uuid, vm)).collect();
         let Ok(text) = serde_json::to_string(&report) else { return Ok(()) };
         let now_ms = self.clock.now_ms();
+        let silent_since_ms = longest_silence_before(now_ms);
+        if node.reported_at_ms.is_some_and(|at_ms| at_ms <= silent_since_ms) {
+            // What nobody could say anything of meanwhile was not served.
+            self.store.stop_meters_of_silent(Some(node.id), silent_since_ms, now_ms).await?;
+        }
         let mut change = self.store.change().await?;
         change.put_node_report(node.id, &text, now_ms).await?;
         change.commit().await?;
@@ -311,7 +244,7 @@ impl Shared {
 
         let cvms = self.store.cvms_on_node(node.id).await?;
         for cvm in &cvms {
-            self.settle(cvm, vms.get(&cvm.vm_uuid), now_ms).await?;
+            self.settle(cvm, vms.get(&cvm.vm_uuid), now_ms, node.reported_at_ms).await?;
         }
         let known: HashSet<Uuid> = cvms.iter().map(|cvm| cvm.vm_uuid).collect();
         for leftover in vms.keys().filter(|vm| !known.contains(vm)) {
@@ -329,14 +262,17 @@ impl Shared {
         cvm: &CvmRow,
         report: Option<&VmReport>,
         received_ms: i64,
+        reported_before_ms: Option<i64>,
     ) -> Result<(), StoreError> {
         let seen = report.map(observed);
-        let is_news = seen.as_ref().is_some_and(|seen| !cvm.shows(seen));
+        let is_unaccounted = cvm.unaccounted_since_ms.is_some();
+        let is_news = seen.as_ref().is_some_and(|seen| is_unaccounted || !cvm.shows(seen));
         let at_rest_ms = i64::try_from(AT_REST_FOR.as_millis()).unwrap_or(i64::MAX);
         let is_at_rest =
             cvm.operation_id.is_none() && received_ms.saturating_sub(cvm.updated_at_ms) >= at_rest_ms;
         let action = if is_at_rest { remedy(cvm.status, Finding::of(report)) } else { Remedy::Nothing };
-        if !is_news && action == Remedy::Nothing {
+        let is_lost = is_at_rest && report.is_none() && !is_unaccounted;
+        if !is_news && !is_lost && action == Remedy::Nothing {
             return Ok(());
         }
         let now_ms = self.clock.now_ms();
@@ -344,6 +280,9 @@ impl Shared {
         // An operation may have taken the CVM since the list was read; it then decides.
         let Some(current) = change.lock_living_cvm(cvm.id).await? else { return Ok(()) };
         let undisturbed = current.operation_id.is_none() && current.status == cvm.status;
+        if let Some(exited_at_ms) = seen.as_ref().and_then(|seen| seen.exited_at_ms) {
+            change.note_exit(cvm.id, exited_at_ms, now_ms).await?;
+        }
         if let (Remedy::SetStatus(status), true) = (action, undisturbed) {
             info!(cvm_id = cvm.id, from = %cvm.status, to = %status, "a CVM's status follows its VM");
             change.set_cvm_status(cvm.id, status, now_ms).await?;
@@ -354,6 +293,9 @@ impl Shared {
                 }
                 _ => {}
             }
+        }
+        if is_lost && undisturbed {
+            change.lose_cvm(cvm.id, reported_before_ms.unwrap_or(received_ms), now_ms).await?;
         }
         // Afterwards: a CVM that is no error any more has no reason for one.
         if let Some(seen) = &seen {

@@ -1,6 +1,7 @@
 //! The nodes: their enrolment and reports, placement of CVMs on them, calls to them.
 
 mod client;
+mod enrolment;
 mod gpus;
 mod listener;
 mod os_images;
@@ -22,10 +23,11 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub use client::{Fleet, NodeStream};
+pub use enrolment::JoinTokenError;
+pub(crate) use enrolment::make_join_token;
 pub use gpus::GpuNeed;
-pub use listener::JoinTokenError;
-pub(crate) use listener::{NodeListener, Shared as ForNodes, make_join_token};
-pub use placement::{Choice, Demand, ImageWish, NoNodeFits, Rejected, version};
+pub(crate) use listener::{NodeListener, Shared as ForNodes};
+pub use placement::{Choice, Demand, DeviceWish, ImageWish, NoNodeFits, Rejected, version};
 #[cfg(test)]
 pub(crate) use reconcile::tests::table as table_of_remedies;
 pub use reports::Reports;

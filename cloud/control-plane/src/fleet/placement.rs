@@ -2,7 +2,7 @@
 //! equal choice, whatever the order of the nodes.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cloister_app_compose::OsImageHash;
 use cloister_node_api::NodeImage;
@@ -21,6 +21,15 @@ pub struct ImageWish {
     pub dev: Option<bool>,
 }
 
+/// Nodes whose devices the application's contract allows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceWish {
+    /// These.
+    pub nodes: BTreeSet<i64>,
+    /// Whether it has to be one of them; otherwise they only come first.
+    pub is_required: bool,
+}
+
 /// A CVM that looks for a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
@@ -36,6 +45,8 @@ pub struct Demand {
     pub avoid: Option<i64>,
     /// How many CVMs of its application each node has: it goes where the fewest are.
     pub siblings: BTreeMap<i64, i64>,
+    /// On which devices it may run, where a contract says so.
+    pub devices: Option<DeviceWish>,
 }
 
 /// The node for a CVM.
@@ -86,7 +97,7 @@ impl NoNodeFits {
 }
 
 impl Demand {
-    /// Chooses a node. Among those that fit it is the one with the fewest CVMs of the application, then one
+    /// Chooses a node. Among those that fit it is one whose device is allowed, then the one with the fewest CVMs of the application, then one
     /// whose GPUs are not wasted, then the one with the most room, then the one with the lowest number.
     pub fn place<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeStanding>) -> Result<Choice, NoNodeFits> {
         let mut best: Option<(Rank, &NodeStanding, &NodeImage)> = None;
@@ -109,6 +120,15 @@ impl Demand {
             rejected.sort_by_key(|node| node.node_id);
             NoNodeFits { rejected }
         })
+    }
+
+    /// The nodes that fit, whatever their devices are: the best ones first, at most `limit`.
+    pub fn fitting<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeStanding>, limit: usize) -> Vec<i64> {
+        let anywhere = Self { devices: None, ..self.clone() };
+        let fits = |node: &&NodeStanding| anywhere.considers(node) && anywhere.fit(node).is_ok();
+        let mut ranks: Vec<Rank> = nodes.into_iter().filter(fits).map(|node| anywhere.rank(node)).collect();
+        ranks.sort_by(|one, other| other.cmp(one));
+        ranks.into_iter().take(limit).map(|rank| rank.node_id).collect()
     }
 
     fn rejection(&self, node: &NodeStanding) -> Option<Rejected> {
@@ -140,6 +160,7 @@ impl Demand {
         reasons.extend(lacks);
         reasons.extend(self.other_region(node));
         reasons.extend(image.as_ref().err().cloned());
+        reasons.extend(self.other_device(node));
         match image {
             Ok(image) if reasons.is_empty() => Ok(image),
             _ => Err(reasons),
@@ -150,6 +171,11 @@ impl Demand {
         let wanted = self.region.as_ref()?;
         let here = node.report.as_ref().map(|report| report.region.as_str()).unwrap_or_default();
         (!here.eq_ignore_ascii_case(wanted)).then_some(Refusal::Region)
+    }
+
+    fn other_device(&self, node: &NodeStanding) -> Option<Refusal> {
+        let wish = self.devices.as_ref().filter(|wish| wish.is_required)?;
+        (!wish.nodes.contains(&node.node.id)).then_some(Refusal::Device)
     }
 
     /// The newest image of the wanted name and kind. Without a wish about the kind, development images come
@@ -178,7 +204,8 @@ impl Demand {
     fn rank(&self, node: &NodeStanding) -> Rank {
         let siblings = self.siblings.get(&node.node.id).copied().unwrap_or_default();
         let wastes_gpus = !self.needs.gpus.is_some() && node.free_gpus().next().is_some();
-        Rank { siblings, wastes_gpus, score: node.resource_score(), node_id: node.node.id }
+        let is_allowed = self.devices.as_ref().is_none_or(|wish| wish.nodes.contains(&node.node.id));
+        Rank { is_allowed, siblings, wastes_gpus, score: node.resource_score(), node_id: node.node.id }
     }
 }
 
@@ -191,6 +218,7 @@ impl Refusal {
 
 /// How good a node is; the greatest wins.
 struct Rank {
+    is_allowed: bool,
     siblings: i64,
     wastes_gpus: bool,
     score: f64,
@@ -199,10 +227,11 @@ struct Rank {
 
 impl Rank {
     fn cmp(&self, other: &Self) -> Ordering {
+        let allowed = self.is_allowed.cmp(&other.is_allowed);
         let fewer = other.siblings.cmp(&self.siblings);
         let thriftier = other.wastes_gpus.cmp(&self.wastes_gpus);
         let roomier = self.score.total_cmp(&other.score);
-        fewer.then(thriftier).then(roomier).then(other.node_id.cmp(&self.node_id))
+        allowed.then(fewer).then(thriftier).then(roomier).then(other.node_id.cmp(&self.node_id))
     }
 }
 

@@ -107,6 +107,9 @@ pub enum Refusal {
     /// Its GPUs do not protect what they compute.
     #[error("has GPUs whose confidential-computing mode is not on")]
     GpusUnprotected,
+    /// The application's contract does not allow it.
+    #[error("is a device that the application's contract does not allow; its owner can add it")]
+    Device,
 }
 
 /// Why a chosen node does not take a CVM.

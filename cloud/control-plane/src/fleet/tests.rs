@@ -1,5 +1,6 @@
 //! Enrolment, reports and reconciliation over real mutual TLS, with a node that is only an HTTP server.
 
+mod metering;
 mod placement;
 mod platforms;
 mod routes;

@@ -86,6 +86,15 @@ impl Chains {
         Ok(())
     }
 
+    /// The chains of which one provider alone could tell this service what it likes, each with why. It is no reason
+    /// not to start: keys depend on what the key management service sees, and that one asks for itself.
+    pub fn cautions(&self) -> impl Iterator<Item = (&str, InvalidChainConfig)> {
+        self.0.values().filter_map(|chain| {
+            let config = chain.config();
+            Some((config.name.as_str(), config.check_independence().err()?))
+        })
+    }
+
     fn chain(&self, chain_id: u64) -> Result<&Chain, CannotTell> {
         self.0.get(&chain_id).ok_or(CannotTell::UnknownChain(chain_id))
     }
@@ -222,6 +231,10 @@ impl Contracts for Chains {
         Box::pin(async move { Self::standings(self, chain_id, app_id, &questions).await })
     }
 
+    fn is_safe(&self, chain_id: u64, account: Address) -> BoxFuture<'_, Result<bool, CannotTell>> {
+        Box::pin(async move { Ok(self.chain(chain_id)?.safe(account.into()).await?.is_some()) })
+    }
+
     fn receipt(
         &self,
         chain_id: u64,
@@ -262,6 +275,17 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_that_one_provider_could_lie_about_is_named() {
+        let two = ["https://one.example/secret-key", "https://two.example"].map(|url| url.parse().unwrap());
+        let sound = ChainConfig { endpoints: two.to_vec(), quorum: 2, ..config(1, "sound") };
+        let spare = ChainConfig { quorum: 1, ..config(2, "spare") };
+        let chains = chains(vec![sound, spare]).unwrap();
+        let cautions: Vec<_> = chains.cautions().map(|(name, why)| (name, why.to_string())).collect();
+        let [(name, why)] = cautions.as_slice() else { panic!("{cautions:?}") };
+        assert!(*name == "spare" && why.contains("different providers"), "{why}");
+    }
+
+    #[test]
     fn a_contract_needs_its_chain() {
         let chains = chains(vec![config(31337, "development")]).unwrap();
         chains.check([("main", CONTRACT)]).unwrap();
@@ -283,6 +307,7 @@ mod tests {
             Contracts::app(&chains, CONTRACT, app_id).await.unwrap_err(),
             Contracts::kms(&chains, CONTRACT, KmsQuestion::default()).await.unwrap_err(),
             Contracts::receipt(&chains, 31337, [3; 32]).await.unwrap_err(),
+            Contracts::is_safe(&chains, 31337, [4; 20]).await.unwrap_err(),
         ];
         for failure in failures {
             assert!(

@@ -23,6 +23,12 @@ pub enum CannotTell {
         /// The address.
         address: Address,
     },
+    /// The service of the application's keys, which knows who decides, is not there.
+    #[error(
+        "the key management service that the application's keys come from is not part of this installation any more, \
+         so that nobody can say who decides, and no CVM of it gets keys; its operator has to configure the service again"
+    )]
+    NoKms,
     /// The chain could not be asked, or gave no answer that can be believed.
     #[error("{0}")]
     Chain(String),
@@ -150,6 +156,9 @@ pub trait Contracts: Send + Sync {
         questions: Vec<Question>,
     ) -> BoxFuture<'_, Result<Vec<Standing>, CannotTell>>;
 
+    /// Whether an account says that it is a wallet of several people of the kind that is called Safe.
+    fn is_safe(&self, chain_id: u64, account: Address) -> BoxFuture<'_, Result<bool, CannotTell>>;
+
     /// The receipt of a transaction; `None` while it is not in a confirmed block.
     fn receipt(
         &self,
@@ -185,6 +194,10 @@ impl Contracts for NoContracts {
         _: AppId,
         _: Vec<Question>,
     ) -> BoxFuture<'_, Result<Vec<Standing>, CannotTell>> {
+        Box::pin(async move { Err(CannotTell::UnknownChain(chain_id)) })
+    }
+
+    fn is_safe(&self, chain_id: u64, _: Address) -> BoxFuture<'_, Result<bool, CannotTell>> {
         Box::pin(async move { Err(CannotTell::UnknownChain(chain_id)) })
     }
 

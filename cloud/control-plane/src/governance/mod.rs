@@ -12,6 +12,7 @@ mod standing;
 #[cfg(test)]
 pub(crate) mod testing;
 mod transaction;
+pub(crate) mod untold;
 
 use cloister_app_compose::{AppId, ComposeHash};
 
@@ -41,6 +42,9 @@ pub enum Governance {
     Contract(KmsContract),
     /// So many of these people, by their signatures.
     Owners,
+    /// Nobody can say: the service that its keys come from is not part of the installation any more. It counts as not
+    /// allowed.
+    Unknown,
 }
 
 impl Governance {

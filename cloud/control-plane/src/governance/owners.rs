@@ -18,7 +18,10 @@ pub(crate) struct Ownership {
     pub(crate) proposal: Option<OwnerProposalRow>,
     /// Only of present owners.
     approvals: Vec<ApprovalRow>,
+    /// Where in `approvals` the signatures over each thing are: thousands of them are looked at by subject.
+    by_subject: BTreeMap<(ApprovedAction, String), Vec<usize>>,
     revoked: BTreeMap<ComposeHash, i64>,
+    next_serial: i64,
 }
 
 /// Owners who signed one statement.
@@ -47,7 +50,22 @@ impl Ownership {
         approvals.retain(|approval| present.contains(&approval.key_fingerprint));
         let revoked = store.owner_revocations(app_id).await?.into_iter();
         let revoked = revoked.map(|row| (row.compose_hash, row.serial)).collect();
-        Ok(Some(Self { row, proposal, approvals, revoked }))
+        Ok(Some(Self::new(row, proposal, approvals, revoked)))
+    }
+
+    fn new(
+        row: AppOwnersRow,
+        proposal: Option<OwnerProposalRow>,
+        approvals: Vec<ApprovalRow>,
+        revoked: BTreeMap<ComposeHash, i64>,
+    ) -> Self {
+        let mut by_subject: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (index, approval) in approvals.iter().enumerate() {
+            by_subject.entry((approval.action, approval.subject.clone())).or_default().push(index);
+        }
+        let last = revoked.values().copied().max().unwrap_or_default();
+        let next_serial = last.max(row.serial).saturating_add(1);
+        Self { row, proposal, approvals, by_subject, revoked, next_serial }
     }
 
     pub(crate) const fn owners(&self) -> &Owners {
@@ -64,6 +82,13 @@ impl Ownership {
         &self.approvals
     }
 
+    /// What was signed, each once, oldest first.
+    pub(crate) fn subjects(&self) -> Vec<(ApprovedAction, &str)> {
+        let mut subjects: Vec<_> = self.by_subject.iter().collect();
+        subjects.sort_by_key(|(_, indices)| indices.first().copied());
+        subjects.into_iter().map(|((action, subject), _)| (*action, subject.as_str())).collect()
+    }
+
     /// No approval of the document counts up to this serial.
     pub(crate) fn revoked_until(&self, hash: &ComposeHash) -> i64 {
         self.revoked.get(hash).copied().unwrap_or_default()
@@ -71,9 +96,8 @@ impl Ownership {
 
     /// The serial for a statement that allows a document: the same for everybody who is told at a time, and greater
     /// than that of every revocation.
-    pub(crate) fn next_serial(&self) -> i64 {
-        let last = self.revoked.values().copied().max().unwrap_or_default();
-        last.max(self.row.serial).saturating_add(1)
+    pub(crate) const fn next_serial(&self) -> i64 {
+        self.next_serial
     }
 
     /// The statement about this that most owners signed, the latest of those; nobody has to have. Of revocations the
@@ -88,8 +112,9 @@ impl Ownership {
         };
         let mut by_serial: BTreeMap<i64, Vec<&ApprovalRow>> = BTreeMap::new();
         let counts = |serial: i64| serial > floor || (serial == floor && kind == ApprovedAction::Revoke);
-        for row in &self.approvals {
-            if row.action == kind && row.subject == subject && counts(row.serial) {
+        let own = self.by_subject.get(&(kind, subject)).into_iter().flatten();
+        for row in own.filter_map(|index| self.approvals.get(*index)) {
+            if counts(row.serial) {
                 by_serial.entry(row.serial).or_default().push(row);
             }
         }
@@ -137,6 +162,21 @@ impl Ownership {
     }
 }
 
+impl Ownership {
+    async fn revocation_in_force(
+        &self,
+        store: &Store,
+        hash: ComposeHash,
+    ) -> Result<Option<(i64, Option<Approvals>)>, StoreError> {
+        let serial = self.revoked_until(&hash);
+        if serial == 0 || self.allows(hash) {
+            return Ok(None);
+        }
+        let signed = self.signatures(store, Action::RevokeComposeHash(hash), serial).await?;
+        Ok(Some((serial, signed)))
+    }
+}
+
 /// How an action is stored.
 pub(crate) fn named(action: &Action) -> (ApprovedAction, String) {
     match action {
@@ -173,19 +213,27 @@ pub(super) async fn standings(
 /// What the key management service is told about a document of an application; nothing without owners.
 pub(crate) async fn signed(store: &Store, app_id: AppId, hash: ComposeHash) -> Result<Signed, StoreError> {
     let Some(ownership) = Ownership::of(store, app_id).await? else { return Ok(Signed::default()) };
-    let (allowing, revoking) = (Action::AllowComposeHash(hash), Action::RevokeComposeHash(hash));
+    let allowing = Action::AllowComposeHash(hash);
     let serial = ownership.ballot(allowing).serial;
     let allow = ownership.signatures(store, allowing, serial).await?;
-    let revoked_until = ownership.revoked_until(&hash);
-    let revocation = if revoked_until == 0 || ownership.allows(hash) {
-        None
-    } else {
-        ownership.signatures(store, revoking, revoked_until).await?
-    };
+    let revocation = ownership.revocation_in_force(store, hash).await?.and_then(|(_, signed)| signed);
     Ok(Signed { allow, revocation })
 }
 
-/// Owners as they are stored, and a revocation.
+/// Serial of the revocation of a document, if one is in force, with what present owners signed of it: those who
+/// signed may all own the application no more.
+pub(crate) async fn revocation(
+    store: &Store,
+    app_id: AppId,
+    hash: ComposeHash,
+) -> Result<Option<(i64, Option<Approvals>)>, StoreError> {
+    match Ownership::of(store, app_id).await? {
+        Some(ownership) => ownership.revocation_in_force(store, hash).await,
+        None => Ok(None),
+    }
+}
+
+/// Owners as they are stored.
 pub(crate) fn owners_row(
     app_id: AppId,
     workspace_id: i64,
@@ -195,4 +243,57 @@ pub(crate) fn owners_row(
 ) -> AppOwnersRow {
     let serial = i64::try_from(serial).unwrap_or(i64::MAX);
     AppOwnersRow { app_id, workspace_id, owners: StoredOwners(owners), serial, set_at_ms: now_ms }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloister_kms_api::approvals::Owners;
+
+    use super::*;
+
+    const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOZ0oDJ1LCuB4+z3CZ2sL1i5HSCQNwEMxIFP9s+rD5Vq";
+
+    fn document(number: u64) -> ComposeHash {
+        ComposeHash::of(&number.to_be_bytes())
+    }
+
+    #[test]
+    fn as_much_as_is_kept_is_sorted_by_what_it_is_about() {
+        const COUNT: u64 = 10_000;
+        let app_id = AppId::from_bytes([1; 20]);
+        let row = owners_row(app_id, 1, Owners::new(1, vec![KEY.parse().unwrap()]).unwrap(), 3, 0);
+        let approval = |number: u64| ApprovalRow {
+            action: if number.is_multiple_of(3) { ApprovedAction::Revoke } else { ApprovedAction::Allow },
+            subject: document(number % 5_000).to_string(),
+            serial: 10 + i64::try_from(number).unwrap(),
+            key_fingerprint: "SHA256:x".to_owned(),
+            created_at_ms: 0,
+        };
+        let approvals: Vec<_> = (0..COUNT).rev().map(approval).collect();
+        let revoked = (0..COUNT).map(|number| (document(number), 5)).collect();
+        let own = Ownership::new(row, None, approvals.clone(), revoked);
+        assert_eq!(own.next_serial(), 6);
+        let subjects = own.subjects();
+        assert_eq!(subjects.first(), Some(&(approvals[0].action, approvals[0].subject.as_str())));
+        let mut expected: Vec<_> = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for row in &approvals {
+            if seen.insert((row.action, &row.subject)) {
+                expected.push((row.action, row.subject.as_str()));
+            }
+        }
+        assert_eq!(subjects, expected);
+        for (kind, subject) in subjects {
+            let hash = subject.parse().unwrap();
+            let action = match kind {
+                ApprovedAction::Revoke => Action::RevokeComposeHash(hash),
+                _ => Action::AllowComposeHash(hash),
+            };
+            let ballot = own.ballot(action);
+            let latest = approvals.iter().find(|row| row.action == kind && row.subject == subject);
+            assert_eq!(ballot.signed, [latest.unwrap()]);
+            assert_eq!(ballot.serial, ballot.signed[0].serial);
+        }
+        assert!(own.ballot(Action::AllowComposeHash(document(COUNT))).signed.is_empty());
+    }
 }

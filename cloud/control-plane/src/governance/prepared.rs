@@ -2,6 +2,7 @@
 //! only credential, carried out exactly as they were prepared.
 
 use cloister_app_compose::{AppId, ComposeHash};
+use cloister_webhooks::EventKind;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,12 +11,14 @@ use url::Url;
 use uuid::Uuid;
 
 use super::{Governance, Question, Standing, app_contract, transaction};
+use crate::clock::Random;
 use crate::operations::{OperationKind, UnknownName, UpdateRequest};
 use crate::replicas;
 use crate::store::{
     Caller, Change, Configuration, CvmRow, NewPreparedChange, PolicyChange, PreparedChangeRow, PreparedKind,
     StoreError,
 };
+use crate::webhooks::{Emission, EmitError, Subject, emit};
 
 /// How long a change waits.
 pub(crate) const LIFETIME_MS: i64 = 14 * 24 * 60 * 60 * 1000;
@@ -137,6 +140,9 @@ pub(crate) enum PrepareError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What webhooks are told cannot be written down.
+    #[error(transparent)]
+    Emit(#[from] EmitError),
     /// The request cannot be written down.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
@@ -212,8 +218,15 @@ pub(crate) async fn prepare_in(
         expires_at_ms,
     };
     change.insert_prepared_change(&new, now_ms).await?;
-    let data = event_data(preparation, id, expires_at_ms).to_string();
-    change.insert_webhook_event(cvm.workspace_id, kind.event(), Some(cvm.id), &data, now_ms).await?;
+    let data = event_data(preparation, id, expires_at_ms);
+    let emission = Emission {
+        workspace_id: cvm.workspace_id,
+        kind: kind.event(),
+        subject: Subject::Cvm(cvm.id),
+        operation: None,
+        data,
+    };
+    emit(change, Random, &emission, now_ms).await?;
     Ok(Waiting { token, expires_at_ms })
 }
 
@@ -228,10 +241,10 @@ impl PreparedRequest {
 
 impl PreparedKind {
     /// What webhooks are told when a change of this kind begins to wait.
-    const fn event(self) -> &'static str {
+    const fn event(self) -> EventKind {
         match self {
-            Self::Update => "cvm.update.pending_approval",
-            Self::Replica => "cvm.replica.pending_approval",
+            Self::Update => EventKind::UpdatePendingApproval,
+            Self::Replica => EventKind::ReplicaPendingApproval,
         }
     }
 
@@ -271,7 +284,7 @@ fn event_data(preparation: &Preparation<'_>, id: i64, expires_at_ms: i64) -> Val
     let app_id = format!("0x{}", cvm.app_id);
     let contract = match governance {
         Governance::Contract(contract) => Some(contract),
-        Governance::Workspace | Governance::Owners => None,
+        Governance::Workspace | Governance::Owners | Governance::Unknown => None,
     };
     let question = Question { compose_hash, device_id };
     let calls = contract.map(|_| transaction::needed(&question, standing)).unwrap_or_default();
@@ -305,8 +318,9 @@ fn event_data(preparation: &Preparation<'_>, id: i64, expires_at_ms: i64) -> Val
 /// The data of a stored event as it is delivered: with the commit token and the addresses that hold it, which are
 /// never stored. Events of other kinds stay as they are.
 pub fn with_token(mut data: Value, key: &[u8; 32], public_url: &Url, event_type: &str) -> Value {
-    let kind =
-        [PreparedKind::Update, PreparedKind::Replica].into_iter().find(|kind| kind.event() == event_type);
+    let kind = [PreparedKind::Update, PreparedKind::Replica]
+        .into_iter()
+        .find(|kind| kind.event().as_str() == event_type);
     let Some((kind, members)) = kind.zip(data.as_object_mut()) else { return data };
     let id = members.remove(NUMBER).as_ref().and_then(Value::as_i64);
     let vm_uuid = members.get("cvm_id").and_then(Value::as_str).and_then(|text| text.parse().ok());

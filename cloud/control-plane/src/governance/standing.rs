@@ -20,10 +20,13 @@ const FREE: Standing =
     Standing { compose_hash_allowed: true, device_id_allowed: true, allow_any_device: true };
 
 /// Who decides for an application with keys from the service of this number, if it has keys: its contract, else
-/// its owners, else the workspace.
+/// its owners, else the workspace. Where that service is gone, nobody knows.
 pub(crate) async fn of_app(app: &App, app_id: AppId, kms: Option<i64>) -> Result<Governance, StoreError> {
-    let kms = kms.and_then(|id| app.kmses.get(id));
-    match Governance::of_kms(kms.map(AsRef::as_ref)) {
+    let known = kms.and_then(|id| app.kmses.get(id));
+    if kms.is_some() && known.is_none() {
+        return Ok(Governance::Unknown);
+    }
+    match Governance::of_kms(known.map(AsRef::as_ref)) {
         Governance::Workspace if owners::are_known(&app.store, app_id).await? => Ok(Governance::Owners),
         governance => Ok(governance),
     }
@@ -48,6 +51,7 @@ pub(crate) async fn standings(
             app.contracts.standings(contract.chain_id, app_id, questions).await?
         }
         Governance::Owners => owners::standings(&app.store, app_id, &questions).await?,
+        Governance::Unknown => return Err(CannotTell::NoKms),
     };
     if standings.len() == count {
         Ok(standings)

@@ -28,6 +28,7 @@ struct Table {
     apps: BTreeMap<AppId, FakeApp>,
     kms: KmsLists,
     receipts: BTreeMap<[u8; 32], ContractReceipt>,
+    safes: BTreeSet<Address>,
     down: Option<String>,
     round_trips: usize,
 }
@@ -97,6 +98,11 @@ impl FakeContracts {
         kms.devices.extend(question.devices);
         kms.os_images.extend(question.os_images);
         kms.aggregated_mrs.extend(question.aggregated_mrs);
+    }
+
+    /// There is a wallet of several people at an address.
+    pub(crate) fn make_safe(&self, account: Address) {
+        self.0.lock().safes.insert(account);
     }
 
     /// A transaction is in a confirmed block.
@@ -197,6 +203,11 @@ impl Contracts for FakeContracts {
             let app = table.app(app_id)?;
             Ok(questions.iter().map(|question| app.standing(question)).collect())
         });
+        Box::pin(async move { answer })
+    }
+
+    fn is_safe(&self, chain_id: u64, account: Address) -> BoxFuture<'_, Result<bool, CannotTell>> {
+        let answer = self.ask(chain_id, |table| Ok(table.safes.contains(&account)));
         Box::pin(async move { answer })
     }
 

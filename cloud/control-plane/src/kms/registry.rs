@@ -185,7 +185,7 @@ impl Kmses {
             if kmses.iter().any(|kms| kms.slug() == config.slug) {
                 return Err(InvalidKmsConfig::Twice(config.slug).into());
             }
-            let mut change = store.change().await?;
+            let mut change = store.upkeep().await?;
             let id = change.put_kms(&config.slug, clock.now_ms()).await?;
             change.commit().await?;
             kmses.push(Arc::new(Kms {

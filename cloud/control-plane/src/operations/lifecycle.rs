@@ -3,6 +3,7 @@
 
 mod cancel;
 mod create;
+mod funds;
 mod ports;
 mod unmeasured;
 mod updates;
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::arguments::Arguments;
-use super::machine::{CvmStatus, OperationKind, Rules};
+use super::machine::{CvmStatus, OperationKind, Rules, Step};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::fleet::{NodeStanding, PlacementError};
 use crate::rollouts::RolloutKind;
@@ -24,6 +25,7 @@ use crate::store::{
 
 pub use self::cancel::{CancelError, Cancellation};
 pub use self::create::{CreateError, CreateRequest};
+pub use self::funds::Unfunded;
 pub use self::ports::{MAX_PORTS, MapPortsError, WantedPort};
 pub use self::updates::{AcceptedUpdate, UpdateRequest};
 
@@ -73,6 +75,9 @@ pub enum RequestError {
     /// A rollout of its application, or the drain of its node, is at work on it.
     #[error("{} is at work on this CVM; wait for it to end, or end it first", .0.in_words())]
     InRollout(RolloutKind),
+    /// Nobody pays for it.
+    #[error(transparent)]
+    Unfunded(#[from] Unfunded),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -244,6 +249,11 @@ impl Lifecycle {
     ) -> Result<(), RequestError> {
         if !rules.from.contains(&cvm.status) {
             return Err(RequestError::IllegalStatus { kind, status: cvm.status });
+        }
+        if rules.steps.contains(&Step::StartVm)
+            && let Some(why) = self.unfunded(change, cvm.workspace_id, cvm.app_id).await?
+        {
+            return Err(why.into());
         }
         // Taking a CVM away from a node under maintenance must stay possible.
         if rules.target != Some(CvmStatus::Running) {

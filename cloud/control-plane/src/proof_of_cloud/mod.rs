@@ -110,7 +110,7 @@ impl ProofOfCloud {
     async fn read(&self, config: &ProofOfCloudConfig) -> Result<PlatformList, RefreshError> {
         let (document, signature) = config.source.read().await?;
         let list = PlatformList::verified(&document, &signature, &config.signer)?;
-        let mut change = self.store.change().await?;
+        let mut change = self.store.upkeep().await?;
         let signer = config.signer.to_string();
         if !change.accept_platform_list(&signer, list.serial(), self.clock.now_ms()).await? {
             return Err(RefreshError::Older(list.serial()));

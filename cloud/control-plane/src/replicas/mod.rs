@@ -1,6 +1,8 @@
 //! Further CVMs of an application that runs: the same document, image and size on the same or another node,
 //! with a disk and an instance id of its own.
 
+mod choice;
+mod devices;
 mod name;
 #[cfg(test)]
 mod tests;
@@ -11,9 +13,13 @@ use serde_json::Value;
 use tracing::info;
 
 use crate::clock::NoRandomness;
-use crate::fleet::{Demand, GpuNeed, ImageWish, NoNodeFits, NodeStanding, PlacementError, Requirements};
-use crate::operations::{CvmStatus, InsertError, Lifecycle, OperationKind};
+use crate::fleet::{GpuNeed, NoNodeFits, NodeStanding, PlacementError, Requirements};
+use crate::governance::CannotTell;
+use crate::operations::{CvmStatus, InsertError, Lifecycle, OperationKind, Unfunded};
 use crate::store::{Change, Configuration, CvmRow, GpuSlots, NewCvm, Store, StoreError};
+
+use choice::choose;
+pub(crate) use devices::Devices;
 
 /// How often another node is chosen when the chosen one fills up meanwhile.
 const MAX_CHOICES: usize = 5;
@@ -108,9 +114,15 @@ pub(crate) enum ReplicaError {
     /// No node fits.
     #[error("no node takes a replica: {0}")]
     NoNodeFits(#[from] NoNodeFits),
+    /// Nobody can say on which devices it may run.
+    #[error("nobody can say on which devices the application may run: {0}")]
+    CannotTell(#[from] CannotTell),
     /// The name is taken.
     #[error("a CVM named {0:?} exists already in this workspace")]
     NameTaken(String),
+    /// Nobody pays for it.
+    #[error(transparent)]
+    Unfunded(#[from] Unfunded),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -121,12 +133,15 @@ pub(crate) enum ReplicaError {
 
 /// Adds a replica and starts it; the work goes on after the answer. Whether the caller may, the caller of this
 /// has checked. Whoever repeats it after a lost answer gets a second replica: nothing tells one from another.
+///
+/// One that may go anywhere goes where `devices` say, if a contract decides.
 pub(crate) async fn replicate(
     store: &Store,
     lifecycle: &Lifecycle,
     request: &ReplicaRequest,
+    devices: Option<Devices<'_>>,
 ) -> Result<CvmRow, ReplicaError> {
-    begin(lifecycle, request, attempt(store, lifecycle, request, None).await?).await
+    begin(lifecycle, request, attempt(store, lifecycle, request, None, devices).await?).await
 }
 
 /// The same, if what comes of it is what was rehearsed.
@@ -136,7 +151,7 @@ pub(crate) async fn replicate_as_rehearsed(
     request: &ReplicaRequest,
     rehearsed: &Rehearsal,
 ) -> Result<CvmRow, ReplicaError> {
-    begin(lifecycle, request, attempt(store, lifecycle, request, Some(rehearsed)).await?).await
+    begin(lifecycle, request, attempt(store, lifecycle, request, Some(rehearsed), None).await?).await
 }
 
 async fn begin(
@@ -160,9 +175,10 @@ pub(crate) async fn rehearse(
     store: &Store,
     lifecycle: &Lifecycle,
     request: &ReplicaRequest,
+    devices: Option<Devices<'_>>,
 ) -> Result<Rehearsal, ReplicaError> {
     // Dropping the change undoes it.
-    attempt(store, lifecycle, request, None).await.map(|(_, _, rehearsal)| rehearsal)
+    attempt(store, lifecycle, request, None, devices).await.map(|(_, _, rehearsal)| rehearsal)
 }
 
 async fn attempt(
@@ -170,6 +186,7 @@ async fn attempt(
     lifecycle: &Lifecycle,
     request: &ReplicaRequest,
     rehearsed: Option<&Rehearsal>,
+    devices: Option<Devices<'_>>,
 ) -> Result<(Change, CvmRow, Rehearsal), ReplicaError> {
     let mut full = Vec::new();
     for _ in 0..MAX_CHOICES {
@@ -177,7 +194,7 @@ async fn attempt(
         let node = match request.place {
             Place::BesideSource => source.node_id,
             Place::Node(node) => node,
-            Place::Anywhere { but } => choose(store, lifecycle, &source, but, &full).await?,
+            Place::Anywhere { but } => choose(store, lifecycle, &source, but, &full, devices).await?,
         };
         let mut change = store.change().await?;
         match replicate_in(&mut change, lifecycle, request, node, rehearsed).await {
@@ -190,38 +207,6 @@ async fn attempt(
         }
     }
     Err(NoNodeFits::default().into())
-}
-
-/// A node for a replica, with the fewest CVMs of the application: never `but`, and none of those that proved
-/// to be full. Nothing is reserved.
-async fn choose(
-    store: &Store,
-    lifecycle: &Lifecycle,
-    source: &CvmRow,
-    but: Option<i64>,
-    full: &[i64],
-) -> Result<i64, ReplicaError> {
-    let (now_ms, mut in_use) = (lifecycle.now_ms(), store.gpus_in_use().await?);
-    let nodes: Vec<_> = store
-        .nodes()
-        .await?
-        .iter()
-        .filter(|node| !full.contains(&node.id))
-        .map(|node| {
-            let mut standing = NodeStanding::of(node, now_ms);
-            standing.gpus_used = in_use.remove(&node.id).unwrap_or_default();
-            standing
-        })
-        .collect();
-    let home = nodes.iter().find(|node| node.node.id == source.node_id);
-    let demand = Demand {
-        needs: needs(&source.configuration(), home),
-        image: ImageWish { hash: Some(source.os_image_hash), ..ImageWish::default() },
-        avoid: but,
-        siblings: store.cvms_of_app_by_node(source.app_id).await?,
-        ..Demand::default()
-    };
-    Ok(demand.place(&nodes)?.node_id)
 }
 
 /// What a replica needs: what its source has, with other GPUs of the same product.
@@ -257,6 +242,12 @@ pub(crate) async fn replicate_in(
     // Read before the locks, which are taken from the workspace down.
     let named = change.cvm(request.source).await?.ok_or(ReplicaError::SourceGone)?;
     change.lock_workspace(named.workspace_id).await?;
+    // A move to another node is the operator's.
+    if !matches!(request.place, Place::Anywhere { but: Some(_) })
+        && let Some(why) = lifecycle.unfunded(change, named.workspace_id, named.app_id).await?
+    {
+        return Err(why.into());
+    }
     let model = model(change, request, &named, rehearsed).await?;
     if request.encrypted_env.is_some() && model.kms_id.is_none() {
         return Err(ReplicaError::NothingOpensEnv);

@@ -91,7 +91,7 @@ impl Fleet {
     }
 
     async fn replicate(&self, request: &ReplicaRequest) -> Result<CvmRow, ReplicaError> {
-        replicate(&self.store, &self.lifecycle, request).await
+        replicate(&self.store, &self.lifecycle, request, None).await
     }
 }
 

@@ -4,9 +4,11 @@
 
 use super::driver::{Driver, READY_WITHIN, RolloutStep};
 use super::machine::{MemberState, RolloutEvent, RolloutState};
+use crate::governance::CannotTell;
 use crate::operations::{CvmStatus, LifecycleRequest, OperationKind, OperationStatus, RequestError};
-use crate::replicas::{self, Place, ReplicaError, ReplicaRequest};
+use crate::replicas::{self, Devices, Place, ReplicaError, ReplicaRequest};
 use crate::store::{Change, CvmRow, MemberRow, NewMember, PlacedRow, RolloutRow, StoreError};
+use tracing::warn;
 
 /// Longest name of a CVM.
 const MAX_NAME: usize = cloister_management_api::MAX_NAME;
@@ -177,7 +179,7 @@ impl Driver {
         };
         let made = match made {
             Some(cvm) => Ok(cvm),
-            None => replicas::replicate(&self.store, &self.lifecycle, &request).await,
+            None => self.replicate(&request).await,
         };
         self.reached(rollout, RolloutStep::Replicated);
         match made {
@@ -185,6 +187,15 @@ impl Driver {
             Err(ReplicaError::Store(error)) => return Err(error),
             // The next look may find it idle, or find what another process made.
             Err(ReplicaError::SourceBusy | ReplicaError::SourceGone | ReplicaError::Random(_)) => {
+                return Ok(());
+            }
+            // A chain that cannot be asked now may be asked later.
+            Err(error @ ReplicaError::CannotTell(CannotTell::Chain(_))) => {
+                warn!(
+                    cvm_id = row.cvm_id,
+                    error = &error as &dyn std::error::Error,
+                    "a CVM is not moved yet"
+                );
                 return Ok(());
             }
             Err(error) => (row.state, row.error) = (MemberState::Failed, Some(error.to_string())),
@@ -198,6 +209,18 @@ impl Driver {
             change.set_rollout_member(rollout.id, &row, self.clock.now_ms()).await?;
         }
         change.commit().await
+    }
+
+    /// To a device that its contract allows, if one decides. A CVM whose service is gone would get no keys anywhere.
+    async fn replicate(&self, request: &ReplicaRequest) -> Result<CvmRow, ReplicaError> {
+        let kms = match self.store.cvm(request.source).await?.and_then(|cvm| cvm.kms_id) {
+            Some(id) => Some(self.kmses.get(id).ok_or(CannotTell::NoKms)?),
+            None => None,
+        };
+        let devices = kms
+            .and_then(|kms| kms.contract())
+            .map(|contract| Devices::required(self.contracts.as_ref(), contract));
+        replicas::replicate(&self.store, &self.lifecycle, request, devices).await
     }
 
     /// Has a CVM deleted for a member and notes the operation, or what became of it.

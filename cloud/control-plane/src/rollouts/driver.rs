@@ -12,6 +12,8 @@ use tracing::{error, info};
 use super::machine::{MemberState, RolloutEvent, RolloutKind, RolloutState};
 use super::plan::{self, Member, Next, Standing};
 use crate::clock::Clock;
+use crate::governance::{Contracts, NoContracts};
+use crate::kms::Kmses;
 use crate::operations::{Lifecycle, OperationKind, RequestError, UpdateRequest};
 use crate::store::{Change, Configuration, MemberRow, RolloutRow, Store, StoreError};
 
@@ -89,16 +91,20 @@ pub(crate) struct Driver {
     pub(super) lifecycle: Lifecycle,
     pub(super) clock: Clock,
     pub(super) observer: Option<Observer>,
+    /// Who decides for applications, and how they are asked.
+    pub(super) kmses: Arc<Kmses>,
+    pub(super) contracts: Arc<dyn Contracts>,
 }
 
 impl Driver {
-    pub(crate) const fn new(
-        store: Store,
-        lifecycle: Lifecycle,
-        clock: Clock,
-        observer: Option<Observer>,
-    ) -> Self {
-        Self { store, lifecycle, clock, observer }
+    pub(crate) fn new(store: Store, lifecycle: Lifecycle, clock: Clock, observer: Option<Observer>) -> Self {
+        let (kmses, contracts) = (Arc::default(), Arc::new(NoContracts));
+        Self { store, lifecycle, clock, observer, kmses, contracts }
+    }
+
+    /// The same where contracts decide about applications.
+    pub(crate) fn under(self, kmses: Arc<Kmses>, contracts: Arc<dyn Contracts>) -> Self {
+        Self { kmses, contracts, ..self }
     }
 
     /// Runs until it is stopped. A round that is cut short has not happened.

@@ -3,7 +3,8 @@
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::kms::KmsContract;
+use crate::inference::InferenceConfig;
+use crate::kms::{KmsConfig, KmsContract};
 
 async fn stands_for_an_administrator(control_plane: &ControlPlane, key: &FirstKey) -> bool {
     let hash = hex::encode(Sha256::digest(key.reveal()));
@@ -43,4 +44,28 @@ async fn the_first_key_is_shown_once_and_a_lost_one_can_be_replaced() {
     let recovered = control_plane.recover_key().await.unwrap();
     assert!(stands_for_an_administrator(&control_plane, &recovered).await);
     assert!(stands_for_an_administrator(&control_plane, &first).await);
+}
+
+#[tokio::test]
+async fn gateways_are_served_only_where_they_have_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+    let with = |inference: Option<InferenceConfig>| Config {
+        inference,
+        ..Config::embedded(dir.path().join("data"), any, any)
+    };
+    let served = |control_token_file| Some(InferenceConfig { control_token_file, requests_per_minute: None });
+    for (config, status) in [(with(None), 404), (with(served(token)), 401)] {
+        let control_plane = ControlPlane::start(config).await.unwrap();
+        for hook in ["pre", "post"] {
+            let url = format!("http://{}/internal/inference/consult/{hook}", control_plane.api_address());
+            let answer = reqwest::Client::new().post(url).body("{}").send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), status, "{hook}");
+        }
+        control_plane.stop().await;
+    }
+    let refused = ControlPlane::start(with(served(dir.path().join("none")))).await.err().unwrap();
+    assert!(matches!(refused, StartError::ControlToken(_)), "{refused}");
 }

@@ -1,5 +1,6 @@
 //! Users, workspaces and API keys.
 
+use cloister_management_api::KeyScope;
 use sqlx::FromRow;
 
 use super::{Change, Result, Store};
@@ -59,6 +60,11 @@ pub struct Caller {
     pub workspace_slug: String,
     /// API version for requests that name none.
     pub default_version: String,
+    /// What the key may do.
+    #[sqlx(try_from = "String")]
+    pub scope: KeyScope,
+    /// First characters of the key.
+    pub key_prefix: String,
 }
 
 impl Caller {
@@ -78,6 +84,9 @@ pub struct ApiKeyRow {
     pub name: String,
     /// First characters of the key, to recognise it by.
     pub key_prefix: String,
+    /// What it may do.
+    #[sqlx(try_from = "String")]
+    pub scope: KeyScope,
     /// API version for requests that name none.
     pub default_version: String,
     /// Creation time.
@@ -101,6 +110,8 @@ pub struct NewApiKey {
     pub key_hash: String,
     /// First characters of the key.
     pub key_prefix: String,
+    /// What it may do.
+    pub scope: KeyScope,
     /// API version for requests that name none.
     pub default_version: String,
     /// When it stops working by itself.
@@ -114,10 +125,10 @@ const WORKSPACES: &str = "SELECT w.id, w.slug, w.name, w.tier, w.wallet, w.next_
      w.created_at_ms FROM workspaces w JOIN memberships m ON m.workspace_id = w.id WHERE m.user_id = $1 \
      ORDER BY w.id";
 const CALLER: &str = "SELECT k.id AS api_key_id, u.id AS user_id, u.username, u.email, u.role AS user_role, \
-     w.id AS workspace_id, w.slug AS workspace_slug, k.default_version \
+     w.id AS workspace_id, w.slug AS workspace_slug, k.default_version, k.scope, k.key_prefix \
      FROM api_keys k JOIN users u ON u.id = k.user_id JOIN workspaces w ON w.id = k.workspace_id \
      WHERE k.key_hash = $1 AND k.revoked_at_ms IS NULL AND (k.expires_at_ms IS NULL OR k.expires_at_ms > $2)";
-const API_KEYS: &str = "SELECT id, name, key_prefix, default_version, created_at_ms, expires_at_ms, \
+const API_KEYS: &str = "SELECT id, name, key_prefix, scope, default_version, created_at_ms, expires_at_ms, \
      last_used_at_ms FROM api_keys WHERE workspace_id = $1 AND revoked_at_ms IS NULL ORDER BY id LIMIT 1000";
 
 impl Store {
@@ -134,6 +145,15 @@ impl Store {
     /// The workspace with this id.
     pub async fn workspace(&self, id: i64) -> Result<Option<WorkspaceRow>> {
         Ok(sqlx::query_as(WORKSPACE).bind(id).fetch_optional(&self.pool).await?)
+    }
+
+    /// The number of the workspace with a name in URLs.
+    pub async fn workspace_id_of(&self, slug: &str) -> Result<Option<i64>> {
+        let row: Option<(i64,)> = sqlx::query_as("SELECT id FROM workspaces WHERE slug = $1")
+            .bind(slug)
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(row.map(|(id,)| id))
     }
 
     /// The workspaces that a user is a member of, oldest first.
@@ -190,6 +210,7 @@ impl Change {
         now_ms: i64,
     ) -> Result<i64> {
         let id = self.next_id("workspaces").await?;
+        self.about(super::Subject::Workspace(id)).await?;
         sqlx::query(
             "INSERT INTO workspaces (id, slug, name, tier, wallet, next_app_nonce, cvm_count, created_at_ms) \
              VALUES ($1, $2, $3, 'ENTERPRISE', $4, 0, 0, $5)",
@@ -233,9 +254,10 @@ impl Change {
     /// Stores a key.
     pub async fn insert_api_key(&mut self, key: &NewApiKey, now_ms: i64) -> Result<i64> {
         let id = self.next_id("api_keys").await?;
+        self.about(super::Subject::ApiKey(id)).await?;
         sqlx::query(
             "INSERT INTO api_keys (id, user_id, workspace_id, name, key_hash, key_prefix, default_version, \
-             created_at_ms, expires_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+             created_at_ms, expires_at_ms, scope) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         )
         .bind(id)
         .bind(key.user_id)
@@ -246,6 +268,7 @@ impl Change {
         .bind(&key.default_version)
         .bind(now_ms)
         .bind(key.expires_at_ms)
+        .bind(key.scope.as_str())
         .execute(&mut *self.transaction)
         .await?;
         Ok(id)
@@ -253,6 +276,7 @@ impl Change {
 
     /// Ends a key of a workspace for ever; whether there was such a living key.
     pub async fn revoke_api_key(&mut self, workspace_id: i64, id: i64, now_ms: i64) -> Result<bool> {
+        self.about(super::Subject::ApiKey(id)).await?;
         let done = sqlx::query(
             "UPDATE api_keys SET revoked_at_ms = $3 \
              WHERE workspace_id = $1 AND id = $2 AND revoked_at_ms IS NULL",

@@ -15,7 +15,9 @@ impl Change {
             Engine::Sqlite => BY_ID_EVEN_DELETED,
             Engine::Postgres => BY_ID_LOCKED,
         };
-        Ok(sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?)
+        let cvm = sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?;
+        self.locked(super::Subject::Cvm(id)).await?;
+        Ok(cvm)
     }
 
     /// Like [`Change::lock_cvm`], of the living only.
@@ -48,10 +50,30 @@ impl Change {
         Ok(row.is_some())
     }
 
+    /// Binds an application to the workspace that makes it first, for good; whether it is this one's. The id of an
+    /// application under a contract is one that anybody can name.
+    pub async fn bind_app(&mut self, app_id: AppId, workspace_id: i64, now_ms: i64) -> Result<bool> {
+        sqlx::query(
+            "INSERT INTO app_workspaces (app_id, workspace_id, bound_at_ms) VALUES ($1, $2, $3) \
+             ON CONFLICT (app_id) DO NOTHING",
+        )
+        .bind(app_id.to_string())
+        .bind(workspace_id)
+        .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        let (owner,): (i64,) = sqlx::query_as("SELECT workspace_id FROM app_workspaces WHERE app_id = $1")
+            .bind(app_id.to_string())
+            .fetch_one(&mut *self.transaction)
+            .await?;
+        Ok(owner == workspace_id)
+    }
+
     /// Adds a CVM in status `creating`. A name that a living CVM of the workspace has is a duplicate
     /// ([`super::StoreError::is_duplicate`]).
     pub async fn insert_cvm(&mut self, new: &NewCvm, now_ms: i64) -> Result<i64> {
         let id = self.next_id("cvms").await?;
+        self.about(super::Subject::Cvm(id)).await?;
         let configuration = &new.configuration;
         sqlx::query(
             "INSERT INTO cvms (id, workspace_id, user_id, node_id, vm_uuid, name, live_name, app_id, status, \
@@ -135,7 +157,7 @@ impl Change {
             .bind(now_ms)
             .execute(&mut *self.transaction)
             .await?;
-        Ok(())
+        self.meter_as_told(id, status == CvmStatus::Running, now_ms).await
     }
 
     /// Notes the public key to seal environments to.
@@ -159,15 +181,17 @@ impl Change {
     }
 
     /// Records what a node saw. An instance id once known is never forgotten, nor is the reason of an error. One
-    /// that another living CVM has stays that one's: a guest can say anything.
+    /// that another living CVM has stays that one's: a guest can say anything. A CVM that something is said of is
+    /// accounted for again.
     pub async fn observe_cvm(&mut self, id: i64, seen: &ObservedVm, now_ms: i64) -> Result<()> {
+        let is_up = self.note_restart(id, seen, now_ms).await?;
         sqlx::query(
             "UPDATE cvms SET instance_id = CASE WHEN EXISTS (SELECT 1 FROM cvms other WHERE other.instance_id = $2 \
              AND other.id <> $1 AND other.deleted_at_ms IS NULL) THEN instance_id \
              ELSE COALESCE($2, instance_id) END, boot_progress = $3, \
              boot_error = CASE WHEN status = 'error' THEN COALESCE(boot_error, $4) ELSE $4 END, \
              shutdown_progress = $5, started_at_ms = $6, exited_at_ms = $7, health = $8, health_detail = $9, \
-             updated_at_ms = $10 WHERE id = $1",
+             updated_at_ms = $10, unaccounted_since_ms = NULL WHERE id = $1",
         )
         .bind(id)
         .bind(seen.instance_id.map(|instance| instance.to_string()))
@@ -181,7 +205,7 @@ impl Change {
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
-        Ok(())
+        self.meter_as_told(id, is_up, now_ms).await
     }
 
     /// Marks a CVM as deleted and frees its name.
@@ -214,6 +238,6 @@ impl Change {
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
-        Ok(())
+        self.meter(cvm.id, now_ms).await
     }
 }

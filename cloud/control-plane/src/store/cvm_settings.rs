@@ -24,20 +24,25 @@ impl PolicyChange {
 pub struct DueDeletion {
     /// The CVM.
     pub cvm_id: i64,
+    /// Its workspace.
+    pub workspace_id: i64,
     /// Who wants it.
     pub user_id: i64,
 }
 
-const DUE: &str = "SELECT id, COALESCE(scheduled_delete_by, user_id) FROM cvms \
+const DUE: &str = "SELECT id, workspace_id, COALESCE(scheduled_delete_by, user_id) FROM cvms \
      WHERE deleted_at_ms IS NULL AND scheduled_delete_at_ms <= $1 AND scheduled_delete_tried_ms <= $2 \
      AND status <> 'removing' ORDER BY scheduled_delete_at_ms, id LIMIT $3";
 
 impl Store {
     /// At most `limit` CVMs whose deletion is due and was not begun after `tried_ms`, longest due first.
     pub async fn due_deletions(&self, now_ms: i64, tried_ms: i64, limit: i64) -> Result<Vec<DueDeletion>> {
-        let rows: Vec<(i64, i64)> =
+        let rows: Vec<(i64, i64, i64)> =
             sqlx::query_as(DUE).bind(now_ms).bind(tried_ms).bind(limit).fetch_all(&self.pool).await?;
-        Ok(rows.into_iter().map(|(cvm_id, user_id)| DueDeletion { cvm_id, user_id }).collect())
+        Ok(rows
+            .into_iter()
+            .map(|(cvm_id, workspace_id, user_id)| DueDeletion { cvm_id, workspace_id, user_id })
+            .collect())
     }
 }
 
@@ -64,6 +69,7 @@ impl Change {
         user_id: i64,
         now_ms: i64,
     ) -> Result<()> {
+        self.about(super::Subject::Cvm(cvm_id)).await?;
         sqlx::query(
             "UPDATE cvms SET scheduled_delete_at_ms = $2, scheduled_delete_by = $3, \
              scheduled_delete_tried_ms = 0, updated_at_ms = $4 WHERE id = $1 AND deleted_at_ms IS NULL",
@@ -80,6 +86,7 @@ impl Change {
     /// Renames a living CVM. A name that another one of the workspace has is a duplicate
     /// ([`super::StoreError::is_duplicate`]).
     pub async fn rename_cvm(&mut self, cvm_id: i64, name: &str, now_ms: i64) -> Result<()> {
+        self.about(super::Subject::Cvm(cvm_id)).await?;
         sqlx::query(
             "UPDATE cvms SET name = $2, live_name = $3, updated_at_ms = $4 \
              WHERE id = $1 AND deleted_at_ms IS NULL",
@@ -95,6 +102,7 @@ impl Change {
 
     /// Sets whether people outside of the workspace see a living CVM.
     pub async fn set_listed(&mut self, cvm_id: i64, listed: bool, now_ms: i64) -> Result<()> {
+        self.about(super::Subject::Cvm(cvm_id)).await?;
         sqlx::query(
             "UPDATE cvms SET listed = $2, updated_at_ms = $3 WHERE id = $1 AND deleted_at_ms IS NULL",
         )
@@ -108,6 +116,7 @@ impl Change {
 
     /// Sets how a living CVM wants to be changed.
     pub async fn set_policy(&mut self, cvm_id: i64, policy: PolicyChange, now_ms: i64) -> Result<()> {
+        self.about(super::Subject::Cvm(cvm_id)).await?;
         sqlx::query(
             "UPDATE cvms SET rollback_on_failure = COALESCE($2, rollback_on_failure), \
              health_timeout_s = COALESCE($3, health_timeout_s), updated_at_ms = $4 \

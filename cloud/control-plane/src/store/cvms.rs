@@ -103,6 +103,8 @@ pub struct CvmRow {
     pub deleted_at_ms: Option<i64>,
     /// Correlation id of the operation that holds the CVM.
     pub operation_id: Option<String>,
+    /// Since when nobody can say how it is: its node is silent, or does not know its VM.
+    pub unaccounted_since_ms: Option<i64>,
 }
 
 // Environment, configuration and document belong to the tenant and into no log.
@@ -199,6 +201,16 @@ pub struct ObservedVm {
     pub health_detail: Option<String>,
 }
 
+impl ObservedVm {
+    /// Whether the VM runs and its application was started.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.boot_progress.as_deref() == Some("done")
+            && self.started_at_ms.is_some()
+            && self.exited_at_ms.is_none()
+    }
+}
+
 impl CvmRow {
     /// What a change can replace.
     #[must_use]
@@ -241,7 +253,7 @@ macro_rules! cvm_columns {
          app_compose, encrypted_env, env_pubkey, kms_id, user_config, os_image_hash, os_image_name, instance_type, vcpu, \
          memory_mb, disk_gb, gpus, revision_id, rollback_on_failure, health_timeout_s, health, \
          health_detail, scheduled_delete_at_ms, ports, kms_urls, gateway_urls, operation_count, listed, boot_progress, boot_error, shutdown_progress, started_at_ms, \
-         exited_at_ms, created_at_ms, updated_at_ms, deleted_at_ms, operation_id"
+         exited_at_ms, created_at_ms, updated_at_ms, deleted_at_ms, operation_id, unaccounted_since_ms"
     };
 }
 

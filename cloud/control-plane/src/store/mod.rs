@@ -8,13 +8,18 @@
 mod accounts;
 mod allowances;
 mod apps;
+mod audit;
+mod billing;
+mod budgets;
 mod cvm_changes;
 mod cvm_settings;
 mod cvms;
 mod gpus;
 mod history;
+mod inference;
 mod instance_ids;
 mod kmses;
+mod metering;
 mod nodes;
 mod operations;
 mod os_images;
@@ -31,24 +36,37 @@ mod routes;
 mod ssh_keys;
 #[cfg(test)]
 pub(crate) mod tests;
+mod untold;
 mod update_provisions;
+mod webhook_again;
+mod webhook_deliveries;
 mod webhook_events;
+mod webhook_lookups;
+mod webhook_queue;
+mod webhooks;
 
 use std::path::Path;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use cloister_metering::PriceList;
+use sqlx::AnyPool;
 use sqlx::any::AnyPoolOptions;
-use sqlx::{Any, AnyPool, Transaction};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
 pub use accounts::{ApiKeyRow, Caller, NewApiKey, UserRow, WorkspaceRow};
 pub use allowances::AskedCvm;
 pub use apps::{AppFacet, AppFilter, AppRow};
+pub(crate) use audit::Subject;
+pub use audit::{AuditActorFilter, AuditFilter};
+pub use billing::{CreditRow, Credited, Funds, NewCredit, SETTLED_AFTER_MS};
+pub use budgets::{BudgetRow, NewBudget};
 pub use cvm_settings::{DueDeletion, PolicyChange};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
 pub use history::RevisionSummary;
+pub use inference::{InferenceHour, NewAttempt};
 pub use instance_ids::InstanceIdFilter;
+pub use metering::UsageScope;
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
 pub use operations::{
     CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow,
@@ -66,8 +84,15 @@ pub use revisions::{Configuration, GpuSlots, NewRevision, RevisionRow};
 pub use rollouts::{MemberRow, NewMember, NewRollout, PlacedRow, RolloutRow};
 pub use routes::RouteRow;
 pub use ssh_keys::{NewSshKey, SshKeyRow};
+pub use untold::UntoldRow;
 pub use update_provisions::{UpdateProvisionCounts, UpdateProvisionRow};
+pub use webhook_again::{MAX_REPLAYED, ReplayRange, Replayed, Resent};
+pub use webhook_deliveries::{AttemptRow, DeliveryRow, WebhookStats};
 pub use webhook_events::WebhookEventRow;
+pub(crate) use webhook_events::{NewWebhookEvent, Recipient};
+pub use webhook_lookups::DeliveryName;
+pub(crate) use webhook_queue::{AttemptResult, Backlog, Candidate, Stretch, TakenDelivery};
+pub use webhooks::{NewWebhook, WebhookChange, WebhookRow};
 
 /// A failure of the database, or a stored value that this version does not understand.
 #[derive(Debug, thiserror::Error)]
@@ -107,19 +132,35 @@ pub struct Store {
     engine: Engine,
     /// SQLite has one writer: waiting here is fair, waiting in its busy handler is not.
     writer: Arc<Mutex<()>>,
+    /// What is metered costs this.
+    prices: Arc<PriceList>,
+    /// Told when there is something new to be delivered.
+    deliveries: Arc<Notify>,
 }
 
 /// An open transaction that may change things. Dropping it undoes everything.
 pub struct Change {
-    transaction: Transaction<'static, Any>,
+    transaction: audit::Watched,
     engine: Engine,
     _writer: Option<OwnedMutexGuard<()>>,
+    prices: Arc<PriceList>,
+    /// Told after the commit if something is to be delivered.
+    deliveries: Arc<Notify>,
+    wakes_webhooks: bool,
+    /// Whose change it is and what it is about; nobody's leaves no record.
+    audit: Option<audit::Notes>,
 }
 
 impl Change {
     /// Makes everything done through this change visible and durable.
-    pub async fn commit(self) -> Result<()> {
-        Ok(self.transaction.commit().await?)
+    /// Leaves a record where somebody changes something (`crate::audit`).
+    pub async fn commit(mut self) -> Result<()> {
+        self.record().await?;
+        self.transaction.commit().await?;
+        if self.wakes_webhooks {
+            self.deliveries.notify_one();
+        }
+        Ok(())
     }
 
     async fn next_id(&mut self, sequence: &str) -> Result<i64> {
@@ -170,17 +211,47 @@ impl Store {
         };
         let pool = options.connect(url).await?;
         sqlx::migrate!().run(&pool).await?;
-        Ok(Self { pool, engine, writer: Arc::default() })
+        Ok(Self { pool, engine, writer: Arc::default(), prices: Arc::default(), deliveries: Arc::default() })
     }
 
-    /// Begins a change. It holds the only write lock of an embedded database: do nothing slow in it.
+    /// The same database with the operator's prices for what is metered from now on.
+    #[must_use]
+    pub fn with_prices(mut self, prices: PriceList) -> Self {
+        self.prices = Arc::new(prices);
+        self
+    }
+
+    /// Sizes and prices of the installation.
+    #[must_use]
+    pub fn prices(&self) -> &Arc<PriceList> {
+        &self.prices
+    }
+
+    /// Begins a change. It holds the only write lock of an embedded database: do nothing slow in it. In an audit scope
+    /// its commit leaves a record.
     pub async fn change(&self) -> Result<Change> {
+        Ok(Change { audit: audit::Notes::of_now(), ..self.upkeep().await? })
+    }
+
+    /// Begins a change that is nobody's wish and leaves no record, whoever's request it happens in: last uses of keys,
+    /// leases, what was looked up elsewhere.
+    pub async fn upkeep(&self) -> Result<Change> {
         let (writer, begin) = match self.engine {
             Engine::Sqlite => (Some(Arc::clone(&self.writer).lock_owned().await), "BEGIN IMMEDIATE"),
             Engine::Postgres => (None, "BEGIN"),
         };
-        let transaction = self.pool.begin_with(begin).await?;
-        Ok(Change { transaction, engine: self.engine, _writer: writer })
+        let transaction = audit::Watched::new(self.pool.begin_with(begin).await?);
+        let (prices, deliveries) = (Arc::clone(&self.prices), Arc::clone(&self.deliveries));
+        let engine = self.engine;
+        Ok(Change {
+            transaction,
+            engine,
+            _writer: writer,
+            prices,
+            deliveries,
+            wakes_webhooks: false,
+            audit: None,
+        })
     }
 
     /// Whether the database answers.

@@ -129,12 +129,15 @@ impl Change {
             Engine::Sqlite => BY_ID,
             Engine::Postgres => BY_ID_LOCKED,
         };
-        Ok(sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?)
+        let node = sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?;
+        self.locked(super::Subject::Node(id)).await?;
+        Ok(node)
     }
 
     /// Adds a node.
     pub async fn insert_node(&mut self, name: &str, now_ms: i64) -> Result<i64> {
         let id = self.next_id("nodes").await?;
+        self.about(super::Subject::Node(id)).await?;
         sqlx::query(
             "INSERT INTO nodes (id, name, listed, maintenance, created_at_ms) VALUES ($1, $2, 1, 0, $3)",
         )
@@ -157,18 +160,22 @@ impl Change {
         Ok(())
     }
 
-    /// Switches a node's maintenance; whether there is such a node.
+    /// Switches a node's maintenance; whether that changed anything.
     pub async fn set_node_maintenance(&mut self, node_id: i64, on: bool) -> Result<bool> {
-        let done = sqlx::query("UPDATE nodes SET maintenance = $2 WHERE id = $1 AND deleted_at_ms IS NULL")
-            .bind(node_id)
-            .bind(i64::from(on))
-            .execute(&mut *self.transaction)
-            .await?;
+        self.about(super::Subject::Node(node_id)).await?;
+        let done = sqlx::query(
+            "UPDATE nodes SET maintenance = $2 WHERE id = $1 AND deleted_at_ms IS NULL AND maintenance <> $2",
+        )
+        .bind(node_id)
+        .bind(i64::from(on))
+        .execute(&mut *self.transaction)
+        .await?;
         Ok(done.rows_affected() > 0)
     }
 
     /// Removes a node without living CVMs; whether it was removed. Its name can be used again.
     pub async fn delete_node(&mut self, node_id: i64, now_ms: i64) -> Result<bool> {
+        self.about(super::Subject::Node(node_id)).await?;
         if self.lock_node(node_id).await?.is_none_or(|node| node.usage.cvms > 0) {
             return Ok(false);
         }
@@ -198,6 +205,7 @@ impl Change {
         expires_at_ms: i64,
         now_ms: i64,
     ) -> Result<()> {
+        self.about(super::Subject::Invitation(secret_hash.to_owned())).await?;
         sqlx::query(
             "INSERT INTO join_tokens (secret_hash, created_at_ms, expires_at_ms) VALUES ($1, $2, $3)",
         )
@@ -213,6 +221,7 @@ impl Change {
     /// enrolment with it while it has not expired, because the answer to its first attempt may have been
     /// lost.
     pub async fn use_join_token(&mut self, secret_hash: &str, node: &str, now_ms: i64) -> Result<bool> {
+        self.locked(super::Subject::Invitation(secret_hash.to_owned())).await?;
         let done = sqlx::query(
             "UPDATE join_tokens SET used_by_node = $2 WHERE secret_hash = $1 AND expires_at_ms > $3 \
              AND (used_by_node = $2 OR (used_by_node IS NULL \

@@ -90,6 +90,7 @@ impl Store {
 impl Change {
     /// Adds an image, or offers a retired one again.
     pub async fn put_os_image(&mut self, row: &OsImageRow) -> Result<()> {
+        self.about(super::Subject::OsImage(row.os_image_hash)).await?;
         sqlx::query(
             "INSERT INTO os_images (os_image_hash, name, version, is_dev, supports_gpu, size_bytes, state, \
              added_at_ms) VALUES ($1, $2, $3, $4, $5, $6, 'offered', $7) \
@@ -119,6 +120,7 @@ impl Change {
 
     /// Retires an image; whether there is one with this hash. The time of the first call stays.
     pub async fn retire_os_image(&mut self, hash: OsImageHash, now_ms: i64) -> Result<bool> {
+        self.about(super::Subject::OsImage(hash)).await?;
         let done = sqlx::query(
             "UPDATE os_images SET state = 'retired', retired_at_ms = COALESCE(retired_at_ms, $2) \
              WHERE os_image_hash = $1 AND state <> 'forgotten'",
@@ -142,6 +144,7 @@ impl Change {
 
     /// Forgets a retired image that no living CVM has; whether it was forgotten.
     pub async fn forget_os_image(&mut self, hash: OsImageHash) -> Result<bool> {
+        self.about(super::Subject::OsImage(hash)).await?;
         let done = sqlx::query(
             "UPDATE os_images SET state = 'forgotten' WHERE os_image_hash = $1 AND state = 'retired' AND NOT EXISTS \
              (SELECT 1 FROM cvms c WHERE c.os_image_hash = $1 AND c.deleted_at_ms IS NULL)",

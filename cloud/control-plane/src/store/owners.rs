@@ -8,8 +8,11 @@ use sqlx::FromRow;
 use super::{Change, Result, Store};
 use crate::operations::named_enum;
 
-/// Most signatures, and most revocations, of one application.
+/// Most signatures of one application that are not over revocations, and most that are: whatever else was signed,
+/// there is room to take something back.
 pub const MAX_APPROVALS: i64 = 10_000;
+/// Most signatures of both kinds.
+const MAX_SIGNATURES: i64 = 2 * MAX_APPROVALS;
 
 named_enum!(
     /// What owners sign.
@@ -140,7 +143,7 @@ impl Store {
     pub async fn approvals_of_app(&self, app_id: AppId) -> Result<Vec<ApprovalRow>> {
         Ok(sqlx::query_as(APPROVALS)
             .bind(app_id.to_string())
-            .bind(MAX_APPROVALS)
+            .bind(MAX_SIGNATURES)
             .fetch_all(&self.pool)
             .await?)
     }
@@ -177,6 +180,7 @@ impl Change {
     /// Keeps the owners of an application, unless later ones are known. A proposal of just them is done, and
     /// one that is older than they are is outdated.
     pub async fn put_app_owners(&mut self, row: &AppOwnersRow, set_by: i64) -> Result<()> {
+        self.about(super::Subject::Owners(row.app_id)).await?;
         let app_id = row.app_id.to_string();
         sqlx::query(
             "INSERT INTO app_owners (app_id, workspace_id, owners, serial, set_at_ms, set_by) \
@@ -223,6 +227,7 @@ impl Change {
         row: &OwnerProposalRow,
         proposed_by: i64,
     ) -> Result<()> {
+        self.about(super::Subject::Owners(app_id)).await?;
         sqlx::query("DELETE FROM approvals WHERE app_id = $1 AND action = $2")
             .bind(app_id.to_string())
             .bind(ApprovedAction::SetOwners.as_str())
@@ -244,10 +249,15 @@ impl Change {
         Ok(())
     }
 
-    /// How many signatures an application has.
-    pub async fn count_approvals(&mut self, app_id: AppId) -> Result<i64> {
-        let (count,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM approvals WHERE app_id = $1")
+    /// How many signatures an application has that share their room with those of a kind.
+    pub async fn count_approvals(&mut self, app_id: AppId, beside: ApprovedAction) -> Result<i64> {
+        let count = match beside {
+            ApprovedAction::Revoke => "SELECT COUNT(*) FROM approvals WHERE app_id = $1 AND action = $2",
+            _ => "SELECT COUNT(*) FROM approvals WHERE app_id = $1 AND action <> $2",
+        };
+        let (count,): (i64,) = sqlx::query_as(count)
             .bind(app_id.to_string())
+            .bind(ApprovedAction::Revoke.as_str())
             .fetch_one(&mut *self.transaction)
             .await?;
         Ok(count)
@@ -255,6 +265,7 @@ impl Change {
 
     /// Keeps a signature; the same again changes nothing.
     pub async fn insert_approval(&mut self, new: &NewApproval<'_>, now_ms: i64) -> Result<()> {
+        self.about(super::Subject::Owners(new.app_id)).await?;
         let id = self.next_id("approvals").await?;
         sqlx::query(
             "INSERT INTO approvals (id, app_id, action, subject, serial, key_fingerprint, signature, user_id, \
@@ -297,7 +308,8 @@ impl Change {
         Ok(rows.into_iter().map(|(fingerprint,)| fingerprint).collect())
     }
 
-    /// A document is taken back, lastingly; the later of two revocations counts.
+    /// A document is taken back, lastingly; the later of two revocations counts. Signatures that can never count
+    /// again make room.
     pub async fn put_owner_revocation(
         &mut self,
         app_id: AppId,
@@ -313,6 +325,17 @@ impl Change {
         .bind(row.compose_hash.to_string())
         .bind(row.serial)
         .bind(now_ms)
+        .execute(&mut *self.transaction)
+        .await?;
+        sqlx::query(
+            "DELETE FROM approvals WHERE app_id = $1 AND subject = $2 \
+             AND ((action = $3 AND serial <= $5) OR (action = $4 AND serial < $5))",
+        )
+        .bind(app_id.to_string())
+        .bind(row.compose_hash.to_string())
+        .bind(ApprovedAction::Allow.as_str())
+        .bind(ApprovedAction::Revoke.as_str())
+        .bind(row.serial)
         .execute(&mut *self.transaction)
         .await?;
         Ok(())

@@ -28,6 +28,13 @@ pub struct DeviceRow {
 /// Most platforms in one list of all of them.
 const MAX_LISTED: i64 = 10_000;
 
+macro_rules! insert_device {
+    () => {
+        "INSERT INTO node_devices (node_id, device_id, ppid, fmspc, trust_root, tcb_status, first_verified_at_ms, \
+         last_verified_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (node_id, device_id) DO "
+    };
+}
+
 impl Store {
     /// The platforms of every node that is not removed, each node's latest last.
     pub async fn devices(&self) -> Result<Vec<DeviceRow>> {
@@ -67,43 +74,34 @@ impl Store {
 impl Change {
     /// Notes that a node was seen to be a platform.
     pub async fn put_device(&mut self, row: &DeviceRow) -> Result<()> {
-        sqlx::query(
-            "INSERT INTO node_devices (node_id, device_id, ppid, fmspc, trust_root, tcb_status, \
-             first_verified_at_ms, last_verified_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
-             ON CONFLICT (node_id, device_id) DO UPDATE SET fmspc = excluded.fmspc, \
-             trust_root = excluded.trust_root, tcb_status = excluded.tcb_status, \
-             last_verified_at_ms = excluded.last_verified_at_ms",
+        self.insert_device(
+            concat!(
+                insert_device!(),
+                "UPDATE SET fmspc = excluded.fmspc, trust_root = excluded.trust_root, \
+                 tcb_status = excluded.tcb_status, last_verified_at_ms = excluded.last_verified_at_ms"
+            ),
+            row,
         )
-        .bind(row.node_id)
-        .bind(&row.device_id)
-        .bind(&row.ppid)
-        .bind(&row.fmspc)
-        .bind(&row.trust_root)
-        .bind(&row.tcb_status)
-        .bind(row.first_verified_at_ms)
-        .bind(row.last_verified_at_ms)
-        .execute(&mut *self.transaction)
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Notes as what platform a node was certified; what evidence showed already stays.
     pub async fn note_certified_device(&mut self, row: &DeviceRow) -> Result<()> {
-        sqlx::query(
-            "INSERT INTO node_devices (node_id, device_id, ppid, fmspc, trust_root, tcb_status, \
-             first_verified_at_ms, last_verified_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
-             ON CONFLICT (node_id, device_id) DO NOTHING",
-        )
-        .bind(row.node_id)
-        .bind(&row.device_id)
-        .bind(&row.ppid)
-        .bind(&row.fmspc)
-        .bind(&row.trust_root)
-        .bind(&row.tcb_status)
-        .bind(row.first_verified_at_ms)
-        .bind(row.last_verified_at_ms)
-        .execute(&mut *self.transaction)
-        .await?;
+        self.insert_device(concat!(insert_device!(), "NOTHING"), row).await
+    }
+
+    async fn insert_device(&mut self, insert: &'static str, row: &DeviceRow) -> Result<()> {
+        sqlx::query(insert)
+            .bind(row.node_id)
+            .bind(&row.device_id)
+            .bind(&row.ppid)
+            .bind(&row.fmspc)
+            .bind(&row.trust_root)
+            .bind(&row.tcb_status)
+            .bind(row.first_verified_at_ms)
+            .bind(row.last_verified_at_ms)
+            .execute(&mut *self.transaction)
+            .await?;
         Ok(())
     }
 

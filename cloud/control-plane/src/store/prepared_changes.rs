@@ -226,6 +226,7 @@ impl Change {
 
     /// Keeps a change. There may be none of its kind that waits for its CVM.
     pub async fn insert_prepared_change(&mut self, new: &NewPreparedChange<'_>, now_ms: i64) -> Result<()> {
+        self.about(super::Subject::PreparedChange(new.id)).await?;
         sqlx::query(
             "INSERT INTO prepared_changes (id, kind, cvm_id, workspace_id, app_id, compose_hash, device_id, \
              request, state, user_id, token_hash, created_at_ms, expires_at_ms) \
@@ -250,6 +251,7 @@ impl Change {
 
     /// Lets a change wait until another time.
     pub async fn extend_prepared_change(&mut self, id: i64, expires_at_ms: i64) -> Result<()> {
+        self.about(super::Subject::PreparedChange(id)).await?;
         sqlx::query("UPDATE prepared_changes SET expires_at_ms = $2 WHERE id = $1")
             .bind(id)
             .bind(expires_at_ms)

@@ -153,6 +153,7 @@ impl Change {
 
     /// Caches a provision; one with the same hash in the workspace is replaced.
     pub async fn put_provision(&mut self, row: &ProvisionRow) -> Result<()> {
+        self.about(super::Subject::Provision(row.workspace_id, row.compose_hash)).await?;
         sqlx::query(
             "INSERT INTO provisions (workspace_id, compose_hash, app_id, name, app_compose, node_id, \
              os_image_hash, os_image_name, instance_type, vcpu, memory_mb, disk_gb, listed, env_keys, \

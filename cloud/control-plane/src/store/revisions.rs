@@ -207,7 +207,7 @@ impl Store {
 
     /// Notes that an application's keys are not given to a document any more.
     pub async fn note_keys_retired(&self, app_id: AppId, hash: ComposeHash, now_ms: i64) -> Result<()> {
-        let mut change = self.change().await?;
+        let mut change = self.upkeep().await?;
         sqlx::query(
             "UPDATE revisions SET keys_retired_at_ms = $3 \
              WHERE app_id = $1 AND compose_hash = $2 AND keys_retired_at_ms IS NULL",
@@ -354,7 +354,7 @@ impl Change {
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
-        Ok(())
+        self.meter(revision.cvm_id, now_ms).await
     }
 
     /// Makes what a CVM holds of its node what it has, or the larger of that and what it may get.

@@ -147,7 +147,9 @@ impl Change {
             Engine::Sqlite => BY_ID,
             Engine::Postgres => BY_ID_LOCKED,
         };
-        Ok(sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?)
+        let rollout = sqlx::query_as(query).bind(id).fetch_optional(&mut *self.transaction).await?;
+        self.locked(super::Subject::Rollout(id)).await?;
+        Ok(rollout)
     }
 
     /// The rollout that lets nobody else change a CVM's configuration now, if there is one.

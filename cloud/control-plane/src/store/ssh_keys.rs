@@ -87,6 +87,7 @@ impl Change {
     /// Adds a key; one that the user has already is a duplicate ([`super::StoreError::is_duplicate`]).
     pub async fn insert_ssh_key(&mut self, new: &NewSshKey<'_>, now_ms: i64) -> Result<i64> {
         let id = self.next_id("user_ssh_keys").await?;
+        self.about(super::Subject::SshKey(id)).await?;
         sqlx::query(
             "INSERT INTO user_ssh_keys (id, user_id, name, public_key, fingerprint, live_fingerprint, \
              key_type, created_at_ms) VALUES ($1, $2, $3, $4, $5, $5, $6, $7)",
@@ -105,6 +106,7 @@ impl Change {
 
     /// Deletes a key of a user; whether there was such a living key.
     pub async fn delete_ssh_key(&mut self, user_id: i64, id: i64, now_ms: i64) -> Result<bool> {
+        self.about(super::Subject::SshKey(id)).await?;
         let done = sqlx::query(
             "UPDATE user_ssh_keys SET deleted_at_ms = $3, live_fingerprint = NULL \
              WHERE user_id = $1 AND id = $2 AND deleted_at_ms IS NULL",

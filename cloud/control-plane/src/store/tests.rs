@@ -1,15 +1,20 @@
 //! One suite, run on both engines.
 
 mod apps;
+mod audit;
+mod billing;
 mod evidence;
+mod inference;
 mod nodes;
 pub(crate) mod owners;
 pub(crate) mod prepared_changes;
 mod routes;
+mod webhooks;
 
 use std::sync::Arc;
 
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
+use cloister_management_api::KeyScope;
 use cloister_throwaway_postgres::ThrowawayPostgres;
 use uuid::Uuid;
 
@@ -22,6 +27,11 @@ const NOW: i64 = 1_790_000_000_000;
 pub(crate) async fn on_both<F: Future<Output = ()>>(test: impl Fn(Store) -> F) {
     let dir = tempfile::tempdir().unwrap();
     test(Store::open_file(&dir.path().join("store.db")).await.unwrap()).await;
+    on_postgres(test).await;
+}
+
+/// Runs a test of what only several processes do, which the embedded database does not have.
+pub(crate) async fn on_postgres<F: Future<Output = ()>>(test: impl Fn(Store) -> F) {
     let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
     let store = Store::open(&url).await.unwrap();
     test(store.clone()).await;
@@ -116,6 +126,7 @@ async fn keys_stand_for_callers_until_they_expire_or_are_revoked() {
             name: "laptop".to_owned(),
             key_hash: "aa".to_owned(),
             key_prefix: "phak_aa".to_owned(),
+            scope: KeyScope::Deploy,
             default_version: "2026-01-21".to_owned(),
             expires_at_ms: Some(NOW + 10),
         };
@@ -125,6 +136,7 @@ async fn keys_stand_for_callers_until_they_expire_or_are_revoked() {
         let caller = store.caller("aa", NOW).await.unwrap().unwrap();
         assert_eq!((caller.workspace_slug.as_str(), caller.is_admin()), ("ada-lab", false));
         assert!(store.caller("aa", NOW + 10).await.unwrap().is_none());
+        assert_eq!((caller.scope, caller.key_prefix.as_str()), (KeyScope::Deploy, "phak_aa"));
         assert!(store.caller("ab", NOW).await.unwrap().is_none());
         assert_eq!(store.api_keys(ground.workspace).await.unwrap()[0].last_used_at_ms, Some(NOW + 5));
 

@@ -108,6 +108,7 @@ impl Change {
 
     /// Keeps a document; one with the same hash starts its time anew.
     pub async fn put_update_provision(&mut self, row: &UpdateProvisionRow, now_ms: i64) -> Result<()> {
+        self.about(super::Subject::UpdateProvision(row.cvm_id, row.compose_hash)).await?;
         sqlx::query(
             "INSERT INTO update_provisions (cvm_id, compose_hash, workspace_id, app_compose, created_at_ms, \
              expires_at_ms) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (cvm_id, compose_hash) DO UPDATE SET \

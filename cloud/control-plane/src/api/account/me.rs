@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use cloister_management_api::{ApiVersion, WorkspaceId, v20251028, v20260121};
+use cloister_management_api::{ApiVersion, WorkspaceId, amount_text, v20251028, v20260121};
+use rust_decimal::prelude::ToPrimitive;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -14,7 +15,7 @@ use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::negotiate::Version;
 use crate::api::responses::Authenticated;
-use crate::store::{Caller, WorkspaceRow};
+use crate::store::{Caller, Funds, WorkspaceRow};
 
 /// The account in the form of the version.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,27 +39,28 @@ pub(crate) async fn me(
 ) -> ApiResult<Json<CurrentUser>> {
     let workspace = api.store.workspace(caller.workspace_id).await?;
     let workspace = workspace.ok_or_else(|| ApiError::not_found("Workspace"))?;
+    let funds = api.store.funds(caller.workspace_id, api.clock.now_ms()).await?;
     Ok(Json(if version < ApiVersion::V20260121 {
-        CurrentUser::Flat(flat(&caller, workspace))
+        CurrentUser::Flat(flat(&caller, workspace, &funds))
     } else {
-        CurrentUser::Structured(Box::new(structured(&caller, workspace)))
+        CurrentUser::Structured(Box::new(structured(&caller, workspace, &funds)))
     }))
 }
 
-/// Nothing is billed here, so there is no credit.
-fn flat(caller: &Caller, workspace: WorkspaceRow) -> v20251028::CurrentUser {
+/// This version has floats for money.
+fn flat(caller: &Caller, workspace: WorkspaceRow, funds: &Funds) -> v20251028::CurrentUser {
     v20251028::CurrentUser {
         username: caller.username.clone(),
         email: caller.email.clone(),
-        credits: 0.0,
-        granted_credits: 0.0,
+        credits: funds.balance().to_f64().unwrap_or_default(),
+        granted_credits: funds.granted_balance().to_f64().unwrap_or_default(),
         avatar: String::new(),
         team_name: workspace.name,
         team_tier: workspace.tier,
     }
 }
 
-fn structured(caller: &Caller, workspace: WorkspaceRow) -> v20260121::CurrentUser {
+fn structured(caller: &Caller, workspace: WorkspaceRow, funds: &Funds) -> v20260121::CurrentUser {
     v20260121::CurrentUser {
         user: v20260121::AccountUser {
             username: caller.username.clone(),
@@ -79,10 +81,10 @@ fn structured(caller: &Caller, workspace: WorkspaceRow) -> v20260121::CurrentUse
             avatar: None,
         },
         credits: v20260121::Credits {
-            balance: "0".to_owned(),
-            granted_balance: "0".to_owned(),
-            is_post_paid: true,
-            outstanding_amount: None,
+            balance: amount_text(funds.balance()),
+            granted_balance: amount_text(funds.granted_balance()),
+            is_post_paid: !funds.is_prepaid,
+            outstanding_amount: Some(amount_text(funds.outstanding())),
         },
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use cloister_management_api::{CreateTokenRequest, ErrorBody, ErrorCode, PlainError, Token, TokenId};
+use cloister_management_api::{
+    CreateTokenRequest, ErrorBody, ErrorCode, KeyScope, Parsed, PlainError, Token, TokenId,
+};
 use parking_lot::Mutex;
 
 use crate::api::Api;
@@ -16,7 +18,7 @@ use crate::api::input::Body;
 use crate::api::negotiate::Version;
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
-use crate::store::{ApiKeyRow, NewApiKey};
+use crate::store::{ApiKeyRow, Caller, NewApiKey};
 
 /// Most keys of a workspace.
 const MAX_KEYS: usize = 100;
@@ -61,13 +63,15 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> Api
 
 /// Create an API key
 ///
-/// The secret is in this answer and never again.
+/// The secret is in this answer and never again. The key may do what the key of this request may, or less when `scope`
+/// says so; one of scope `inference` asks the inference gateway and does nothing else.
 #[utoipa::path(
     post, path = "/tokens", tag = "API keys", operation_id = "create_token",
-    request_body(content = CreateTokenRequest, example = json!({"name": "ci", "expires_in_days": 90})),
+    request_body(content = CreateTokenRequest, example = json!({"name": "ci", "expires_in_days": 90, "scope": "deploy"})),
     responses(
         (status = 201, description = "The key with its secret", body = Token),
         (status = 400, description = "The workspace has too many keys (ERR-05-001)", body = ErrorBody),
+        (status = 403, description = "A scope beyond that of the key of this request", body = PlainError),
         (status = 429, description = "Too many keys in a minute (ERR-05-002)", body = ErrorBody),
         Authenticated,
     ),
@@ -80,6 +84,7 @@ pub(crate) async fn create(
 ) -> ApiResult<(StatusCode, Json<Token>)> {
     let now_ms = api.clock.now_ms();
     check(&request)?;
+    let scope = scope_of(&request, &caller)?;
     if api.store.api_keys(caller.workspace_id).await?.len() >= MAX_KEYS {
         return Err(ApiError::coded(ErrorCode::TooManyKeys));
     }
@@ -91,6 +96,7 @@ pub(crate) async fn create(
         name: request.name.clone(),
         key_hash: hash_key(&key),
         key_prefix: shown.clone(),
+        scope,
         default_version: version.as_str().to_owned(),
         expires_at_ms: request.expires_in_days.map(|days| now_ms + i64::from(days) * DAY_MS),
     };
@@ -101,12 +107,25 @@ pub(crate) async fn create(
         id,
         name: new.name,
         key_prefix: new.key_prefix,
+        scope: new.scope,
         default_version: new.default_version,
         created_at_ms: now_ms,
         expires_at_ms: new.expires_at_ms,
         last_used_at_ms: None,
     };
     Ok((StatusCode::CREATED, Json(Token { token: Some(key), ..wire(row, now_ms) })))
+}
+
+/// What a new key may do: never more than the one that makes it.
+fn scope_of(request: &CreateTokenRequest, caller: &Caller) -> ApiResult<KeyScope> {
+    match request.scope {
+        Some(Parsed(wanted)) if !caller.scope.includes(wanted) => Err(ApiError::forbidden(&format!(
+            "A key of scope '{}' makes no key of scope '{wanted}'; ask for '{}' or less",
+            caller.scope, caller.scope
+        ))),
+        Some(Parsed(wanted)) => Ok(wanted),
+        None => Ok(caller.scope),
+    }
 }
 
 fn check(request: &CreateTokenRequest) -> ApiResult<()> {
@@ -176,6 +195,7 @@ fn wire(row: ApiKeyRow, now_ms: i64) -> Token {
         name: row.name,
         token: None,
         token_prefix: row.key_prefix,
+        scope: row.scope,
         is_active: row.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms),
         created_at: time(row.created_at_ms),
         last_used_at: row.last_used_at_ms.map(time),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::api::Api;
 use crate::api::changes::allowed_by;
 use crate::api::error::{ApiError, ApiResult};
+use crate::audit;
 use crate::governance::{AllowedBy, hash_token};
 use crate::store::{CvmRow, PreparedChangeRow, PreparedKind, PreparedState};
 
@@ -64,7 +65,10 @@ pub(super) async fn pending(
 ) -> ApiResult<(PreparedChangeRow, CvmRow)> {
     let (row, cvm) = find(api, kind, token, is_meant).await?;
     match row.state {
-        PreparedState::Pending => Ok((row, cvm)),
+        PreparedState::Pending => {
+            audit::in_workspace(row.workspace_id);
+            Ok((row, cvm))
+        }
         PreparedState::Committed => Err(used()),
         PreparedState::Superseded => {
             Err(invalid("another change took the place of the one that was prepared"))

@@ -56,7 +56,7 @@ impl Matter {
     fn turn(&self, api: &Api) -> ApiResult<Option<Slot>> {
         match self.governance {
             Governance::Contract(_) => chain_reads_of(api, self.cvm.workspace_id).map(Some),
-            Governance::Workspace | Governance::Owners => Ok(None),
+            Governance::Workspace | Governance::Owners | Governance::Unknown => Ok(None),
         }
     }
 
@@ -69,14 +69,14 @@ impl Matter {
     pub(crate) fn needed(&self, standing: Standing) -> Vec<Needed> {
         match self.governance {
             Governance::Contract(_) => needed(&self.question, standing),
-            Governance::Workspace | Governance::Owners => Vec::new(),
+            Governance::Workspace | Governance::Owners | Governance::Unknown => Vec::new(),
         }
     }
 
     /// Refuses what was not allowed: first by the transaction that somebody names, then by those who decide.
     pub(crate) async fn clear(&self, api: &Api, allowed_by: AllowedBy) -> ApiResult<()> {
         if let AllowedBy::Transaction(hash) = allowed_by {
-            self.check_transaction(api, hash).await?;
+            Self::check_transaction(api, std::slice::from_ref(self), hash).await?;
         }
         let mut standing = self.standing(api).await?;
         for _ in 1..LOOKS {
@@ -93,9 +93,12 @@ impl Matter {
         }
     }
 
-    async fn check_transaction(&self, api: &Api, hash: [u8; 32]) -> ApiResult<()> {
-        let chain_id = match self.governance {
+    /// Refuses a transaction that allowed none of these, about all of which the same ones decide.
+    pub(super) async fn check_transaction(api: &Api, matters: &[Self], hash: [u8; 32]) -> ApiResult<()> {
+        let Some(first) = matters.first() else { return Ok(()) };
+        let chain_id = match first.governance {
             Governance::Workspace => return Ok(()),
+            Governance::Unknown => return Err(cannot_tell(CannotTell::NoKms)),
             Governance::Owners => {
                 let text = "the application's owners decide by their signatures, not on a chain; leave \
                             transaction_hash empty";
@@ -112,7 +115,7 @@ impl Matter {
             if look > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let _turn = self.turn(api)?;
+            let _turn = first.turn(api)?;
             receipt = api.contracts.receipt(chain_id, hash).await.map_err(cannot_tell)?;
             if receipt.is_some() {
                 break;
@@ -124,10 +127,12 @@ impl Matter {
                  confirmations and commit again"
             ))
         })?;
-        prove(&receipt, self.cvm.app_id, &self.question).map_err(|error| refused(error.to_string()))
+        let mut proofs = matters.iter().map(|matter| prove(&receipt, matter.cvm.app_id, &matter.question));
+        let first = proofs.next().unwrap_or(Ok(()));
+        proofs.fold(first, Result::or).map_err(|error| refused(error.to_string()))
     }
 
-    fn denied(&self, standing: Standing) -> ApiError {
+    pub(super) fn denied(&self, standing: Standing) -> ApiError {
         let mut error = ApiError::explained(ErrorCode::HashDenied, self.missing_in_words(standing))
             .about("compose_hash", self.question.compose_hash.to_string())
             .about("device_id", self.question.device_id.map(hex::encode))
@@ -151,7 +156,7 @@ impl Matter {
                 "the application's {} does not allow {what}",
                 contract_in_words(self.cvm.app_id, contract.chain_id)
             ),
-            Governance::Workspace | Governance::Owners => {
+            Governance::Workspace | Governance::Owners | Governance::Unknown => {
                 "the application's owners have not allowed the compose hash".to_owned()
             }
         }
@@ -193,7 +198,7 @@ pub(crate) fn cannot_tell(error: CannotTell) -> ApiError {
         CannotTell::Chain(_) => {
             ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
         }
-        CannotTell::UnknownChain(_) | CannotTell::NoContract { .. } => {
+        CannotTell::UnknownChain(_) | CannotTell::NoContract { .. } | CannotTell::NoKms => {
             ApiError::plain(StatusCode::INTERNAL_SERVER_ERROR, text)
         }
     }

@@ -10,9 +10,11 @@ use crate::api::Api;
 use crate::api::changes::Approval;
 use crate::api::cvms::replicas::replica_error;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::governance::chain_reads_of;
 use crate::governance::{self, AllowedBy, PreparedReplica, PreparedRequest};
 use crate::replicas::{
-    Place, Rehearsal, ReplicaError, ReplicaRequest, rehearse, replicate, replicate_as_rehearsed, replicate_in,
+    Devices, Place, Rehearsal, ReplicaError, ReplicaRequest, rehearse, replicate, replicate_as_rehearsed,
+    replicate_in,
 };
 use crate::store::{Caller, CvmRow, PreparedChangeRow, PreparedKind};
 
@@ -27,9 +29,14 @@ pub(crate) async fn add(
     let (store, lifecycle) = (&api.store, &api.lifecycle);
     let governance = governance::of_cvm(api, source).await?;
     if !governance.needs_approval() {
-        return replicate(store, lifecycle, &request).await.map_err(replica_error);
+        return replicate(store, lifecycle, &request, None).await.map_err(replica_error);
     }
-    let rehearsal = rehearse(store, lifecycle, &request).await.map_err(replica_error)?;
+    let rehearsal = {
+        let devices = Devices::preferred(api.contracts.as_ref(), &governance);
+        let devices = devices.filter(|_| matches!(request.place, Place::Anywhere { .. }));
+        let _turn = devices.map(|_| chain_reads_of(api, source.workspace_id)).transpose()?;
+        rehearse(store, lifecycle, &request, devices).await.map_err(replica_error)?
+    };
     let request = ReplicaRequest { place: Place::Node(rehearsal.node_id), ..request };
     let matter = Matter::new(api, source, governance, rehearsal.compose_hash, rehearsal.node_id).await?;
     let standing = matter.standing(api).await?;

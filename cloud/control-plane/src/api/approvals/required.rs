@@ -38,6 +38,7 @@ pub(super) async fn prepare(
         PrepareError::Gone => request_error(RequestError::NotFound),
         PrepareError::TooMany(_) => ApiError::explained(ErrorCode::QuotaExceeded, error.to_string()),
         PrepareError::Store(error) => error.into(),
+        PrepareError::Emit(error) => ApiError::internal(&error),
         PrepareError::Json(error) => ApiError::internal(&error),
     })?;
     change.commit().await?;

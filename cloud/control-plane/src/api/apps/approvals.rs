@@ -1,6 +1,5 @@
 //! `GET` and `POST /apps/{app_id}/approvals`, and `DELETE /apps/{app_id}/approvals/{compose_hash}`
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,24 +9,30 @@ use cloister_app_compose::ComposeHash;
 use cloister_kms_api::admin::AllowApp;
 use cloister_kms_api::approvals::{Action, ApprovalError, ApprovalStatement, Owners, verify};
 use cloister_management_api::{
-    AppApprovals, Approval, ApprovalCvm, ApprovalRequest, ErrorBody, ErrorCode, PlainError, StatedOwners,
+    AppApprovals, Approval, ApprovalRequest, ErrorBody, ErrorCode, KmsId, PlainError, UntoldRevocation,
 };
 use serde_json::Value;
 
 use super::own::OwnApp;
 use super::owners::{governing_kms, own, refused, settle};
+use super::statements::{MAX_ITEMS, actions, item, open_changes};
 use crate::api::Api;
-use crate::api::approvals::{Signers, wanted};
+use crate::api::approvals::Signers;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::responses::Authenticated;
+use crate::api::view::time;
 use crate::governance::owners::{Ownership, named};
+use crate::governance::untold;
 use crate::kms::Kms;
-use crate::store::{ApprovedAction, Caller, MAX_APPROVALS, NewApproval, OpenChange, RevocationRow};
+use crate::store::{ApprovedAction, Caller, MAX_APPROVALS, NewApproval, RevocationRow, UntoldRow};
 
-/// Most statements of an application that are listed.
-const MAX_ITEMS: usize = 100;
+/// What is answered while the service cannot be told of a revocation.
+const UNHEARD: &str = "The revocation is kept, but the key management service cannot be told now: it still gives keys to \
+                       the document. It is told again until it has heard; the list of approvals says what it has not heard";
+/// When it may have heard.
+const RETRY_AFTER_S: u32 = 5;
 /// How far ahead of this service's clock a serial may be: one that is much greater would leave none for whoever wants
 /// to take it back.
 const MAX_AHEAD_MS: i64 = 24 * 60 * 60 * 1000;
@@ -52,7 +57,7 @@ pub(crate) async fn list(
     app: OwnApp,
 ) -> ApiResult<Json<AppApprovals>> {
     let Some(known) = own(&api, &caller, &app).await? else {
-        return Ok(Json(AppApprovals { items: Vec::new(), next_serial: 1 }));
+        return Ok(Json(AppApprovals { items: Vec::new(), next_serial: 1, untold_revocations: Vec::new() }));
     };
     let signers = Signers::of(&api, caller.workspace_id).await?;
     let open = open_changes(&api, &caller, &app).await?;
@@ -60,7 +65,8 @@ pub(crate) async fn list(
     for (action, reason) in actions(&known, &app, &open).into_iter().take(MAX_ITEMS) {
         items.push(item(&api, &app, &known, &signers, &open, action, reason).await?);
     }
-    Ok(Json(AppApprovals { items, next_serial: unsigned(least_serial(&known)) }))
+    let untold_revocations = untold_revocations(&api, &app).await?;
+    Ok(Json(AppApprovals { items, next_serial: unsigned(least_serial(&known)), untold_revocations }))
 }
 
 /// Hand in a signature
@@ -76,7 +82,7 @@ pub(crate) async fn list(
         (status = 400, description = "It is not an owner's signature over a statement about this application (ERR-02-008)", body = ErrorBody),
         (status = 404, description = "The workspace has no such application", body = PlainError),
         (status = 409, description = "The application has no owners, or the key management service refuses", body = PlainError),
-        (status = 503, description = "The signature is kept, and the key management service cannot be told now: hand it in again", body = PlainError),
+        (status = 503, description = "The signature is kept, and the key management service cannot be told now; a revocation is told again until it has heard, other owners are handed in again", body = PlainError),
         Authenticated,
     ),
 )]
@@ -105,7 +111,7 @@ pub(crate) async fn approve(
         (status = 400, description = "It is not an owner's signature over the revocation of this document (ERR-02-008)", body = ErrorBody),
         (status = 404, description = "The workspace has no such application", body = PlainError),
         (status = 409, description = "The application has no owners, or the key management service refuses", body = PlainError),
-        (status = 503, description = "The signature is kept, and the key management service cannot be told now: hand it in again", body = PlainError),
+        (status = 503, description = "The signature is kept, and the key management service cannot be told now; a revocation is told again until it has heard, other owners are handed in again", body = PlainError),
         Authenticated,
     ),
 )]
@@ -237,8 +243,11 @@ async fn keep(
     let ((action, subject), serial) = (named(&statement.action), signed(statement.serial));
     let mut change = api.store.change().await?;
     change.lock_owner_proposal(app_id).await?;
-    if change.count_approvals(app_id).await? >= MAX_APPROVALS {
-        let text = format!("The application has {MAX_APPROVALS} signatures, which is the most that are kept");
+    if change.count_approvals(app_id, action).await? >= MAX_APPROVALS {
+        let text = format!(
+            "The application has {MAX_APPROVALS} signatures of this kind, which is the most that are kept; \
+             revocations make room: they end the approvals of their document"
+        );
         return Err(ApiError::explained(ErrorCode::QuotaExceeded, text));
     }
     let new = NewApproval {
@@ -255,7 +264,9 @@ async fn keep(
         let all = change.approval_signers(app_id, action, &subject, serial).await?;
         let present = known.owners().keys().iter().filter(|key| all.contains(&key.fingerprint())).count();
         if present >= known.threshold() {
-            change.put_owner_revocation(app_id, RevocationRow { compose_hash, serial }, now_ms).await?;
+            let revocation = RevocationRow { compose_hash, serial };
+            change.put_owner_revocation(app_id, revocation, now_ms).await?;
+            untold::enqueue(&mut change, &api.kmses, app_id, revocation, now_ms).await?;
         }
     }
     Ok(change.commit().await?)
@@ -271,113 +282,31 @@ async fn tell_revocation(
     let action = Action::RevokeComposeHash(hash);
     let approvals = known.signatures(&api.store, action, serial).await?;
     let revoke = AllowApp { approvals, ..AllowApp::new(known.row.app_id, hash) };
-    kms.revoke_app(&revoke).await.map_err(|error| refused(&error))
-}
-
-/// Changes that wait, the first one for each document.
-async fn open_changes(
-    api: &Api,
-    caller: &Caller,
-    app: &OwnApp,
-) -> ApiResult<BTreeMap<ComposeHash, Vec<OpenChange>>> {
-    let limit = i64::try_from(MAX_ITEMS).unwrap_or(i64::MAX);
-    let rows =
-        api.store.open_changes_of_app(app.app_id, caller.workspace_id, api.clock.now_ms(), limit).await?;
-    let mut open: BTreeMap<ComposeHash, Vec<OpenChange>> = BTreeMap::new();
-    for row in rows {
-        open.entry(row.compose_hash).or_default().push(row);
-    }
-    Ok(open)
-}
-
-/// What is to be signed and why, each once.
-fn actions(
-    known: &Ownership,
-    app: &OwnApp,
-    open: &BTreeMap<ComposeHash, Vec<OpenChange>>,
-) -> Vec<(Action, &'static str)> {
-    let mut actions: Vec<(Action, &'static str)> = Vec::new();
-    let mut add = |action: Action, reason| {
-        if !actions.iter().any(|(known, _)| *known == action) {
-            actions.push((action, reason));
+    match untold::tell_now(api, kms, &revoke, serial).await? {
+        Err(error) if error.is_transient() => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a revocation was not heard");
+            Err(ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, UNHEARD).retry_after(RETRY_AFTER_S))
         }
-    };
-    if let Some(proposal) = &known.proposal {
-        add(Action::SetOwners(proposal.owners.0.digest()), "proposed");
+        told => told.map_err(|error| refused(&error)),
     }
-    for hash in open.keys() {
-        add(Action::AllowComposeHash(*hash), "prepared");
-    }
-    for cvm in &app.cvms {
-        if !known.allows(cvm.compose_hash) {
-            add(Action::AllowComposeHash(cvm.compose_hash), "in_use");
-        }
-    }
-    for row in known.approvals() {
-        let Ok(hash) = row.subject.parse::<ComposeHash>() else { continue };
-        let action = match row.action {
-            ApprovedAction::Allow => Action::AllowComposeHash(hash),
-            ApprovedAction::Revoke => Action::RevokeComposeHash(hash),
-            ApprovedAction::SetOwners => continue,
-        };
-        let ballot = known.ballot(action);
-        if !ballot.signed.is_empty() && !known.is_approved(&ballot) {
-            add(action, "signed");
-        }
-    }
-    actions
 }
 
-async fn item(
-    api: &Api,
-    app: &OwnApp,
-    known: &Ownership,
-    signers: &Signers,
-    open: &BTreeMap<ComposeHash, Vec<OpenChange>>,
-    action: Action,
-    reason: &str,
-) -> ApiResult<Approval> {
-    let ballot = known.ballot(action);
-    let hash = match action {
-        Action::AllowComposeHash(hash) | Action::RevokeComposeHash(hash) => Some(hash),
-        Action::SetOwners(_) => None,
+/// Revocations that services have still to hear of.
+async fn untold_revocations(api: &Api, app: &OwnApp) -> ApiResult<Vec<UntoldRevocation>> {
+    let rows = api.store.untold_of_app(app.app_id).await?;
+    let view = |row: UntoldRow| UntoldRevocation {
+        compose_hash: row.compose_hash,
+        kms: api
+            .kmses
+            .get(row.kms_id)
+            .map_or_else(|| KmsId(row.kms_id).to_string(), |kms| kms.slug().to_owned()),
+        serial: unsigned(row.serial),
+        since: time(row.since_ms),
+        attempts: unsigned(row.attempts),
+        next_attempt_at: time(row.next_attempt_at_ms),
+        error: row.error,
     };
-    let waiting = hash.and_then(|hash| open.get(&hash)).map(Vec::as_slice).unwrap_or_default();
-    let concerns =
-        |id: i64, has: ComposeHash| waiting.iter().any(|row| row.cvm_id == id) || hash == Some(has);
-    let cvms: Vec<_> = app.cvms.iter().filter(|cvm| concerns(cvm.id, cvm.compose_hash)).collect();
-    let proposed = known.proposal.as_ref().map(|row| &row.owners.0);
-    let proposed = proposed.filter(|owners| action == Action::SetOwners(owners.digest()));
-    let of_cvm = cvms.iter().find(|cvm| hash == Some(cvm.compose_hash));
-    let app_compose = match (of_cvm, waiting.first()) {
-        (Some(cvm), _) => Some(cvm.app_compose.clone()),
-        (None, Some(row)) => prepared(api, app, row).await?,
-        (None, None) => None,
-    };
-    Ok(Approval {
-        action: named(&action).0.as_str().to_owned(),
-        compose_hash: hash,
-        statement: known.statement(action, ballot.serial).to_string(),
-        threshold: known.owners().threshold(),
-        signed_by: signers.signed(&ballot),
-        is_approved: known.is_approved(&ballot),
-        reason: reason.to_owned(),
-        current_app_compose: cvms.first().map(|cvm| cvm.app_compose.clone()),
-        cvms: cvms.iter().map(|cvm| ApprovalCvm { vm_uuid: cvm.vm_uuid, name: cvm.name.clone() }).collect(),
-        app_compose,
-        proposed_owners: proposed.map(|owners| StatedOwners {
-            threshold: owners.threshold(),
-            keys: owners.keys().iter().map(ToString::to_string).collect(),
-        }),
-    })
-}
-
-/// The document of a change that waits.
-async fn prepared(api: &Api, app: &OwnApp, row: &OpenChange) -> ApiResult<Option<String>> {
-    let Some(cvm) = app.cvms.iter().find(|cvm| cvm.id == row.cvm_id) else { return Ok(None) };
-    let change = api.store.pending_change(row.cvm_id, row.kind, api.clock.now_ms()).await?;
-    let Some(change) = change.filter(|change| change.id == row.id) else { return Ok(None) };
-    Ok(wanted(api, &change, cvm).await?.map(|configuration| configuration.app_compose))
+    Ok(rows.into_iter().map(view).collect())
 }
 
 fn signed(serial: u64) -> i64 {

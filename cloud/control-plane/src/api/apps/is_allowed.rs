@@ -85,7 +85,9 @@ pub(crate) async fn cvms_are_allowed(
     let question = |cvm: &AskedCvm| match subject.governance {
         Governance::Workspace => None,
         // Owners without a contract allow documents, wherever they run.
-        Governance::Owners => Some(Question { compose_hash: cvm.compose_hash, device_id: cvm.device_id }),
+        Governance::Owners | Governance::Unknown => {
+            Some(Question { compose_hash: cvm.compose_hash, device_id: cvm.device_id })
+        }
         Governance::Contract(contract) => {
             let decides = cvm.kms_id.and_then(|id| api.kmses.get(id)?.contract()) == Some(contract);
             let device_id = cvm.device_id.filter(|_| decides)?;

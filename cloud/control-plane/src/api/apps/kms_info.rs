@@ -12,7 +12,7 @@ use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
 use crate::api::governance::{Subject, chain_reads, hex_address};
 use crate::api::responses::Authenticated;
-use crate::governance::Governance;
+use crate::governance::{Address, Governance};
 
 /// Get who decides about an application
 ///
@@ -44,14 +44,31 @@ pub(crate) async fn kms_info(
     let said = said.ok();
     let owner = said.as_ref().and_then(|app| app.owner);
     let is_contract = said.is_some_and(|app| app.owner_is_contract) && owner.is_some();
+    let deployer_type = match owner {
+        None => None,
+        Some(owner) if is_contract => Some(kind_of_contract(&api, contract.chain_id, owner).await),
+        Some(_) => Some(DeployerType::Eoa),
+    };
     Ok(Json(AppGovernance {
         is_onchain_kms: true,
         chain_id: Some(contract.wire_chain_id()),
         kms_contract_address: Some(contract.hex_address()),
         app_contract_address: Some(subject.contract()),
         deployer_address: owner.as_ref().map(hex_address),
-        deployer_type: owner.map(|_| if is_contract { DeployerType::Contract } else { DeployerType::Eoa }),
+        deployer_type,
         is_contract,
         safe_app_url: None,
     }))
+}
+
+/// What the contract is that owns another one. A chain that does not say leaves it a contract.
+async fn kind_of_contract(api: &Api, chain_id: u64, owner: Address) -> DeployerType {
+    match api.contracts.is_safe(chain_id, owner).await {
+        Ok(true) => DeployerType::Safe,
+        Ok(false) => DeployerType::Contract,
+        Err(error) => {
+            tracing::warn!(%error, "the owner of a contract cannot be asked what it is");
+            DeployerType::Contract
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod approvals;
 pub(crate) mod attestations;
+pub(crate) mod budget;
 pub(crate) mod cvms;
 pub(crate) mod detail;
 pub(crate) mod device_allowlist;
@@ -17,7 +18,9 @@ mod record;
 pub(crate) mod redeploy;
 pub(crate) mod revisions;
 pub(crate) mod rollouts;
+mod statements;
 pub(crate) mod tcb_evaluation;
+pub(crate) mod usage;
 
 use axum::http::HeaderMap;
 use cloister_app_compose::AppId;

@@ -90,6 +90,7 @@ pub(crate) async fn redeploy_app(
                 on_failure: OnFailure::RollBack,
                 max_unavailable: 1,
                 arguments: Arguments::default(),
+                approval: query.approval(approval),
             };
             let id = rollouts::begin(&api, &caller, app.app_id, &members, &source, how).await?;
             Ok((

@@ -106,7 +106,7 @@ fn refusal(error: &Unjudged, upload: &Upload) -> ApiError {
 
 /// Stores the quote with its verdict and what it was verified with.
 async fn keep(api: &Api, found: &QuoteRow, collateral: Option<String>) -> Result<QuoteRow, StoreError> {
-    let mut change = api.store.change().await?;
+    let mut change = api.store.upkeep().await?;
     if let Some((digest, document)) = found.collateral_digest.as_ref().zip(collateral) {
         change.put_collateral(digest, &document).await?;
     }

@@ -1,25 +1,33 @@
 //! `GET /instance-types` and `/instance-types/{family}`
 
-use axum::Json;
-use axum::extract::Path;
-use cloister_management_api::{
-    InstanceType, InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, PlainError,
-};
+use std::sync::Arc;
 
+use axum::Json;
+use axum::extract::{Path, State};
+use cloister_management_api::{InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, PlainError};
+
+use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::sizes::{self, CPU_FAMILY, GPU_FAMILY};
+use crate::api::sizes;
 
 /// List sizes
 #[utoipa::path(
     get, path = "/instance-types", tag = "Catalogue", operation_id = "list_instance_types", security(()),
     responses((status = 200, description = "The sizes by family", body = InstanceTypes)),
 )]
-pub(crate) async fn list() -> Json<InstanceTypes> {
-    let group = |family: &str| {
-        let items = of_family(family);
-        InstanceTypeGroup { name: family.to_owned(), total: items.len(), items }
-    };
-    Json(InstanceTypes { result: [CPU_FAMILY, GPU_FAMILY].map(group).into() })
+pub(crate) async fn list(State(api): State<Arc<Api>>) -> Json<InstanceTypes> {
+    let mut result: Vec<InstanceTypeGroup> = Vec::new();
+    for item in sizes::all(api.store.prices()) {
+        let family = item.family.clone().unwrap_or_default();
+        match result.iter_mut().find(|group| group.name == family) {
+            Some(group) => group.items.push(item),
+            None => result.push(InstanceTypeGroup { name: family, items: vec![item], total: 0 }),
+        }
+    }
+    for group in &mut result {
+        group.total = group.items.len();
+    }
+    Json(InstanceTypes { result })
 }
 
 /// List the sizes of a family
@@ -31,16 +39,14 @@ pub(crate) async fn list() -> Json<InstanceTypes> {
         (status = 404, description = "No such family", body = PlainError),
     ),
 )]
-pub(crate) async fn family(Path(family): Path<String>) -> ApiResult<Json<InstanceTypeFamily>> {
-    let items = of_family(&family);
+pub(crate) async fn family(
+    State(api): State<Arc<Api>>,
+    Path(family): Path<String>,
+) -> ApiResult<Json<InstanceTypeFamily>> {
+    let all = sizes::all(api.store.prices());
+    let items: Vec<_> = all.filter(|size| size.family.as_deref() == Some(family.as_str())).collect();
     if items.is_empty() {
         return Err(ApiError::not_found("Instance type family"));
     }
     Ok(Json(InstanceTypeFamily { total: items.len(), items, family }))
-}
-
-fn of_family(family: &str) -> Vec<InstanceType> {
-    let mut items = sizes::all();
-    items.retain(|size| size.family.as_deref() == Some(family));
-    items
 }

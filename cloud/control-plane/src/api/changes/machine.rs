@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cloister_management_api::{ErrorCode, GpuConfig, ResizeRequest};
+use cloister_metering::PriceList;
 
 use super::Edit;
 use crate::api::Api;
@@ -18,11 +19,11 @@ use crate::store::GpuSlots;
 
 impl Edit<'_> {
     /// Sets the size: that of a named type, single values before it, and what is left out as it is.
-    pub(crate) fn resize(&mut self, request: &ResizeRequest) -> ApiResult<()> {
+    pub(crate) fn resize(&mut self, prices: &PriceList, request: &ResizeRequest) -> ApiResult<()> {
         let named = request.instance_type.as_deref();
         let size = named.map(|id| {
             let unknown = || ApiError::coded(ErrorCode::InstanceTypeUnknown).about("instance_type", id);
-            sizes::get(Some(id)).ok_or_else(unknown)
+            sizes::get(prices, Some(id)).ok_or_else(unknown)
         });
         let size = size.transpose()?;
         if let Some(size) = size.as_ref().filter(|size| size.requires_gpu == self.wanted.gpus.0.is_empty()) {
@@ -40,7 +41,7 @@ impl Edit<'_> {
             disk_gb: request.disk_size.or(keep(wanted.disk_gb)),
             ..Wish::default()
         };
-        let (id, needs) = wish.size()?;
+        let (id, needs) = wish.size(prices)?;
         if needs.disk_gb < self.cvm.disk_gb {
             let message =
                 format!("the disk has {} GB and cannot shrink to {} GB", self.cvm.disk_gb, needs.disk_gb);

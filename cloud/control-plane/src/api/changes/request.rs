@@ -42,7 +42,7 @@ pub(crate) async fn edit_of<'a>(
         allow_restart: None,
     };
     if size != ResizeRequest::default() {
-        edit.resize(&size)?;
+        edit.resize(api.store.prices(), &size)?;
     }
     // Whoever gets GPUs needs an image that drives them, also when it is the present one.
     let own = cvm.os_image_hash.to_string();

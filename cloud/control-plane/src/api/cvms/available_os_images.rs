@@ -8,12 +8,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use cloister_app_compose::OsImageHash;
-use cloister_management_api::{AvailableOsImage, AvailableOsImages, OsVersion, VERSION_HEADER};
+use cloister_management_api::{AvailableOsImage, AvailableOsImages, OsVersion, PlainError, VERSION_HEADER};
 use cloister_node_api::NodeImage;
 
 use super::image_rules::may_change;
 use crate::api::Api;
+use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
+use crate::api::governance::chain_reads;
 use crate::api::placing::wire_version;
 use crate::api::responses::OnCvm;
 use crate::api::target::Target;
@@ -29,13 +31,20 @@ use crate::store::CvmRow;
 #[utoipa::path(
     get, path = "/cvms/{cvm_id}/available-os-images", tag = "CVMs", operation_id = "list_available_os_images",
     params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
-    responses((status = 200, description = "The images by version", body = Vec<AvailableOsImages>), OnCvm),
+    responses(
+        (status = 200, description = "The images by version", body = Vec<AvailableOsImages>),
+        (status = 429, description = "The workspace asks too often at the same time", body = PlainError),
+        OnCvm,
+    ),
 )]
 pub(crate) async fn available_os_images(
     State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
     Target(cvm): Target,
     headers: HeaderMap,
 ) -> ApiResult<Json<Vec<AvailableOsImages>>> {
+    let asks = cvm.kms_id.is_some_and(|id| api.kmses.is_of_contract(id));
+    let _turn = asks.then(|| chain_reads(&api, &caller)).transpose()?;
     let node = api.fleet.standing(cvm.node_id).await?;
     let images = node.as_ref().map(NodeStanding::images).unwrap_or_default();
     let allowed = allowed_by_kms(&api, &cvm, images).await;

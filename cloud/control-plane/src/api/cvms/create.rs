@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use cloister_management_api::{ApiVersion, CreateCvmRequest, ErrorBody, ErrorCode, PlainError, Vm};
 
 use super::contract_app;
+use super::power::unfunded;
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
@@ -167,8 +168,12 @@ pub(super) fn create_error(error: CreateError) -> ApiError {
             ApiError::explained(ErrorCode::IncompatibleParameters, error.to_string())
         }
         CreateError::AppIdInUse(id) => ApiError::coded(ErrorCode::AppIdTaken).about("app_id", id.to_string()),
+        CreateError::AppElsewhere(id) => {
+            ApiError::explained(ErrorCode::AppIdTaken, error.to_string()).about("app_id", id.to_string())
+        }
         CreateError::NameTaken(name) => ApiError::coded(ErrorCode::NameTaken).about("name", name),
         CreateError::Placement(error) => placement_error(&error),
+        CreateError::Unfunded(why) => unfunded(why),
         CreateError::Store(error) => error.into(),
         CreateError::Random(error) => error.into(),
     }

@@ -16,6 +16,7 @@ pub(crate) mod detail;
 pub(crate) mod docker_compose;
 pub(crate) mod domain;
 pub(crate) mod envs;
+pub(crate) mod estimate;
 pub(crate) mod firewall;
 pub(crate) mod image_rules;
 pub(crate) mod instance_id;

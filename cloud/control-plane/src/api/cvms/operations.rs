@@ -3,7 +3,6 @@
 mod cursor;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Json;
@@ -21,6 +20,7 @@ use crate::api::input::{Query, within};
 use crate::api::responses::OnCvm;
 use crate::api::target::Target;
 use crate::api::view::time;
+pub(crate) use crate::operations::sanitised;
 use crate::operations::{OperationKind, Step};
 use crate::store::{CvmRow, EventRow, OperationFilter, OperationRow};
 
@@ -130,34 +130,5 @@ fn show(cvm: &CvmRow, row: OperationRow, events: Vec<EventRow>, is_admin: bool) 
             .collect(),
         instance_name: cvm.name.clone(),
         compose_hash: row.compose_hash.and_then(|hash| hash.parse().ok()),
-    }
-}
-
-/// Hides addresses and paths of hosts, which only operators may know.
-pub(crate) fn sanitised(text: &str) -> String {
-    let is_private = |word: &str| {
-        let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && !"/[]:".contains(c));
-        let address = word.trim_matches(':');
-        word.starts_with('/') || address.parse::<SocketAddr>().is_ok() || address.parse::<IpAddr>().is_ok()
-    };
-    text.split(' ').map(|word| if is_private(word) { "[hidden]" } else { word }).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_are_hidden_and_words_stay() {
-        for (text, shown) in [
-            (
-                "node answers 500 at 10.0.0.7:7443, see /var/lib/x.log",
-                "node answers 500 at [hidden] see [hidden]",
-            ),
-            ("image docker.io/library/x:1 was not found", "image docker.io/library/x:1 was not found"),
-            ("[::1]:80 refused", "[hidden] refused"),
-        ] {
-            assert_eq!(sanitised(text), shown);
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::api::placing::placement_error;
 use crate::api::scene::Scene;
 use crate::api::view::View;
 use crate::fleet::{PlacementError, Refusal};
-use crate::operations::{LifecycleRequest, OperationKind, RequestError};
+use crate::operations::{LifecycleRequest, OperationKind, RequestError, Unfunded};
 use crate::store::{Caller, CvmRow};
 
 /// Accepts an operation and shows the CVM as it is then.
@@ -37,6 +37,15 @@ pub(super) async fn accept(
 ) -> ApiResult<CvmRow> {
     let accepted = api.lifecycle.request(cvm.id, LifecycleRequest { kind, force }, caller.user_id).await;
     accepted.map_err(request_error)
+}
+
+/// Why nobody pays, in the words of the interface.
+pub(in crate::api) fn unfunded(why: Unfunded) -> ApiError {
+    match why {
+        Unfunded::NoCredit => ApiError::explained(ErrorCode::InsufficientBalance, why.to_string()),
+        Unfunded::OverBudget => ApiError::explained(ErrorCode::ResourceLimit, why.to_string())
+            .suggest("See what it cost: GET /api/v1/apps/{app_id}/budget"),
+    }
 }
 
 /// A refusal in the words of the interface.
@@ -68,6 +77,7 @@ pub(in crate::api) fn request_error(error: RequestError) -> ApiError {
             ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER_S)
         }
         RequestError::Placement(error) => placement_error(&error),
+        RequestError::Unfunded(why) => unfunded(why),
         RequestError::Store(error) => error.into(),
         RequestError::Random(error) => error.into(),
     }

@@ -9,8 +9,9 @@ use cloister_management_api::{
     ApiVersion, CvmName, ErrorBody, ErrorCode, PlainError, ReplicateRequest, SealedEnv, Vm,
 };
 
+use super::power::unfunded;
 use crate::api::Api;
-use crate::api::approvals;
+use crate::api::approvals::{self, cannot_tell};
 use crate::api::auth::Auth;
 use crate::api::changes::Approval;
 use crate::api::error::{ApiError, ApiResult, RETRY_AFTER_S};
@@ -149,7 +150,9 @@ pub(in crate::api) fn replica_error(error: ReplicaError) -> ApiError {
         }
         ReplicaError::Placement(error) => placement_error(&error),
         ReplicaError::NoNodeFits(error) => no_node_error(&error),
+        ReplicaError::CannotTell(error) => cannot_tell(error),
         ReplicaError::NameTaken(name) => ApiError::coded(ErrorCode::NameTaken).about("name", name),
+        ReplicaError::Unfunded(why) => unfunded(why),
         ReplicaError::Store(error) => error.into(),
         ReplicaError::Random(error) => error.into(),
     }

@@ -36,7 +36,7 @@ pub(crate) async fn resources(
     Body(request): Body<ResizeRequest>,
 ) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
     let mut edit = Edit::of(&cvm);
-    edit.resize(&request)?;
+    edit.resize(api.store.prices(), &request)?;
     edit.check_restart(request.allow_restart)?;
     changes::answer(&api, &caller, edit, Manner::default()).await
 }

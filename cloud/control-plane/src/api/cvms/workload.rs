@@ -99,10 +99,11 @@ fn without_contract(api: &Api) -> ApiResult<Selection<'static>> {
 fn check(api: &Api, request: &WorkloadRequest) -> ApiResult<u32> {
     let named = Some(request.instance_type.as_str());
     let about = |error: ApiError| error.about("instance_type", request.instance_type.as_str());
-    if sizes::get(named).is_none() {
+    let prices = api.store.prices();
+    if sizes::get(prices, named).is_none() {
         return Err(about(ApiError::coded(ErrorCode::InstanceTypeUnknown)));
     }
-    let (gpus, _) = sizes::gpus_of(named).ok_or_else(|| {
+    let (gpus, _) = sizes::gpus_of(prices, named).ok_or_else(|| {
         let message = "the instance type has no GPUs; choose one from GET /api/v1/instance-types/gpu";
         about(ApiError::explained(ErrorCode::IncompatibleParameters, message))
     })?;

@@ -4,29 +4,44 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use cloister_app_compose::members;
 use cloister_kms_api::Meta;
 use cloister_management_api::{
     KmsBootstrapInfo, KmsId, KmsInspection, KmsRoot, KmsRpcInfo, KmsTeepod, KmsTeepodImage, PlainError,
 };
+use utoipa::IntoParams;
 
-use super::named;
+use super::named_for;
 use super::on_chain::contract_says;
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
 use crate::api::governance::chain_reads;
+use crate::api::input::Query;
 use crate::api::responses::Authenticated;
 use crate::fleet::{NodeStanding, NodeStatus};
 use crate::kms::{Kms, KmsMachine, address};
+
+members! {
+    /// Query of `GET /kms/{kms_id}/info`.
+    #[derive(Debug, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct InspectQuery {
+        /// Application, with or without `0x` or `app_`: a kind in the path stands for the service of its CVMs in the workspace.
+        #[param(required = false)]
+        pub app_id: Option<String>,
+    }
+}
 
 /// Inspect a key management service
 ///
 /// Asks the service itself. What cannot be asked is null, with the reason beside it.
 #[utoipa::path(
     get, path = "/kms/{kms_id}/info", tag = "KMS", operation_id = "inspect_kms",
-    params(("kms_id" = String, Path, description = "Id, slug, or a kind (`phala`, `ethereum`, `base`) for the first one of it")),
+    params(("kms_id" = String, Path, description = "Id, slug, or a kind (`phala`, `ethereum`, `base`) for that of the application's CVMs, else the first one of the kind"), InspectQuery),
     responses(
         (status = 200, description = "What could be found out", body = KmsInspection),
+        (status = 400, description = "That is no app id", body = PlainError),
         (status = 404, description = "There is no such service", body = PlainError),
         (status = 429, description = "The workspace asks the chain too often at the same time", body = PlainError),
         Authenticated,
@@ -36,8 +51,9 @@ pub(crate) async fn inspect(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
     Path(kms_id): Path<String>,
+    Query(query): Query<InspectQuery>,
 ) -> ApiResult<Json<KmsInspection>> {
-    let kms = named(&api, &kms_id)?;
+    let kms = named_for(&api, &kms_id, query.app_id.as_deref(), Some(caller.workspace_id)).await?;
     let _turn = kms.contract().map(|_| chain_reads(&api, &caller)).transpose()?;
     let before = kms.known();
     let nodes = api.fleet.standings().await?;

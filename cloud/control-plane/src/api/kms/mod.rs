@@ -12,6 +12,7 @@ mod selection;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use cloister_app_compose::AppId;
 use cloister_management_api::{ApiVersion, KmsContract, KmsContractId, KmsRecord};
 
 pub(crate) use selection::Selection;
@@ -23,6 +24,32 @@ use crate::kms::{Kms, KmsCallError, Kmses, OFF_CHAIN};
 /// The service that a path names.
 fn named<'a>(api: &'a Api, text: &str) -> ApiResult<&'a Arc<Kms>> {
     api.kmses.find(text).ok_or_else(|| ApiError::not_found("KMS"))
+}
+
+/// The service that a path names. A kind stands for that of an application's CVMs, if one is named and they have one
+/// of the kind: clients that change an environment name the kind only, and not all of them know another than that
+/// without a contract. Only CVMs of `workspace` count, if that is given.
+async fn named_for<'a>(
+    api: &'a Api,
+    text: &str,
+    app_id: Option<&str>,
+    workspace: Option<i64>,
+) -> ApiResult<&'a Arc<Kms>> {
+    let named = named(api, text)?;
+    let app_id = app_id.map(self::app_id).transpose()?;
+    let Some(app_id) = app_id.filter(|_| named.kind().eq_ignore_ascii_case(text)) else { return Ok(named) };
+    let cvms = api.store.cvms_of_app(app_id).await?;
+    let is_meant = |kms: &&Arc<Kms>| [OFF_CHAIN, kms.kind()].iter().any(|one| one.eq_ignore_ascii_case(text));
+    let cvms = cvms.iter().filter(|cvm| workspace.is_none_or(|id| cvm.workspace_id == id));
+    let own = cvms.filter_map(|cvm| api.kmses.get(cvm.kms_id?)).find(is_meant);
+    Ok(own.unwrap_or(named))
+}
+
+/// An app id, with or without `0x` or `app_`.
+fn app_id(text: &str) -> ApiResult<AppId> {
+    let digits = text.strip_prefix("app_").unwrap_or(text);
+    let digits = digits.strip_prefix("0x").unwrap_or(digits);
+    digits.parse().map_err(|_| ApiError::plain(StatusCode::BAD_REQUEST, "app_id must have 40 hex digits"))
 }
 
 /// A service in the form of the version: by itself, or as one of those of its contract.

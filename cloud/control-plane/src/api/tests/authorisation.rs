@@ -11,10 +11,11 @@ use crate::api::document;
 use crate::rollouts::{OnFailure, RolloutKind};
 use crate::store::NewRollout;
 
-const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
+pub(super) const SSH_KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
 
 /// A body that would do harm if the caller were let through.
-fn body(operation: &str, tenant_provision: &Value) -> Value {
+pub(super) fn body(operation: &str, tenant_provision: &Value) -> Value {
     match operation {
         "provision_app" => provision_body("stranger-app"),
         "provision_agent_app" => json!({"name": "stranger-agent", "characterfile": "{}", "env_keys": []}),
@@ -44,6 +45,9 @@ fn body(operation: &str, tenant_provision: &Value) -> Value {
         }
         "set_app_owners" => json!({"threshold": 1, "keys": [SSH_KEY]}),
         "approve_app_change" | "revoke_app_approval" => json!({"statement": "x", "signature": "y"}),
+        "create_webhook" => json!({"url": "https://hooks.example.org/", "events": ["cvm.created"]}),
+        "update_webhook" => json!({"url": "https://more.example.org/", "enabled": false}),
+        "replay_webhook" => json!({"since": "2026-01-01T00:00:00Z"}),
         "create_token" => json!({"name": "stranger"}),
         "set_cvm_ports" => json!({"ports": [{"vm_port": 80}]}),
         "update_cvm_network_config" => json!({"kms_urls": ["https://kms.example"], "restart": true}),
@@ -52,6 +56,10 @@ fn body(operation: &str, tenant_provision: &Value) -> Value {
         "create_ssh_key" => json!({"name": "stranger", "public_key": SSH_KEY}),
         "import_github_ssh_keys" => json!({"github_username": "stranger"}),
         "is_app_allowed" => json!({"compose_hash": tenant_provision["compose_hash"], "chain_id": 1}),
+        "set_app_budget" => json!({"monthly_limit": "1", "stop": true}),
+        "estimate_cvm" => json!({"instance_type": "tdx.small"}),
+        "admin_set_billing" => json!({"prepaid": true}),
+        "admin_credit" => json!({"amount": "5", "reason": "a gift", "idempotency_key": "stranger"}),
         "admin_set_node_maintenance" => json!({"maintenance": true}),
         _ => Value::Null,
     }
@@ -94,6 +102,9 @@ async fn the_matrix_is_the_reviewed_one() {
     let (_, _, stranger) =
         super::account(&installation.app.store, "stranger", "user", 7, installation.app.clock.now_ms()).await;
     let rollout = rollout(&installation, &cvm).await;
+    let hook = json!({"url": "https://hooks.example.org/", "events": ["cvm.created"]});
+    let hook = installation.call("POST", "/workspace/webhooks", hook).await.expect(201).json();
+    let webhook = hook["id"].clone();
 
     let document = serde_json::to_value(document()).unwrap();
     let mut table = String::from("operation | no key | bad key | key of another workspace\n");
@@ -111,6 +122,7 @@ async fn the_matrix_is_the_reviewed_one() {
                 .replace("{key_id}", ssh_key.as_str().unwrap())
                 .replace("{slug}", "tenant")
                 .replace("{node}", "local")
+                .replace("{workspace}", "tenant")
                 .replace("{kms_id}", "phala")
                 .replace("{chain}", "base")
                 .replace("{family}", "cpu")
@@ -120,6 +132,11 @@ async fn the_matrix_is_the_reviewed_one() {
                 .replace("{rollout_id}", &cloister_management_api::RolloutId(rollout).to_string())
                 .replace("{os_image_hash}", &"05".repeat(32))
                 .replace("{compose_hash}", &"11".repeat(32))
+                .replace("{webhook_id}", webhook.as_str().unwrap())
+                .replace("{event_id}", "evt_0123456789abcdef")
+                .replace("{delivery}", "1")
+                // Whoever may follow events would do so for minutes.
+                .replace("/events/stream", "/events/stream?after=x")
                 .replace("{reference}", "cloister.local/x:1");
             let mut cells = vec![format!("{} {name}", method.to_uppercase())];
             for key in [None, Some("phak_unknown"), Some(stranger.as_str())] {
@@ -137,6 +154,8 @@ async fn the_matrix_is_the_reviewed_one() {
     insta::assert_snapshot!(table);
 
     // Whatever the answers were: nothing of the tenant's changed.
+    let path = format!("/workspace/webhooks/{}/reveal-secret", webhook.as_str().unwrap());
+    assert_eq!(installation.call("POST", &path, Value::Null).await.expect(200).json(), hook);
     let row = installation.row(&cvm).await;
     assert_eq!(row, before);
     let statuses = installation

@@ -5,12 +5,15 @@ mod accounts;
 mod approvals;
 mod apps;
 mod attestations;
+mod audit;
 mod authorisation;
+mod billing;
 mod cvms;
 mod domains;
 mod evidence;
 mod governance;
 mod gpus;
+mod inference;
 mod instance_ids;
 mod kms;
 mod live;
@@ -21,10 +24,12 @@ mod provisioning;
 mod replicas;
 mod requests;
 mod rollouts;
+mod scopes;
 mod ssh_keys;
 mod state;
 mod tee;
 mod updates;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -35,6 +40,7 @@ use axum::response::Response;
 use cloister_app_compose::decode::{self, Source};
 use cloister_app_compose::{Additions, Draft, OsImageHash};
 use cloister_fleet_tls::{Authority, Identity};
+use cloister_management_api::KeyScope;
 use cloister_node_api::{NodeCapacity, NodeImage, NodeReport, Platform};
 use cloister_throwaway_postgres::ThrowawayPostgres;
 use http_body_util::BodyExt;
@@ -56,6 +62,7 @@ use crate::operations::{CvmStatus, Lifecycle};
 use crate::os_images::Library;
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{CvmRow, NewApiKey, Store};
+use crate::webhooks::Secrets;
 
 const START: &str = "2026-01-21T10:00:00Z";
 
@@ -154,6 +161,7 @@ async fn account(store: &Store, name: &str, role: &str, wallet: u8, now_ms: i64)
         name: "first".into(),
         key_hash: hash_key(&key),
         key_prefix: shown,
+        scope: KeyScope::Admin,
         default_version: "2026-01-21".into(),
         expires_at_ms: None,
     };
@@ -214,7 +222,12 @@ impl Installation {
             random,
             public_url: "https://cloud.example".parse().unwrap(),
             log_url_key: [3; 32],
+            audit_head_key: [4; 32],
             dns: Dns::at(name_server.local_addr().unwrap()),
+            outbound: webhooks::outbound(),
+            webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
+            webhook_figures: Arc::default(),
+            inference: Some(inference::served(data.path())),
         });
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());

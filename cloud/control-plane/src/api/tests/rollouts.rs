@@ -270,6 +270,12 @@ async fn a_rollout_is_accepted_shown_and_steered() {
         let answer = installation.call("POST", &format!("{one}/{action}"), body).await.expect(200).json();
         assert_eq!(answer["state"], state, "{action}");
     }
+    // One record for each of the moves, none for what was so already.
+    let log = format!("/workspace/audit?target={}", rollout["rollout_id"].as_str().unwrap());
+    let log = installation.call("GET", &log, Value::Null).await.expect(200).json();
+    let told: Vec<_> = log["items"].as_array().unwrap().iter().map(|record| &record["operation"]).collect();
+    let expected = ["abort_rollout", "abort_rollout", "resume_rollout", "pause_rollout", "create_rollout"];
+    assert_eq!(told, expected);
     let late = installation.call("POST", &format!("{one}/resume"), Value::Null).await;
     assert_eq!(late.summary(), "400 plain");
     assert_eq!(late.json()["detail"], "a rollout that is aborting cannot resume");

@@ -1,5 +1,6 @@
 //! CVMs as answers show them.
 
+mod rates;
 mod v20251028;
 mod v20260121;
 
@@ -10,6 +11,7 @@ use cloister_management_api::{
     ApiVersion, CvmId, CvmNetworkUrls, CvmState, CvmStatus, NodeRef, NodeStatus, NodeType, TeepodMeta, Vm,
     VmId,
 };
+use cloister_metering::PriceList;
 use jiff::Timestamp;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -82,6 +84,7 @@ pub(crate) struct View<'a> {
     signer: Signer<'a>,
     /// Where its keys come from.
     kms: Option<&'a Kms>,
+    prices: &'a PriceList,
     now_ms: i64,
 }
 
@@ -89,7 +92,8 @@ impl<'a> View<'a> {
     pub(crate) fn new(api: &'a Api, scene: &'a Scene, cvm: &'a CvmRow) -> Self {
         let now_ms = api.clock.now_ms();
         let kms = cvm.kms_id.and_then(|id| api.kmses.get(id)).map(AsRef::as_ref);
-        Self { cvm, scene, signer: Signer::new(&api.log_url_key, &api.public_url, now_ms), kms, now_ms }
+        let signer = Signer::new(&api.log_url_key, &api.public_url, now_ms);
+        Self { cvm, scene, signer, kms, prices: api.store.prices(), now_ms }
     }
 
     fn node(&self) -> Option<&NodeStanding> {

@@ -42,8 +42,12 @@ impl View<'_> {
             memory_in_gb: Some(self.cvm.memory_mb as f64 / MIB_PER_GIB),
             disk_in_gb: Some(self.cvm.disk_gb),
             gpus: i64::try_from(self.cvm.gpus.0.len()).ok(),
-            compute_billing_price: None,
-            billing_period: Some(BillingPeriod::Skip),
+            compute_billing_price: Some(self.hourly_rate().compute),
+            billing_period: Some(if self.prices.is_free() {
+                BillingPeriod::Skip
+            } else {
+                BillingPeriod::Hourly
+            }),
         }
     }
 
@@ -82,6 +86,7 @@ impl View<'_> {
             vm_uuid: Some(cvm.vm_uuid),
             instance_id: self.instance_id(),
             resource: self.resource(),
+            hourly_rate: Some(self.hourly_rate()),
             node_info: self.node().map(node_ref),
             os: Some(self.os()),
             kms_type: self.kms.map(|kms| kms.kind().to_owned()),

@@ -6,7 +6,7 @@ use cloister_node_api::NodeReport;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::fleet::{Choice, Demand, GpuNeed, ImageWish, NodeStanding, Refusal, Requirements};
+use crate::fleet::{Choice, Demand, DeviceWish, GpuNeed, ImageWish, NodeStanding, Refusal, Requirements};
 use crate::store::{NodeRow, Usage};
 
 const NOW_MS: i64 = 1_790_000_000_000;
@@ -253,4 +253,28 @@ fn replicas_go_apart() {
     let siblings = BTreeMap::from([(1, 1), (2, 2)]);
     assert_eq!(Demand { siblings: siblings.clone(), ..small() }.place(&nodes).unwrap().node_id, 3);
     assert_eq!(Demand { siblings, avoid: Some(3), ..small() }.place(&nodes).unwrap().node_id, 1);
+}
+
+#[test]
+fn allowed_devices_come_first_and_where_they_have_to_be_alone() {
+    let tight = Machine { slots: 1, vcpu: 1, memory_gb: 2, ..roomy() };
+    let nodes = fleet(&[roomy(), tight.clone(), Machine { slots: 0, ..roomy() }]);
+    let wish = |nodes: &[i64], is_required| {
+        let devices = Some(DeviceWish { nodes: nodes.iter().copied().collect(), is_required });
+        Demand { devices, siblings: BTreeMap::from([(2, 1)]), ..small() }
+    };
+    for is_required in [true, false] {
+        assert_eq!(wish(&[2, 3], is_required).place(&nodes).unwrap().node_id, 2, "however full it is");
+        assert_eq!(wish(&[1, 2], is_required).place(&nodes).unwrap().node_id, 1, "then as ever");
+    }
+    assert_eq!(wish(&[3], false).place(&nodes).unwrap().node_id, 1);
+    let none = wish(&[3], true).place(&nodes).unwrap_err();
+    let reasons: Vec<_> = none.rejected.iter().map(|node| node.reasons.clone()).collect();
+    assert_eq!(reasons, [vec![Refusal::Device], vec![Refusal::Device], vec![Refusal::Slots]]);
+    assert!(none.summary().contains("2 of 3 is a device that the application's contract does not allow"));
+    // Which ones are asked about: those that fit anyway, the best first.
+    for wish in [wish(&[], true), wish(&[2], false)] {
+        assert_eq!(wish.fitting(&nodes, 9), [1, 2]);
+        assert_eq!(wish.fitting(&nodes, 1), [1]);
+    }
 }

@@ -4,6 +4,7 @@
 //! idempotent and a transition is one transaction, a crash at any moment changes nothing but time.
 
 mod attempt;
+mod told;
 mod transition;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::clock::{Clock, NoRandomness, Random};
 use crate::governance::{Contracts, NoContracts};
 use crate::kms::Kmses;
 use crate::store::{OperationRow, Store, StoreError};
+use crate::webhooks::{EmitError, emit};
 
 /// How long a worker may stay silent before another one takes its operation over.
 const LEASE: Duration = Duration::from_secs(15);
@@ -145,6 +147,9 @@ pub enum EngineError {
     /// No randomness for the name of a lease.
     #[error(transparent)]
     Random(#[from] NoRandomness),
+    /// What webhooks are told cannot be written.
+    #[error(transparent)]
+    Emit(#[from] EmitError),
 }
 
 impl<N: Nodes> Shared<N> {
@@ -202,7 +207,7 @@ impl<N: Nodes> Shared<N> {
             let path = if operation.failure.is_some() { rules.undo } else { rules.steps };
             let step = usize::try_from(operation.step).ok().and_then(|index| path.get(index)).copied();
             let next = match step {
-                Some(step) => self.take_step(leased, step).await,
+                Some(step) => self.take_step(leased, step).await.map_err(EngineError::from),
                 None => self.finish(&leased).await.map(|()| None),
             };
             match next {
@@ -287,8 +292,9 @@ impl<N: Nodes> Shared<N> {
         Ok(true)
     }
 
-    /// Ends an operation: its final event, the CVM's status and its release in one transaction.
-    async fn finish(&self, leased: &Leased) -> Result<(), StoreError> {
+    /// Ends an operation: its final event, the CVM's status, its release and what webhooks are told in one
+    /// transaction.
+    async fn finish(&self, leased: &Leased) -> Result<(), EngineError> {
         let operation = &leased.operation;
         let now_ms = self.clock.now_ms();
         let mut change = self.store.change().await?;
@@ -319,6 +325,7 @@ impl<N: Nodes> Shared<N> {
             Some(cvm_status) => rest(&mut change, operation, &cvm, cvm_status, now_ms).await?,
             None => change.delete_cvm(&cvm, now_ms).await?,
         }
+        emit(&mut change, self.random, &told::ended(operation, &cvm, shown), now_ms).await?;
         change.commit().await?;
         info!(event, reason = operation.failure, "operation ended");
         Ok(())

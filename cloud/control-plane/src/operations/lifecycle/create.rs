@@ -3,7 +3,7 @@
 use cloister_app_compose::{AppId, ComposeHash};
 use cloister_management_api::SealedEnv;
 
-use super::{InsertError, Lifecycle};
+use super::{InsertError, Lifecycle, Unfunded};
 use crate::clock::NoRandomness;
 use crate::fleet::{NodeStanding, PlacementError, Refusal};
 use crate::operations::machine::{CvmStatus, OperationKind};
@@ -46,12 +46,21 @@ pub enum CreateError {
     /// The app id is in use with another configuration.
     #[error("app_id {0} is already used with another configuration")]
     AppIdInUse(AppId),
+    /// The contract that the application is was first used in another workspace.
+    #[error(
+        "the application of contract 0x{0} was made in another workspace of this installation first, and stays there; \
+         deploy a contract of your own"
+    )]
+    AppElsewhere(AppId),
     /// The name is taken in the workspace.
     #[error("a CVM named {0:?} exists already in this workspace")]
     NameTaken(String),
     /// The chosen node can't take it.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// Nobody pays for it.
+    #[error(transparent)]
+    Unfunded(#[from] Unfunded),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -108,11 +117,19 @@ impl Lifecycle {
         if change.app_in_use(request.app_id).await? {
             return Err(CreateError::AppIdInUse(request.app_id));
         }
+        if request.is_allowed_by_contract
+            && !change.bind_app(request.app_id, caller.workspace_id, now_ms).await?
+        {
+            return Err(CreateError::AppElsewhere(request.app_id));
+        }
         if provision.awaits_contract != 0 && request.is_allowed_by_contract {
             provision.app_id = request.app_id;
         }
         if provision.app_id != request.app_id {
             return Err(CreateError::AppIdMismatch { provisioned: provision.app_id });
+        }
+        if let Some(why) = self.unfunded(&mut change, caller.workspace_id, request.app_id).await? {
+            return Err(why.into());
         }
         let node = NodeStanding::locked(&mut change, provision.node_id, now_ms).await?;
         let node = node.ok_or(PlacementError::NodeGone)?;

@@ -29,8 +29,8 @@ pub(super) async fn allow<N>(
 
 /// Refuses what the application's contract does not allow now: another document than the CVM has, or a CVM that is
 /// made like another one. It was allowed when somebody asked for it, but a rollout may have waited for days, and
-/// nobody asks for the moves of a drain. What a CVM has already is not asked about: when it starts again, the service
-/// decides.
+/// nobody asks for the moves of a drain. So is what a CVM that is off has: it may have got that while it was off, from
+/// a rollout, when nobody asked. What runs already is not asked about: when it starts again, the service decides.
 pub(super) async fn check_contract<N>(
     context: &Context<N>,
     contract: KmsContract,
@@ -38,10 +38,15 @@ pub(super) async fn check_contract<N>(
     cvm: &CvmRow,
     hash: ComposeHash,
 ) -> Result<(), StepError> {
-    if operation.kind != OperationKind::Replicate && hash == cvm.compose_hash {
+    let asks = matches!(operation.kind, OperationKind::Replicate | OperationKind::PowerOn);
+    if !asks && hash == cvm.compose_hash {
         return Ok(());
     }
     let device_id = device_of_node(&context.store, cvm.node_id).await?;
+    if device_id.is_none() && operation.kind == OperationKind::PowerOn {
+        // The service knows the device from the machine's evidence.
+        return Ok(());
+    }
     let question = Question { compose_hash: hash, device_id };
     if contract_allows(context.contracts.as_ref(), contract, cvm.app_id, question).await? {
         Ok(())

@@ -62,6 +62,7 @@ async fn a_restart_survives_a_death_at_every_boundary() {
             let expected = operation.kind.rules().steps.len() + 2;
             assert_eq!(events.len(), expected, "no event is lost or doubled: {events:?}");
         }
+        bench.check_told(&cvm).await;
     })
     .await;
 }
@@ -86,6 +87,7 @@ async fn creation_and_deletion_survive_a_death_at_every_boundary() {
                     assert_eq!(row.deleted_at_ms.is_none(), expected == 1);
                     assert_eq!(bench.nodes.vm_count(), expected, "{kind} {index} {boundary:?}");
                     assert_eq!(bench.nodes.power_ons(), 1, "{kind} {index} {boundary:?}");
+                    bench.check_told(&cvm).await;
                 })
                 .await;
             }
@@ -165,6 +167,7 @@ impl Bench {
         for (death, boundary) in places.step_by(nth) {
             bench.change_through_a_death(&cvm, way, death, boundary).await;
         }
+        bench.check_told(&cvm).await;
         bench.stop_workers().await;
     }
 }

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use cloister_node_api::{
     DrainRequest, NodeError, NodeErrorCode, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
 };
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::clock::Clock;
 use crate::operations::{NodeCallError, Nodes, Step};
 
 /// What the node does when a step's call arrives.
@@ -48,11 +50,32 @@ struct State {
     faults: HashMap<Step, Fault>,
     /// Transitions from off to on; one too many would be a second VM.
     power_ons: u32,
+    /// By which it says when VMs start and end; without one it does not say.
+    clock: Option<Clock>,
+}
+
+impl State {
+    fn now(&self) -> Option<Timestamp> {
+        self.clock.as_ref().map(Clock::now)
+    }
 }
 
 impl FakeNodes {
     pub(crate) fn set_fault(&self, step: Step, fault: Fault) {
         self.state.lock().faults.insert(step, fault);
+    }
+
+    /// Reports from now on say when VMs start and end.
+    pub(crate) fn set_clock(&self, clock: Clock) {
+        self.state.lock().clock = Some(clock);
+    }
+
+    /// Whether a VM runs and its application was started.
+    pub(crate) fn is_up(&self, vm: Uuid) -> bool {
+        let is_up = |report: &VmReport| {
+            report.state == VmState::Running && report.boot_progress.as_deref() == Some("done")
+        };
+        self.state.lock().vms.get(&vm).is_some_and(is_up)
     }
 
     pub(crate) fn clear_faults(&self) {
@@ -139,11 +162,16 @@ fn known(state: &mut State, vm: Uuid) -> Result<&mut VmReport, NodeCallError> {
     state.vms.get_mut(&vm).ok_or_else(|| refusal(NodeErrorCode::UnknownVm, "unknown VM"))
 }
 
-fn power_off(report: &mut VmReport) -> VmReport {
+fn power_off(state: &mut State, vm: Uuid) -> Result<VmReport, NodeCallError> {
+    let now = state.now();
+    let report = known(state, vm)?;
+    if report.state != VmState::Stopped {
+        report.exited_at = now;
+    }
     report.state = VmState::Stopped;
     report.boot_progress = None;
     (report.health, report.health_detail, report.draining) = (None, None, false);
-    report.clone()
+    Ok(report.clone())
 }
 
 impl Nodes for FakeNodes {
@@ -185,7 +213,9 @@ impl Nodes for FakeNodes {
                 _ => {}
             }
             state.started.extend(state.specs.get(&vm).cloned().map(|spec| (vm, spec)));
+            let now = state.now();
             let report = known(state, vm)?;
+            (report.started_at, report.exited_at) = (now, None);
             report.state = VmState::Running;
             report.boot_error = None;
             match fault {
@@ -234,12 +264,12 @@ impl Nodes for FakeNodes {
                 report.state = VmState::Stopping;
                 return Ok(report.clone());
             }
-            known(state, vm).map(power_off)
+            power_off(state, vm)
         })
     }
 
     async fn stop(&self, _node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {
-        self.call(Step::StopVm, |state| known(state, vm).map(power_off))
+        self.call(Step::StopVm, |state| power_off(state, vm))
     }
 
     async fn look(&self, _node: i64, vm: Uuid) -> Result<VmReport, NodeCallError> {

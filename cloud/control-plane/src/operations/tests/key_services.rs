@@ -22,6 +22,20 @@ fn absent() -> KmsConfig {
     }
 }
 
+/// What a node was seen to be.
+fn device_of(node_id: i64) -> DeviceRow {
+    DeviceRow {
+        node_id,
+        device_id: "d1".repeat(32),
+        ppid: "00".repeat(16),
+        fmspc: "00".repeat(6),
+        trust_root: "test".into(),
+        tcb_status: "UpToDate".into(),
+        first_verified_at_ms: 0,
+        last_verified_at_ms: 0,
+    }
+}
+
 #[tokio::test]
 async fn a_key_service_that_is_away_fails_the_operation_with_its_name_and_leaves_no_vm() {
     on_both(|store| async move {
@@ -70,18 +84,8 @@ async fn what_a_contract_does_not_allow_any_more_does_not_replace_what_runs() {
         let governed = KmsConfig { contract: Some(KMS_CONTRACT), ..absent() };
         bench.kmses = Arc::new(Kmses::open(vec![governed], &bench.store, &bench.clock).await.unwrap());
         put_under_kms(&bench.store, cvm.id, bench.kmses.all()[0].id()).await;
-        let device = DeviceRow {
-            node_id: cvm.node_id,
-            device_id: "d1".repeat(32),
-            ppid: "00".repeat(16),
-            fmspc: "00".repeat(6),
-            trust_root: "test".into(),
-            tcb_status: "UpToDate".into(),
-            first_verified_at_ms: 0,
-            last_verified_at_ms: 0,
-        };
         let mut change = bench.store.change().await.unwrap();
-        change.put_device(&device).await.unwrap();
+        change.put_device(&device_of(cvm.node_id)).await.unwrap();
         change.commit().await.unwrap();
         bench.contracts.deploy(APP);
         bench.contracts.add_hash(APP, HASH);
@@ -113,10 +117,43 @@ async fn what_a_contract_does_not_allow_any_more_does_not_replace_what_runs() {
             name: None,
             user_id: bench.ground.user,
         };
-        let replica = replicate(&bench.store, &bench.lifecycle, &another).await.unwrap();
+        let replica = replicate(&bench.store, &bench.lifecycle, &another, None).await.unwrap();
         let row = bench.at_rest(&replica).await;
         assert_eq!((row.status, bench.nodes.power_ons()), (CvmStatus::Error, 1));
         assert!(row.boot_error.unwrap().contains("does not allow compose hash 0505"));
+    })
+    .await;
+}
+
+/// Nobody is asked when a CVM that is off gets another document; its next start asks.
+#[tokio::test]
+async fn a_cvm_that_was_changed_while_it_was_off_starts_only_with_what_is_allowed() {
+    on_both(|store| async move {
+        let mut bench = Bench::new(store).await;
+        let cvm = bench.create().await.unwrap();
+        bench.at_rest(&cvm).await;
+        bench.request(&cvm, OperationKind::PowerOff).await.unwrap();
+        bench.at_rest(&cvm).await;
+        bench.stop_workers().await;
+        let governed = KmsConfig { contract: Some(KMS_CONTRACT), ..absent() };
+        bench.kmses = Arc::new(Kmses::open(vec![governed], &bench.store, &bench.clock).await.unwrap());
+        put_under_kms(&bench.store, cvm.id, bench.kmses.all()[0].id()).await;
+        let mut change = bench.store.change().await.unwrap();
+        change.put_device(&device_of(cvm.node_id)).await.unwrap();
+        change.commit().await.unwrap();
+        bench.contracts.deploy(APP);
+        bench.contracts.add_hash(APP, HASH);
+        bench.contracts.add_device(APP, [0xd1; 32]);
+        bench.start_workers(None).await;
+        bench.update(&cvm, |wanted| wanted.compose_hash = OTHER_HASH).await.unwrap();
+        let row = bench.at_rest(&cvm).await;
+        assert_eq!((row.status, row.compose_hash), (CvmStatus::Stopped, OTHER_HASH));
+        assert_eq!(bench.contracts.round_trips(), 0);
+        bench.request(&cvm, OperationKind::PowerOn).await.unwrap();
+        let row = bench.at_rest(&cvm).await;
+        assert_eq!((row.status, bench.nodes.power_ons()), (CvmStatus::Error, 1), "it was up once, before");
+        assert!(row.boot_error.unwrap().contains("does not allow compose hash 0606"));
+        assert_eq!(bench.contracts.round_trips(), LOOKS);
     })
     .await;
 }

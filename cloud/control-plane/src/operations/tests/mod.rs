@@ -5,9 +5,11 @@ mod crashes;
 mod failures;
 pub(crate) mod fake_nodes;
 mod key_services;
+mod metering;
 mod ports;
 mod random;
 pub(crate) mod states_page;
+mod told;
 mod updates;
 
 use std::sync::Arc;
@@ -116,6 +118,8 @@ impl Bench {
             user_role: "user".to_owned(),
             workspace_id: self.ground.workspace,
             workspace_slug: "main".to_owned(),
+            key_prefix: "phak_0".into(),
+            scope: cloister_management_api::KeyScope::Admin,
             default_version: "2026-01-21".to_owned(),
         }
     }
@@ -208,6 +212,7 @@ async fn a_cvm_lives_through_its_whole_life() {
         bench.request(&cvm, OperationKind::Delete).await.unwrap();
         assert!(bench.at_rest(&cvm).await.deleted_at_ms.is_some());
         assert_eq!((bench.nodes.vm_count(), bench.nodes.power_ons()), (0, 3));
+        bench.check_told(&cvm).await;
         let create = &bench.operations(&cvm).await[0];
         assert_eq!(
             bench.events(create).await,
@@ -315,6 +320,7 @@ async fn stop_and_delete_make_room_for_themselves() {
             ]
         );
         assert_eq!(bench.nodes.vm_count(), 0);
+        bench.check_told(&cvm).await;
     })
     .await;
 }

@@ -9,7 +9,7 @@ use crate::store::NodeRow;
 
 /// What somebody does, or what happens.
 #[derive(Debug, Clone)]
-enum Act {
+pub(super) enum Act {
     Create,
     Request(OperationKind),
     /// Another size, in virtual CPUs and GiB of disk more.
@@ -22,10 +22,10 @@ enum Act {
     Rest,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+pub(super) fn act() -> impl Strategy<Value = Act> {
     use OperationKind::{Delete, PowerOff, PowerOn, Restart, Shutdown};
     let calls = [Step::PrepareDisk, Step::StartVm, Step::RequestShutdown, Step::StopVm, Step::Drain];
-    let act = prop_oneof![
+    prop_oneof![
         2 => Just(Act::Create),
         3 => prop::sample::select(vec![PowerOn, PowerOff, Restart, Shutdown, Delete]).prop_map(Act::Request),
         6 => (1..6_i64, 0..3_i64).prop_map(|(vcpu, disk)| Act::Update(vcpu, disk)),
@@ -36,12 +36,11 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => Just(Act::Fault(Step::AwaitBoot, Fault::UnhealthyOnce("web fails"))),
         1 => Just(Act::Crash),
         5 => Just(Act::Rest),
-    ];
-    prop::collection::vec(act, 4..14)
+    ]
 }
 
 impl Bench {
-    async fn act(&mut self, cvm: &mut Option<CvmRow>, act: Act) {
+    pub(super) async fn act(&mut self, cvm: &mut Option<CvmRow>, act: Act) {
         // A refusal is fine: what counts is the state that is left.
         match (act, cvm.clone()) {
             (Act::Create, _) => *cvm = self.create().await.ok().or(cvm.take()),
@@ -72,6 +71,7 @@ impl Bench {
     /// Everything that must hold of a CVM at rest.
     async fn check(&self, cvm: &CvmRow) {
         let row = self.at_rest(cvm).await;
+        self.check_told(cvm).await;
         let operations = self.operations(cvm).await;
         assert_eq!(usize::try_from(row.operation_count).unwrap(), operations.len());
         for operation in &operations {
@@ -126,14 +126,14 @@ impl Bench {
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 #[test]
 fn whatever_happens_a_cvm_comes_to_rest_as_its_history_says() {
     let mut runner = TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
-    let outcome = runner.run(&acts(), |acts| {
+    let outcome = runner.run(&prop::collection::vec(act(), 4..14), |acts| {
         let dir = tempfile::tempdir().unwrap();
         runtime().block_on(async {
             let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();

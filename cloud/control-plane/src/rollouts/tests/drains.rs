@@ -1,12 +1,16 @@
 //! CVMs leave a node.
 
 use super::*;
+use crate::governance::Contracts;
+use crate::governance::testing::{FakeContracts, KMS_CONTRACT};
+use crate::kms::KmsConfig;
 use crate::operations::RequestError;
 use crate::operations::Step;
 use crate::operations::tests::fake_nodes::Fault;
 use crate::rollouts::drain::Obstacle;
-use crate::store::ObservedVm;
 use crate::store::tests::on_both;
+use crate::store::tests::prepared_changes::put_under_kms;
+use crate::store::{DeviceRow, ObservedVm};
 
 async fn ready(scene: &Scene, app: u8) -> usize {
     let all = scene.store.cvms_of_app(AppId::from_bytes([app; 20])).await.unwrap();
@@ -214,6 +218,120 @@ async fn nothing_leaves_a_node_that_is_away() {
         let placed = scene.store.placed_on(alpha, fresh).await.unwrap();
         assert_eq!(obstacle(&placed[0], fresh), Some(Obstacle::NodeAway));
         assert_eq!(scene.row(old.id).await.status, CvmStatus::Running);
+        scene.end().await;
+    })
+    .await;
+}
+
+/// A service whose contract is a table. Nobody runs it, so that nothing boots: where a replacement goes is decided
+/// before.
+async fn govern(scene: &mut Scene, cvms: &[i64]) -> Arc<FakeContracts> {
+    let config = KmsConfig {
+        slug: "chained".to_owned(),
+        guest_url: "https://10.0.2.2:12001".parse().unwrap(),
+        directory_url: "https://127.0.0.1:9".parse().unwrap(),
+        ca_file: "/nonexistent/root-ca.pem".into(),
+        admin_token_file: "/nonexistent/token".into(),
+        contract: Some(KMS_CONTRACT),
+    };
+    let kmses = Arc::new(Kmses::open(vec![config], &scene.store, &scene.clock).await.unwrap());
+    for cvm in cvms {
+        put_under_kms(&scene.store, *cvm, kmses.all()[0].id()).await;
+    }
+    let contracts = Arc::<FakeContracts>::default();
+    contracts.deploy(APP);
+    let driver = Driver::new(scene.store.clone(), scene.lifecycle.clone(), scene.clock.clone(), None);
+    let asked: Arc<dyn Contracts> = Arc::<FakeContracts>::clone(&contracts);
+    scene.driver = Arc::new(driver.under(kmses, asked));
+    contracts
+}
+
+async fn prove(scene: &Scene, node_id: i64, device: [u8; 32]) {
+    let device = DeviceRow {
+        node_id,
+        device_id: hex::encode(device),
+        ppid: "00".repeat(16),
+        fmspc: "00".repeat(6),
+        trust_root: "test".into(),
+        tcb_status: "UpToDate".into(),
+        first_verified_at_ms: 0,
+        last_verified_at_ms: 0,
+    };
+    let mut change = scene.store.change().await.unwrap();
+    change.put_device(&device).await.unwrap();
+    change.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cvm_whose_service_is_gone_stays_where_it_is() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let beta = scene.add_node("beta").await;
+        let (old, other) = (scene.cvm(5, "web-0", alpha).await, scene.cvm(5, "web-1", beta).await);
+        let contracts = govern(&mut scene, &[old.id, other.id]).await;
+        let driver = Driver::new(scene.store.clone(), scene.lifecycle.clone(), scene.clock.clone(), None);
+        scene.driver = Arc::new(driver.under(Arc::default(), contracts));
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        let drain = drain_of(&scene, alpha).await.id;
+        for _ in 0..3 {
+            scene.tick().await;
+        }
+        let member = scene.members(drain).await.remove(0);
+        assert_eq!(member.state, MemberState::Failed);
+        let error = member.error.unwrap();
+        assert!(error.contains("not part of this installation any more"), "{error}");
+        assert_eq!(scene.store.cvms_of_app(APP).await.unwrap().len(), 2, "nothing that would get no keys");
+        scene.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cvm_of_a_contract_moves_only_to_a_device_that_it_allows() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let (beta, gamma) = (scene.add_node("beta").await, scene.add_node("gamma").await);
+        let unproved = scene.add_node("delta").await;
+        let (old, other) = (scene.cvm(5, "web-0", alpha).await, scene.cvm(5, "web-1", beta).await);
+        let contracts = govern(&mut scene, &[old.id, other.id]).await;
+        for (node, device) in [(alpha, 1), (beta, 2), (gamma, 3)] {
+            prove(&scene, node, [device; 32]).await;
+        }
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        let drain = drain_of(&scene, alpha).await.id;
+        contracts.set_down(Some("away"));
+        for _ in 0..3 {
+            scene.tick().await;
+        }
+        assert_eq!(scene.states(drain).await, [MemberState::Replicating], "it waits for the chain");
+        assert_eq!(scene.store.cvms_of_app(APP).await.unwrap().len(), 2);
+
+        // No device is allowed: nothing is made that would get no keys.
+        contracts.set_down(None);
+        scene.tick().await;
+        let member = scene.members(drain).await.remove(0);
+        assert_eq!(member.state, MemberState::Failed);
+        let error = member.error.unwrap();
+        assert!(
+            error.contains("3 of 3") && error.contains("does not allow; its owner can add it"),
+            "{error}"
+        );
+
+        // The one with a CVM of the application already is the only one that is allowed.
+        contracts.add_device(APP, [2; 32]);
+        let asked = contracts.round_trips();
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        let new = loop {
+            scene.tick().await;
+            let cvms = scene.store.cvms_of_app(APP).await.unwrap();
+            if let Some(new) = cvms.into_iter().find(|cvm| ![old.id, other.id].contains(&cvm.id)) {
+                break new;
+            }
+        };
+        assert_eq!(new.node_id, beta, "not {gamma} or {unproved}");
+        assert!(contracts.round_trips() > asked);
         scene.end().await;
     })
     .await;

@@ -28,7 +28,7 @@ impl Store {
     }
 
     pub(crate) async fn expire_all_leases(&self) -> Result<()> {
-        let mut change = self.change().await?;
+        let mut change = self.upkeep().await?;
         sqlx::query("UPDATE operations SET lease_until_ms = 0 WHERE status = 'in_progress'")
             .execute(&mut *change.transaction)
             .await?;
@@ -42,7 +42,7 @@ impl Store {
         now_ms: i64,
         until_ms: i64,
     ) -> Result<Option<OperationRow>> {
-        let mut change = self.change().await?;
+        let mut change = self.upkeep().await?;
         let candidate = match change.engine {
             Engine::Sqlite => waiting_operation!(""),
             Engine::Postgres => waiting_operation!(" FOR UPDATE SKIP LOCKED"),
@@ -83,7 +83,7 @@ impl Store {
         owner: Uuid,
         until_ms: i64,
     ) -> Result<Option<CancelRequest>> {
-        let mut change = self.change().await?;
+        let mut change = self.upkeep().await?;
         let row: Option<(i64,)> = sqlx::query_as(
             "UPDATE operations SET lease_until_ms = $3 \
              WHERE correlation_id = $1 AND lease_owner = $2 AND status = 'in_progress' \

@@ -9,6 +9,7 @@ impl Change {
     /// ([`crate::store::StoreError::is_duplicate`]).
     pub async fn insert_rollout(&mut self, new: &NewRollout, now_ms: i64) -> Result<i64> {
         let id = self.next_id("rollouts").await?;
+        self.about(crate::store::Subject::Rollout(id)).await?;
         sqlx::query(
             "INSERT INTO rollouts (id, kind, workspace_id, app_id, node_id, state, on_failure, \
              max_unavailable, arguments, triggered_by, created_at_ms, updated_at_ms, due_ms) \
@@ -112,6 +113,7 @@ impl Change {
         reason: Option<&str>,
         now_ms: i64,
     ) -> Result<()> {
+        self.about(crate::store::Subject::Rollout(id)).await?;
         sqlx::query(
             "UPDATE rollouts SET state = $2, reason = $3, updated_at_ms = $4, due_ms = $4, \
              waiting_since_ms = NULL, completed_at_ms = $5 WHERE id = $1",
@@ -150,7 +152,8 @@ impl Change {
 
     /// Switches whether a node is being emptied.
     pub async fn set_node_draining(&mut self, node_id: i64, on: bool) -> Result<()> {
-        sqlx::query("UPDATE nodes SET draining = $2 WHERE id = $1")
+        self.about(crate::store::Subject::Node(node_id)).await?;
+        sqlx::query("UPDATE nodes SET draining = $2 WHERE id = $1 AND draining <> $2")
             .bind(node_id)
             .bind(i64::from(on))
             .execute(&mut *self.transaction)

@@ -93,6 +93,41 @@ async fn the_platforms_of_a_node_are_remembered() {
 }
 
 #[tokio::test]
+async fn a_certificate_says_less_than_evidence() {
+    on_both(|store| async move {
+        let ground = ground(&store).await;
+        let device = |id: &str, status: &str, at_ms| DeviceRow {
+            node_id: ground.node,
+            device_id: id.to_owned(),
+            ppid: "p".to_owned(),
+            fmspc: "f".to_owned(),
+            trust_root: "root".to_owned(),
+            tcb_status: status.to_owned(),
+            first_verified_at_ms: at_ms,
+            last_verified_at_ms: at_ms,
+        };
+        let certified = |id: &str, at_ms| device(id, "certified", at_ms);
+        let note = async |row: DeviceRow| {
+            let mut change = store.change().await.unwrap();
+            change.note_certified_device(&row).await.unwrap();
+            change.commit().await.unwrap();
+        };
+        note(certified("a", NOW)).await;
+        note(certified("a", NOW + 1)).await;
+        assert_eq!(store.devices().await.unwrap(), [certified("a", NOW)], "the first one stays");
+        let mut change = store.change().await.unwrap();
+        change.put_device(&device("a", "UpToDate", NOW + 2)).await.unwrap();
+        change.commit().await.unwrap();
+        note(certified("a", NOW + 3)).await;
+        let seen = DeviceRow { first_verified_at_ms: NOW, ..device("a", "UpToDate", NOW + 2) };
+        assert_eq!(store.device_of_node(ground.node).await.unwrap(), Some(seen));
+        note(certified("b", NOW + 4)).await;
+        assert_eq!(store.devices().await.unwrap().len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn no_older_list_of_platforms_follows_a_newer_one() {
     on_both(|store| async move {
         let mut change = store.change().await.unwrap();

@@ -14,6 +14,17 @@ pub(crate) async fn put_under_kms(store: &Store, cvm: i64, kms: i64) {
     change.commit().await.unwrap();
 }
 
+/// A CVM is deleted.
+pub(crate) async fn vanish(store: &Store, cvm: i64) {
+    let mut change = store.change().await.unwrap();
+    sqlx::query("UPDATE cvms SET deleted_at_ms = 1, live_name = NULL, operation_id = NULL WHERE id = $1")
+        .bind(cvm)
+        .execute(&mut *change.transaction)
+        .await
+        .unwrap();
+    change.commit().await.unwrap();
+}
+
 async fn kept(store: &Store, ground: &Ground, cvm: &CvmRow, kind: PreparedKind, request: &str) -> i64 {
     let mut change = store.change().await.unwrap();
     let id = change.next_prepared_change().await.unwrap();
@@ -112,12 +123,21 @@ async fn events_are_told_in_their_order_and_to_their_workspace() {
         let ground = ground(&store).await;
         let cvm = cvm(&store, &ground, 1, "web-1").await;
         let mut change = store.change().await.unwrap();
-        let first =
-            change.insert_webhook_event(ground.workspace, "a", Some(cvm.id), "{}", NOW).await.unwrap();
-        let second = change.insert_webhook_event(ground.workspace, "b", None, "[]", NOW).await.unwrap();
+        let event = |event_type, cvm_id| NewWebhookEvent {
+            workspace_id: ground.workspace,
+            event_type,
+            event_id: "evt_0000000000000001",
+            cvm_id,
+            ordering: "cvm:1",
+            correlation_id: None,
+            recipient: Recipient::Subscribers,
+            data: "{}",
+        };
+        let first = change.insert_webhook_event(&event("a", Some(cvm.id)), NOW).await.unwrap();
+        let second = change.insert_webhook_event(&event("b", None), NOW).await.unwrap();
         change.commit().await.unwrap();
         let kinds = async |workspace, after| {
-            let events = store.webhook_events(workspace, after, 10).await.unwrap();
+            let events = store.events_after(workspace, after, 10).await.unwrap();
             events.into_iter().map(|event| event.event_type).collect::<Vec<_>>()
         };
         assert_eq!(kinds(ground.workspace, 0).await, ["a", "b"]);

@@ -36,6 +36,8 @@ pub(crate) struct How {
     pub(crate) on_failure: OnFailure,
     pub(crate) max_unavailable: u32,
     pub(crate) arguments: Arguments,
+    /// What the request says about those who have to allow it.
+    pub(crate) approval: Approval,
 }
 
 /// Change the CVMs of an application
@@ -57,6 +59,9 @@ pub(crate) struct How {
         (status = 404, description = "No such app, revision or CVM in the workspace", body = PlainError),
         (status = 409, description = "Another rollout or operation is under way", body = PlainError),
         (status = 465, description = "Those who decide have not allowed the document, or the device of a CVM (ERR-01-005). Nothing is kept: have it allowed, and start the rollout again", body = ErrorBody),
+        (status = 466, description = "A CVM would get another document than `X-Compose-Hash` names (ERR-01-006)", body = ErrorBody),
+        (status = 467, description = "`X-Transaction-Hash` allowed nothing of it (ERR-01-007)", body = ErrorBody),
+        (status = 468, description = "Those who decide do not allow it, although it is said to be allowed (ERR-01-008)", body = ErrorBody),
         Authenticated,
     ),
 )]
@@ -64,6 +69,7 @@ pub(crate) async fn create(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
     app: OwnApp,
+    approval: Approval,
     Body(RolloutRequest { options, change }): Body<RolloutRequest>,
 ) -> ApiResult<(StatusCode, Json<Rollout>)> {
     let members = match options.vm_uuids.as_deref() {
@@ -104,7 +110,7 @@ pub(crate) async fn create(
         allow_force_stop: manner.allow_force_stop,
         ..Arguments::default()
     };
-    let how = How { on_failure, max_unavailable: options.max_unavailable, arguments };
+    let how = How { on_failure, max_unavailable: options.max_unavailable, arguments, approval };
     let id = begin(&api, &caller, app.app_id, &members, &source, how).await?;
     let row = api.store.rollout(id).await?.ok_or_else(missing)?;
     Ok((StatusCode::ACCEPTED, Json(wire(&api, &caller, row).await?)))
@@ -156,7 +162,7 @@ pub(crate) async fn begin(
     }
     let documents: Vec<_> =
         cvms.iter().zip(&members).map(|(cvm, member)| (*cvm, member.configuration.compose_hash)).collect();
-    approvals::check_members(api, &documents).await?;
+    approvals::check_members(api, &documents, &how.approval).await?;
     // The history shows what all have in common.
     kinds.dedup();
     let arguments = match (source, kinds.as_slice()) {

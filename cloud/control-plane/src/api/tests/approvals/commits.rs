@@ -39,6 +39,39 @@ async fn what_was_prepared_is_carried_out_once_and_exactly() {
 }
 
 #[tokio::test]
+async fn who_has_the_token_is_who_the_audit_log_names() {
+    for governed in Governed::both().await {
+        let prepared = governed.prepare(YAML).await;
+        let transaction = governed.allow(1, prepared.hash);
+        let commit = json!({"token": prepared.token, "transaction_hash": transaction});
+        governed.commit("update", commit.clone()).await.expect(202);
+        governed.commit("update", commit).await.expect(466);
+        let uuid = governed.vm["vm_uuid"].as_str().unwrap();
+        let log = format!("/workspace/audit?target={uuid}&limit=2");
+        let log = governed.installation.call("GET", &log, Value::Null).await.expect(200);
+        assert!(!log.text.contains(&prepared.token));
+        let log = log.json();
+        let [committed, asked] = [&log["items"][0], &log["items"][1]];
+        assert_eq!(
+            (&committed["operation"], &committed["target"]["kind"]),
+            (&json!("commit_cvm_update"), &json!("cvm"))
+        );
+        let nobody = json!({
+            "kind": "commit_token", "name": null, "user_id": null, "key_id": null, "key_prefix": null,
+        });
+        assert_eq!(committed["actor"], nobody);
+        assert!(committed["before"].is_string() && committed["before"] != committed["after"]);
+        // What waits is a change of its own, and none of the CVM.
+        assert_eq!(
+            (&asked["operation"], &asked["target"]["kind"]),
+            (&json!("patch_cvm"), &json!("prepared_change"))
+        );
+        assert_eq!((&asked["actor"]["name"], &asked["before"]), (&json!("tenant"), &Value::Null));
+        assert!(asked["after"].is_string());
+    }
+}
+
+#[tokio::test]
 async fn a_token_that_stands_for_nothing_tells_nothing() {
     for governed in Governed::both().await {
         let prepared = governed.prepare(YAML).await;

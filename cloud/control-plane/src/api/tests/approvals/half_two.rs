@@ -130,3 +130,73 @@ async fn a_rollout_begins_when_every_member_is_allowed() {
         governed.installation.call("POST", &path, body).await.expect(202);
     }
 }
+
+/// A second CVM of the application.
+async fn replicate(governed: &Governed) {
+    let path = governed.path("/replicas");
+    let replica = governed.installation.call("POST", &path, Value::Null).await.expect(200).json();
+    governed.installation.settle(&replica, CvmStatus::Running).await;
+}
+
+#[tokio::test]
+async fn a_rollout_begins_with_the_transaction_that_allowed_it_and_no_other() {
+    for governed in Governed::both().await {
+        replicate(&governed).await;
+        let path = format!("/apps/{}/rollouts", governed.app_id);
+        let body = json!({"docker_compose_file": YAML});
+        let refused = governed.installation.call("POST", &path, body.clone()).await.json();
+        let hash = refused["details"][0]["value"].as_str().unwrap().to_owned();
+        let send = async |headers: &[(&str, &str)]| {
+            let headers = [&[("x-api-key", governed.installation.tenant.as_str())], headers].concat();
+            governed.installation.call_with(&headers, "POST", &path, body.clone()).await
+        };
+        // Said to be allowed, and not; allowed by something else; another document than is expected; only prepared.
+        let unrelated = governed.mined(50, [9; 20], vec![], true);
+        let other = "11".repeat(32);
+        for (header, expected) in [
+            (("x-transaction-hash", "already-registered"), "468 ERR-01-008"),
+            (("x-compose-hash", &*hash), "468 ERR-01-008"),
+            (("x-transaction-hash", &*unrelated), "467 ERR-01-007"),
+            (("x-transaction-hash", "no hash"), "467 ERR-01-007"),
+            (("x-compose-hash", &*other), "466 ERR-01-006"),
+            (("x-prepare-only", "true"), "400 ERR-02-009"),
+        ] {
+            assert_eq!(send(&[header]).await.summary(), expected, "{header:?}");
+        }
+        let transaction = governed.allow(51, hash.parse().unwrap());
+        send(&[("x-compose-hash", &hash), ("x-transaction-hash", &transaction)]).await.expect(202);
+    }
+}
+
+#[tokio::test]
+async fn several_cvms_get_a_revision_that_a_transaction_allowed() {
+    for governed in Governed::both().await {
+        replicate(&governed).await;
+        let first = governed.row().await.compose_hash;
+        let prepared = governed.prepare(YAML).await;
+        governed.allow(1, prepared.hash);
+        governed.commit("update", json!({"token": prepared.token})).await.expect(202);
+        governed.installation.carry_out(&governed.vm).await;
+        governed.contracts.remove_hash(governed.app_id, first);
+
+        let path = format!("/apps/{}/revisions", governed.app_id);
+        let revisions = governed.installation.call("GET", &path, Value::Null).await.expect(200).json();
+        let former = revisions["revisions"].as_array().unwrap().iter();
+        let former = former.rev().find(|row| row["compose_hash"] == json!(first.to_string())).unwrap();
+        let path = format!("{path}/{}/redeploy", former["revision_id"].as_str().unwrap());
+        let cvms = governed.installation.app.store.cvms_of_app(governed.app_id).await.unwrap();
+        let uuids: Vec<_> = cvms.iter().map(|cvm| cvm.vm_uuid.to_string()).collect();
+        assert_eq!(uuids.len(), 2);
+        let send = async |transaction: &str| {
+            let path = format!("{path}?transaction_hash={transaction}");
+            governed.installation.call("POST", &path, json!({"vm_uuids": uuids})).await
+        };
+        let unrelated = governed.mined(50, [9; 20], vec![], true);
+        assert_eq!(send("").await.summary(), "465 ERR-01-005");
+        assert_eq!(send("already-registered").await.summary(), "468 ERR-01-008");
+        assert_eq!(send(&unrelated).await.summary(), "467 ERR-01-007");
+        let transaction = governed.allow(51, first);
+        let begun = send(&transaction).await.expect(202).json();
+        assert!(begun["rollout_id"].is_string(), "{begun}");
+    }
+}

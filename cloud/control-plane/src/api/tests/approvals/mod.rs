@@ -156,7 +156,7 @@ impl Governed {
     /// Types of the events that webhooks are to be told, and their data.
     async fn events(&self) -> Vec<(String, Value)> {
         let store = &self.installation.app.store;
-        let events = store.webhook_events(self.installation.tenant_workspace, 0, 100).await.unwrap();
+        let events = store.events_after(self.installation.tenant_workspace, 0, 100).await.unwrap();
         events.into_iter().map(|row| (row.event_type, serde_json::from_str(&row.data).unwrap())).collect()
     }
 
@@ -226,7 +226,12 @@ async fn govern(installation: &mut Installation, contracts: Arc<FakeContracts>) 
         random: Random,
         public_url: old.public_url.clone(),
         log_url_key: old.log_url_key,
+        audit_head_key: old.audit_head_key,
         dns: old.dns.clone(),
+        outbound: old.outbound.clone(),
+        webhook_secrets: Arc::clone(&old.webhook_secrets),
+        webhook_figures: Arc::default(),
+        inference: None,
     });
     let api = Api::new(Arc::clone(&app), installation.stop.clone());
     (installation.router, installation.api, installation.app) = (surface(Arc::clone(&api)), api, app);

@@ -131,3 +131,46 @@ async fn of_two_commits_of_a_replica_one_wins() {
         assert_eq!(governed.count().await, 2);
     }
 }
+
+/// The other node has no CVM of the application and would be taken otherwise.
+#[tokio::test]
+async fn an_instance_goes_to_a_device_that_is_allowed() {
+    for governed in Governed::both().await {
+        let far = governed.far().await;
+        let path = format!("/apps/{}/instances", governed.app_id);
+        let add = async || governed.installation.call("POST", &path, Value::Null).await;
+        let asked = governed.contracts.round_trips();
+        let near = add().await.expect(200).json();
+        assert_eq!(near["teepod_id"], json!(governed.installation.node));
+        assert_eq!(governed.contracts.round_trips(), asked + 2, "all nodes at once, and the chosen one");
+        governed.contracts.add_device(governed.app_id, FAR);
+        assert_eq!(add().await.expect(200).json()["teepod_id"], json!(far));
+        // Where no device is allowed somebody is asked to allow one.
+        governed.contracts.remove_device(governed.app_id, FAR);
+        governed.contracts.remove_device(governed.app_id, DEVICE);
+        let prepared = Prepared::of(&add().await);
+        assert_eq!(prepared.details["onchain_status"]["device_id_allowed"], json!(false));
+        governed.contracts.set_down(Some("away"));
+        assert_eq!(add().await.summary(), "503 plain");
+    }
+}
+
+#[tokio::test]
+async fn an_application_whose_service_is_gone_is_allowed_nothing() {
+    for mut governed in Governed::both().await {
+        let contracts = Arc::clone(&governed.contracts);
+        super::super::kms::support::know_with(&mut governed.installation, Vec::new(), contracts).await;
+        let update = governed.call("PATCH", "", json!({"docker_compose_file": YAML})).await;
+        assert_eq!(update.summary(), "500 plain");
+        assert!(update.text.contains("not part of this installation any more"), "{}", update.text);
+        let replica = governed.call("POST", "/replicas", Value::Null).await;
+        assert_eq!(replica.summary(), "500 plain");
+        let asked = governed.call("POST", "/is-allowed", Value::Null).await.expect(200).json();
+        assert_eq!((&asked["is_allowed"], &asked["compose_hash_allowed"]), (&json!(false), &json!(false)));
+        assert!(asked["error"].as_str().unwrap().contains("configure the service again"), "{asked}");
+        let path = format!("/apps/{}/cvms/is-allowed", governed.app_id);
+        let all = governed.installation.call("POST", &path, Value::Null).await;
+        assert_eq!(all.expect(200).json()["error_count"], 1);
+        assert_eq!(governed.count().await, 1);
+    }
+}

@@ -248,7 +248,9 @@ async fn the_owner_of_a_contract_is_told() {
     let owner = json!(format!("0x{}", hex::encode(OWNER)));
     assert_eq!(world.get(&path).await, told(owner.clone(), json!("eoa"), false));
     world.contracts.describe(cvm.app_id, |view| view.owner_is_contract = true);
-    assert_eq!(world.get(&path).await, told(owner, json!("contract"), true));
+    assert_eq!(world.get(&path).await, told(owner.clone(), json!("contract"), true));
+    world.contracts.make_safe(OWNER);
+    assert_eq!(world.get(&path).await, told(owner, json!("safe"), true));
     world.contracts.describe(cvm.app_id, |view| view.owner = None);
     assert_eq!(world.get(&path).await, told(Value::Null, Value::Null, false));
     world.contracts.set_down(Some("no endpoint answers"));

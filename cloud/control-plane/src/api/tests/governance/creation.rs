@@ -271,3 +271,32 @@ async fn other_ways_of_making_cvms() {
     let kept = store.provision(world.installation.tenant_workspace, hash, 0).await.unwrap().unwrap();
     assert_eq!((kept.awaits_contract, kept.app_id == AppId::from_bytes([0; 20])), (0, false));
 }
+
+/// The id of such an application is one that anybody can name.
+#[tokio::test]
+async fn an_application_stays_in_the_workspace_that_made_it() {
+    for world in World::both().await {
+        let provision = world.provision(body("my-app")).await;
+        world.allow(&provision);
+        let vm = world.create(&provision, json!({})).await.expect(200).json();
+        let (store, row) = (&world.installation.app.store, world.installation.row(&vm).await);
+        crate::store::tests::prepared_changes::vanish(store, row.id).await;
+
+        let now_ms = world.installation.app.clock.now_ms();
+        let (_, _, stranger) = super::super::account(store, "stranger", "user", 7, now_ms).await;
+        let key = [("x-api-key", stranger.as_str())];
+        let call =
+            async |path: &str, body: Value| world.installation.call_with(&key, "POST", path, body).await;
+        let theirs = call("/cvms/provision", body("my-app")).await.expect(200).json();
+        assert_eq!(theirs["compose_hash"], provision["compose_hash"]);
+        let create = json!({"app_id": format!("0x{APP}"), "compose_hash": theirs["compose_hash"]});
+        let refused = call("/cvms", create.clone()).await;
+        assert_eq!(refused.summary(), "409 ERR-03-007");
+        assert!(refused.text.contains("in another workspace"), "{}", refused.text);
+
+        world.provision(body("my-app")).await;
+        let again = world.create(&provision, json!({})).await.expect(200).json();
+        assert_ne!(again["vm_uuid"], vm["vm_uuid"]);
+        assert_eq!(call("/cvms", create).await.summary(), "409 ERR-03-007");
+    }
+}

@@ -127,6 +127,12 @@ async fn only_images_that_the_contract_allows_are_offered() {
     assert!(refused.text.contains(&format!("addOsImageHash(0x{})", "09".repeat(32))), "{}", refused.text);
     world.contracts.set_down(Some("no endpoint answers"));
     assert_eq!(offered().await, ["cloister-0.1.0"]);
+    let turns: Vec<_> = (0..crate::api::governance::MAX_CHAIN_READS)
+        .map(|_| world.installation.api.chain_reads.take(cvm.workspace_id).unwrap())
+        .collect();
+    let busy = world.call("GET", &format!("{path}/available-os-images"), Value::Null).await;
+    assert_eq!(busy.summary(), "429 plain");
+    drop(turns);
     let unknown = change("allowed").await;
     assert_eq!((unknown.summary().as_str(), unknown.header("retry-after")), ("503 plain", "5"));
     // What it has needs nobody.

@@ -5,6 +5,7 @@ use crate::api::auth::hash_key;
 use crate::governance::testing::KMS_CONTRACT;
 use crate::kms::KmsContract;
 use crate::operations::CreateRequest;
+use crate::store::tests::prepared_changes::put_under_kms;
 
 /// Gives the CVM's keys to the service, as if it had been made under its contract.
 async fn a_cvm_of_the_contract(cloud: &Cloud) -> Value {
@@ -72,4 +73,19 @@ async fn one_of_another_contract_is_as_good_as_none() {
     know(&mut installation, vec![config]).await;
     let path = format!("/kms/local/pubkey/{}", "00".repeat(20));
     assert_eq!(installation.call("GET", &path, Value::Null).await.summary(), "503 plain");
+}
+
+/// Which service the applications of others have their keys from is nobody's business.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_stands_for_the_service_of_ones_own_application_only() {
+    let mut cloud = Cloud::new().await;
+    let vm = cloud.create("my-app-01", &blob(1)).await;
+    let row = cloud.at_rest(&vm, CvmStatus::Running).await;
+    let sibling = cloud.add_service().await;
+    put_under_kms(&cloud.installation.app.store, row.id, sibling.kms_id).await;
+    let path = format!("/kms/phala/info?app_id={}", row.app_id);
+    assert_eq!(cloud.get(&path).await["slug"], "sibling");
+    let admin = [("x-api-key", cloud.installation.admin.as_str())];
+    let told = cloud.installation.call_with(&admin, "GET", &path, Value::Null).await.expect(200).json();
+    assert_eq!(told["slug"], "local");
 }

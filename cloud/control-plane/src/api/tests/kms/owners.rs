@@ -1,5 +1,7 @@
 //! Applications with owners: what they sign, and that the service itself enforces it.
 
+mod revocations;
+
 use cloister_app_compose::{AppId, ComposeHash};
 use cloister_kms_api::AppOwnersResponse;
 use cloister_kms_api::approvals::{Action, ApprovalStatement, NAMESPACE, OwnerKey, Owners};

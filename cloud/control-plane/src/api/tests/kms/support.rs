@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use cloister_app_compose::AppId;
@@ -16,6 +16,7 @@ use cloister_kms_api::admin::{GET_POLICY, PolicyDocument, START_ROTATION};
 use cloister_kms_api::statements::K256Public;
 use cloister_kms_api::{BootstrapRequest, BootstrapResponse, method};
 use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pem};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -75,7 +76,8 @@ impl Cloud {
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (agent, socket) = machine(&installation, &dir);
-        let (kms, root) = started(&installation, &dir, socket, authorization).await;
+        let clock = cloister_chain::Clock::system();
+        let (kms, root) = started(&installation, &dir, socket, authorization, clock).await;
         let config = KmsConfig {
             slug: "local".to_owned(),
             guest_url: format!("https://10.0.2.2:{}", kms.address().port()).parse().unwrap(),
@@ -112,6 +114,34 @@ impl Cloud {
         let config = KmsConfig { directory_url, ..self.config.clone() };
         let app = &self.installation.app;
         (Kmses::open(vec![config], &app.store, &app.clock).await.unwrap(), cut)
+    }
+
+    /// From now on the installation has another service, too, which has a root of its own and is reached only while
+    /// its gate is open.
+    pub(super) async fn add_service(&mut self) -> Sibling {
+        let dir = tempfile::tempdir().unwrap();
+        let (agent, socket) = machine(&self.installation, &dir);
+        let late_s = Arc::<AtomicI64>::default();
+        let late = Arc::clone(&late_s);
+        let now = Clock::system();
+        let clock = cloister_chain::Clock::from_fn(move || {
+            now.now() - SignedDuration::from_secs(late.load(Ordering::SeqCst))
+        });
+        let (kms, _) = started(&self.installation, &dir, socket, Authorization::BuiltIn, clock).await;
+        let (gate, is_open) = gate(kms.directory_address()).await;
+        let config = KmsConfig {
+            slug: "sibling".to_owned(),
+            guest_url: format!("https://10.0.2.2:{}", kms.address().port()).parse().unwrap(),
+            directory_url: format!("https://{gate}").parse().unwrap(),
+            ca_file: dir.path().join("kms/root-ca.pem"),
+            admin_token_file: dir.path().join("token"),
+            contract: None,
+        };
+        know(&mut self.installation, vec![self.config.clone(), config]).await;
+        let app = &self.installation.app;
+        let kms_id = app.kmses.all()[1].id();
+        within("the other KMS answers", async || app.kmses.all()[1].meta().await.is_ok()).await;
+        Sibling { kms_id, is_open, late_s, _kms: kms, _agent: agent, _dir: dir }
     }
 
     /// The service ends.
@@ -169,6 +199,42 @@ impl Cloud {
         assert_eq!(row.status, status, "{:?}", row.boot_error);
         row
     }
+}
+
+/// Another service of the installation.
+pub(super) struct Sibling {
+    pub(super) kms_id: i64,
+    pub(super) is_open: Arc<AtomicBool>,
+    /// How far its clock is behind.
+    pub(super) late_s: Arc<AtomicI64>,
+    _kms: Kms,
+    _agent: HostProcessAgent,
+    _dir: TempDir,
+}
+
+/// A way to `target` for those who come while it is open; it is at first.
+async fn gate(target: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, is_open) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(true)));
+    let open = Arc::clone(&is_open);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let open = Arc::clone(&open);
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(target).await.unwrap();
+                let closed = async {
+                    while open.load(Ordering::SeqCst) {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                };
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    () = closed => {}
+                }
+            });
+        }
+    });
+    (address, is_open)
 }
 
 async fn workers(
@@ -252,7 +318,12 @@ pub(in crate::api::tests) async fn know_with(
         random: Random,
         public_url: old.public_url.clone(),
         log_url_key: old.log_url_key,
+        audit_head_key: old.audit_head_key,
         dns: old.dns.clone(),
+        outbound: old.outbound.clone(),
+        webhook_secrets: Arc::clone(&old.webhook_secrets),
+        webhook_figures: Arc::default(),
+        inference: None,
     });
     let api = Api::new(Arc::clone(&app), installation.stop.clone());
     (installation.router, installation.api, installation.app) = (surface(Arc::clone(&api)), api, app);
@@ -276,6 +347,7 @@ async fn started(
     dir: &TempDir,
     agent_socket: PathBuf,
     authorization: Authorization,
+    clock: cloister_chain::Clock,
 ) -> (Kms, K256Public) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let pccs = format!("http://{}/development-pccs", listener.local_addr().unwrap());
@@ -291,6 +363,7 @@ async fn started(
     let config = cloister_kms::Config {
         agent_socket,
         authorization,
+        clock,
         admin_token_file: Some(token),
         pccs_url: Some(pccs.parse().unwrap()),
         development_root: Some(root),

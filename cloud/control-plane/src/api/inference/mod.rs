@@ -1,0 +1,62 @@
+//! `/internal/inference`: the hooks of an inference gateway. It asks before each request (`consult/pre`) and tells after
+//! each attempt (`consult/post`). Not part of the described interface; gateways present the control token. Without one
+//! there is nothing here.
+
+mod post;
+mod pre;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use serde::de::DeserializeOwned;
+
+use super::Api;
+use super::error::{ApiError, ApiResult};
+use crate::inference::Inference;
+
+const BASE: &str = "/internal/inference";
+/// Largest body: a gateway passes on what clients send as `provider`.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// Both hooks, if gateways are served.
+pub(super) fn router(api: &Arc<Api>) -> Router<Arc<Api>> {
+    if api.inference.is_none() {
+        return Router::new();
+    }
+    Router::new()
+        .route(&format!("{BASE}/consult/pre"), axum::routing::post(pre::consult))
+        .route(&format!("{BASE}/consult/post"), axum::routing::post(post::record))
+        .layer(DefaultBodyLimit::max(MAX_BYTES))
+        .route_layer(from_fn_with_state(Arc::clone(api), authenticate))
+}
+
+/// What holds while there are routes.
+fn inference(api: &Api) -> ApiResult<&Inference> {
+    api.inference.as_ref().ok_or_else(|| ApiError::not_found("Endpoint"))
+}
+
+/// Layer: lets nobody in but gateways.
+async fn authenticate(State(api): State<Arc<Api>>, request: Request, next: Next) -> ApiResult<Response> {
+    let is_gateway = bearer(request.headers())
+        .is_some_and(|token| api.inference.as_ref().is_some_and(|inference| inference.token.is(token)));
+    if is_gateway {
+        return Ok(next.run(request).await);
+    }
+    Err(ApiError::unauthorised("Authentication required: send the control token as a bearer token"))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Reads a body. Members that are not known are those of a newer gateway.
+fn read<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::fault(&["body"], "json_invalid", format!("JSON decode error: {error}")))
+}

@@ -1,0 +1,151 @@
+//! `POST /internal/inference/consult/post`: what an attempt used and cost.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use cloister_management_api::TokenId;
+use rust_decimal::Decimal;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use tracing::warn;
+
+use super::read;
+use crate::api::Api;
+use crate::api::error::{ApiError, ApiResult};
+use crate::housekeeping::KEPT_ATTEMPTS_MS;
+use crate::store::NewAttempt;
+
+/// Longest name of a request, a model, a route or an endpoint, in bytes.
+const MAX_NAME: usize = 512;
+/// Most tokens of an attempt.
+const MAX_TOKENS: i64 = 1_000_000_000_000;
+/// Highest cost of an attempt.
+const MAX_COST: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
+/// Digits after the point that are kept of a cost.
+const MAX_DECIMALS: u32 = 18;
+/// How much earlier than attempts are forgotten they are too old: clocks may differ.
+const LEEWAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// What is recorded of a row.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Row {
+    request_id: String,
+    status: u16,
+    #[serde(default)]
+    attempt_index: u32,
+    #[serde(default)]
+    endpoint: Option<String>,
+    /// Absent where no upstream was asked.
+    #[serde(default)]
+    selected_route_id: Option<String>,
+    request_model: String,
+    #[serde(default)]
+    prompt_tokens: i64,
+    #[serde(default)]
+    completion_tokens: i64,
+    /// As the gateway computed it; nothing where it does not say.
+    #[serde(default, deserialize_with = "decimal")]
+    cost: Decimal,
+    /// As it was admitted.
+    #[serde(default)]
+    virtual_key_id: Option<String>,
+    /// When the attempt ended, in seconds since the Unix epoch.
+    #[serde(default)]
+    ended_at: Option<i64>,
+}
+
+/// A decimal text or a JSON number.
+fn decimal<'de, D: Deserializer<'de>>(from: D) -> Result<Decimal, D::Error> {
+    let text = match Value::deserialize(from)? {
+        Value::Null => return Ok(Decimal::ZERO),
+        Value::String(text) => text,
+        // The shortest text that is this number is the one that was written.
+        Value::Number(number) => number.to_string(),
+        _ => return Err(serde::de::Error::custom("a cost is a decimal text or a number")),
+    };
+    Decimal::from_str_exact(&text)
+        .or_else(|_| Decimal::from_scientific(&text))
+        .map_err(|_| serde::de::Error::custom("a cost is a decimal text or a number"))
+}
+
+/// What became of a row. Whatever it is, the row need not be told again.
+#[derive(Debug, Serialize)]
+pub(super) struct Told {
+    /// Whether it was recorded now: not when it had been, and not when it is nobody's or nothing was asked of anybody.
+    recorded: bool,
+}
+
+/// Records a row once, however often it is told.
+pub(super) async fn record(State(api): State<Arc<Api>>, body: Bytes) -> ApiResult<Json<Told>> {
+    let row: Row = read(&body)?;
+    check(&row)?;
+    let recorded = keep(&api, &row).await?;
+    Ok(Json(Told { recorded }))
+}
+
+fn check(row: &Row) -> ApiResult<()> {
+    let fault = |member: &str, text: &str| Err(ApiError::fault(&["body", member], "value_error", text));
+    let route = row.selected_route_id.as_deref();
+    for (member, name) in [
+        ("requestId", Some(row.request_id.as_str())),
+        ("requestModel", Some(row.request_model.as_str())),
+        ("selectedRouteId", route),
+        ("endpoint", row.endpoint.as_deref()),
+    ] {
+        let is_name = |name: &str| (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control);
+        if !name.is_none_or(is_name) {
+            return fault(member, "Input should be 1 to 512 bytes of printable characters");
+        }
+    }
+    for (member, tokens) in [("promptTokens", row.prompt_tokens), ("completionTokens", row.completion_tokens)]
+    {
+        if !(0..=MAX_TOKENS).contains(&tokens) {
+            return fault(member, "Input should be a number of tokens");
+        }
+    }
+    if !(Decimal::ZERO..=MAX_COST).contains(&row.cost) {
+        return fault("cost", "Input should be from 0 to 1000000");
+    }
+    Ok(())
+}
+
+async fn keep(api: &Api, row: &Row) -> ApiResult<bool> {
+    // What no upstream was asked for costs nothing; its model may be any text of a client's.
+    let (Some(route), Some(key)) = (&row.selected_route_id, &row.virtual_key_id) else { return Ok(false) };
+    let now_ms = api.clock.now_ms();
+    let request_id = row.request_id.as_str();
+    let oldest_ms = now_ms.saturating_sub(KEPT_ATTEMPTS_MS - LEEWAY_MS);
+    if row.ended_at.is_some_and(|ended_at| ended_at.saturating_mul(1000) < oldest_ms) {
+        // Whether it was told before is not known any more.
+        warn!(request_id, cost = %row.cost, "an attempt is told of so late that it is not charged");
+        return Ok(false);
+    }
+    let owner = match key.parse::<TokenId>() {
+        Ok(TokenId(id)) => api.store.workspace_of_api_key(id).await?.map(|workspace_id| (id, workspace_id)),
+        Err(_) => None,
+    };
+    let Some((api_key_id, workspace_id)) = owner else {
+        warn!(request_id, cost = %row.cost, "an attempt of a key that this installation never had is not charged");
+        return Ok(false);
+    };
+    let new = NewAttempt {
+        request_id,
+        attempt_index: row.attempt_index.into(),
+        status: row.status.into(),
+        workspace_id,
+        api_key_id,
+        endpoint: row.endpoint.as_deref().unwrap_or_default(),
+        model: &row.request_model,
+        route,
+        prompt_tokens: row.prompt_tokens,
+        completion_tokens: row.completion_tokens,
+        cost: row.cost.round_dp(MAX_DECIMALS),
+    };
+    let mut change = api.store.upkeep().await?;
+    let recorded = change.record_attempt(&new, now_ms).await?;
+    change.commit().await?;
+    Ok(recorded)
+}

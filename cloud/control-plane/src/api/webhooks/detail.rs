@@ -1,0 +1,33 @@
+//! `GET /workspace/webhooks/{webhook_id}`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use cloister_management_api::{PlainError, Webhook, WebhookId};
+
+use super::find;
+use super::wire::{Shown, webhook};
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::ApiResult;
+use crate::api::responses::Authenticated;
+
+/// Get a webhook
+#[utoipa::path(
+    get, path = "/workspace/webhooks/{webhook_id}", tag = "Webhooks", operation_id = "get_webhook",
+    params(("webhook_id" = WebhookId, Path, description = "Id of the webhook")),
+    responses(
+        (status = 200, description = "The webhook, its secret masked", body = Webhook),
+        (status = 404, description = "The workspace has no such webhook", body = PlainError),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn detail(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Path(id): Path<String>,
+) -> ApiResult<Json<Webhook>> {
+    let row = find(&api, &caller, &id).await?;
+    Ok(Json(webhook(&api, row, &Shown::Masked)))
+}

@@ -1,0 +1,62 @@
+//! `/workspace/webhooks`: where a workspace wants events told to, what became of them, and telling them again.
+//!
+//! Everything looks for the webhook in the caller's workspace first: one of another workspace is not there.
+
+pub(crate) mod attempts;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod deliveries;
+pub(crate) mod detail;
+pub(crate) mod event_types;
+mod input;
+pub(crate) mod list;
+mod rate;
+pub(crate) mod replay;
+pub(crate) mod resend;
+pub(crate) mod reveal_secret;
+pub(crate) mod rotate_secret;
+pub(crate) mod stats;
+pub(crate) mod stream;
+pub(crate) mod test;
+pub(crate) mod update;
+mod wire;
+
+pub(crate) use input::MAX_CHECKS;
+pub(crate) use rate::SendRate;
+pub(crate) use stream::MAX_STREAMS;
+
+use axum::http::StatusCode;
+use cloister_management_api::WebhookId;
+
+use crate::api::Api;
+use crate::api::error::{ApiError, ApiResult};
+use crate::store::{Caller, WebhookRow};
+
+/// Most webhooks of a workspace.
+const MAX_WEBHOOKS: i64 = 20;
+
+/// A webhook of the caller's workspace.
+async fn find(api: &Api, caller: &Caller, id: &str) -> ApiResult<WebhookRow> {
+    let id = named(id)?;
+    api.store.webhook(caller.workspace_id, id).await?.ok_or_else(missing)
+}
+
+/// The number behind an id; a text that is none names nothing.
+fn named(id: &str) -> ApiResult<i64> {
+    id.parse::<WebhookId>().map(|id| id.0).map_err(|_| missing())
+}
+
+fn missing() -> ApiError {
+    ApiError::not_found("Webhook")
+}
+
+fn refused(reason: impl Into<String>) -> ApiError {
+    ApiError::plain(StatusCode::BAD_REQUEST, reason)
+}
+
+/// Nothing is sent to a webhook that is disabled.
+fn disabled() -> ApiError {
+    refused(
+        "The webhook is disabled; enable it first: PUT /workspace/webhooks/{webhook_id} {\"enabled\": true}",
+    )
+}

@@ -1,0 +1,62 @@
+//! `POST /workspace/webhooks/{webhook_id}/deliveries/{event_id}/resend`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
+use cloister_webhooks::EventId;
+
+use super::wire::delivery;
+use super::{disabled, find, missing, refused};
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::responses::Authenticated;
+use crate::store::Resent;
+
+/// Send an event again
+///
+/// At once, under a new event id; `original_event_id` names the first one.
+#[utoipa::path(
+    post, path = "/workspace/webhooks/{webhook_id}/deliveries/{event_id}/resend", tag = "Webhooks",
+    operation_id = "resend_webhook_delivery",
+    params(
+        ("webhook_id" = WebhookId, Path, description = "Id of the webhook"),
+        ("event_id" = String, Path, description = "Event id of the delivery", example = "evt_0123456789abcdef"),
+    ),
+    responses(
+        (status = 200, description = "The new delivery, on its way", body = WebhookDelivery),
+        (status = 400, description = "The webhook is disabled, or the event is forgotten", body = PlainError),
+        (status = 404, description = "The workspace has no such webhook, or the webhook no such delivery", body = PlainError),
+        (status = 429, description = "Too often in a minute; repeat the request after `Retry-After`", body = PlainError),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn resend(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Path((id, event_id)): Path<(String, String)>,
+) -> ApiResult<Json<WebhookDelivery>> {
+    let row = find(&api, &caller, &id).await?;
+    let unknown = || ApiError::not_found("Delivery");
+    let event_id: EventId = event_id.parse().map_err(|_| unknown())?;
+    let now_ms = api.clock.now_ms();
+    api.webhook_sends.take(caller.workspace_id, now_ms)?;
+    let new = EventId::new(api.random.bytes()?);
+    let mut change = api.store.change().await?;
+    match change.resend(caller.workspace_id, row.id, event_id.as_str(), new.as_str(), now_ms).await? {
+        Resent::Sent(sent) => {
+            change.commit().await?;
+            Ok(Json(delivery(sent)))
+        }
+        Resent::Disabled => Err(disabled()),
+        Resent::Forgotten => Err(refused("The event is forgotten: events are kept for 14 days")),
+        Resent::Unknown => {
+            drop(change);
+            // The webhook may have been deleted meanwhile.
+            api.store.webhook(caller.workspace_id, row.id).await?.ok_or_else(missing)?;
+            Err(unknown())
+        }
+    }
+}

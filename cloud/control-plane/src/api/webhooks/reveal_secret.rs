@@ -1,0 +1,39 @@
+//! `POST /workspace/webhooks/{webhook_id}/reveal-secret`
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use cloister_management_api::{PlainError, Webhook, WebhookId};
+use serde_json::json;
+
+use super::find;
+use super::wire::{Shown, opened, webhook};
+use crate::api::Api;
+use crate::api::auth::Auth;
+use crate::api::error::ApiResult;
+use crate::api::responses::Authenticated;
+
+/// Reveal the secret of a webhook
+///
+/// It leaves a record in the audit log.
+#[utoipa::path(
+    post, path = "/workspace/webhooks/{webhook_id}/reveal-secret", tag = "Webhooks",
+    operation_id = "reveal_webhook_secret",
+    params(("webhook_id" = WebhookId, Path, description = "Id of the webhook")),
+    responses(
+        (status = 200, description = "The webhook with its secret", body = Webhook),
+        (status = 404, description = "The workspace has no such webhook", body = PlainError),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn reveal_secret(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Path(id): Path<String>,
+) -> ApiResult<Json<Webhook>> {
+    let row = find(&api, &caller, &id).await?;
+    let secret = opened(&api, &row)?;
+    api.store.record_alone(&json!({ "secret": "revealed" })).await?;
+    Ok(Json(webhook(&api, row, &Shown::Full(&secret))))
+}

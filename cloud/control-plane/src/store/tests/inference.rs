@@ -1,0 +1,140 @@
+//! What inference cost is the sum of the attempts, each once.
+
+use std::collections::HashMap;
+
+use cloister_metering::Window;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use rust_decimal::Decimal;
+
+use super::*;
+
+const HOUR: i64 = 60 * 60 * 1000;
+
+async fn key(store: &Store, ground: &Ground, name: &str) -> i64 {
+    let mut change = store.change().await.unwrap();
+    let new = NewApiKey {
+        user_id: ground.user,
+        workspace_id: ground.workspace,
+        name: name.to_owned(),
+        key_hash: name.to_owned(),
+        key_prefix: String::new(),
+        scope: KeyScope::Inference,
+        default_version: String::new(),
+        expires_at_ms: None,
+    };
+    let id = change.insert_api_key(&new, NOW).await.unwrap();
+    change.commit().await.unwrap();
+    id
+}
+
+/// A telling: request, attempt, whether it was answered, key, cost in millionths, and hours since the one before.
+type Telling = (u8, i64, bool, usize, u32, i64);
+
+fn telling() -> impl Strategy<Value = Telling> {
+    (0..12_u8, 0..2_i64, any::<bool>(), 0..2_usize, 0..2_000_000_u32, 0..3_i64)
+}
+
+async fn live(store: Store, tellings: &[Telling]) {
+    let ground = ground(&store).await;
+    let keys = [key(&store, &ground, "one").await, key(&store, &ground, "two").await];
+    let (mut now, mut known) = (NOW, HashMap::new());
+    for (request, attempt_index, answered, which, millionths, hours) in tellings {
+        now += hours * HOUR;
+        let (request_id, status) = (format!("req_{request}"), if *answered { 200 } else { 502 });
+        let cost = Decimal::new(i64::from(*millionths), 6);
+        let new = NewAttempt {
+            request_id: &request_id,
+            attempt_index: *attempt_index,
+            status,
+            workspace_id: ground.workspace,
+            api_key_id: keys[*which],
+            endpoint: "/v1/embeddings",
+            model: "demo/model",
+            route: "a:demo/model",
+            prompt_tokens: 3,
+            completion_tokens: 4,
+            cost,
+        };
+        let mut change = store.upkeep().await.unwrap();
+        let recorded = change.record_attempt(&new, now).await.unwrap();
+        change.commit().await.unwrap();
+        let name = (*request, *attempt_index, *answered);
+        assert_eq!(recorded, !known.contains_key(&name), "{name:?}");
+        known.entry(name).or_insert(cost);
+
+        let sum: Decimal = known.values().sum();
+        let funds = store.funds(ground.workspace, now).await.unwrap();
+        assert_eq!(funds.used, sum);
+        let (cost, records) = store.inference_cost(ground.workspace, Window::EVER).await.unwrap();
+        assert_eq!(cost, sum);
+        let hours = store.inference_hours(ground.workspace, Window::EVER, 1000, 0).await.unwrap();
+        assert_eq!(i64::try_from(hours.len()).unwrap(), records);
+        let attempts: i64 = hours.iter().map(|hour| hour.answered + hour.failed).sum();
+        assert_eq!(attempts, i64::try_from(known.len()).unwrap());
+        assert!(hours.iter().all(|hour| hour.prompt_tokens == 3 * (hour.answered + hour.failed)));
+    }
+}
+
+fn run<F: Fn(Vec<Telling>)>(cases: u32, test: F) {
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&prop::collection::vec(telling(), 1..40), |tellings| {
+            test(tellings);
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn every_attempt_counts_once() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    run(16, |tellings| {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+            live(store, &tellings).await;
+        });
+    });
+    run(4, |tellings| {
+        runtime.block_on(async {
+            let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
+            let store = Store::open(&url).await.unwrap();
+            live(store.clone(), &tellings).await;
+            store.close().await;
+        });
+    });
+}
+
+#[tokio::test]
+async fn old_attempts_are_forgotten_and_their_cost_stays() {
+    on_both(|store| async move {
+        let ground = ground(&store).await;
+        let key = key(&store, &ground, "one").await;
+        let names: Vec<String> = (0..5).map(|number| format!("req_{number}")).collect();
+        let attempt = |name| NewAttempt {
+            request_id: name,
+            attempt_index: 0,
+            status: 200,
+            workspace_id: ground.workspace,
+            api_key_id: key,
+            endpoint: "/v1/embeddings",
+            model: "demo/model",
+            route: "a:demo/model",
+            prompt_tokens: 1,
+            completion_tokens: 0,
+            cost: Decimal::ONE,
+        };
+        let mut change = store.upkeep().await.unwrap();
+        for (name, at_ms) in names.iter().zip(NOW..) {
+            assert!(change.record_attempt(&attempt(name), at_ms).await.unwrap());
+        }
+        assert_eq!(change.delete_old_attempts(NOW + 4, 3).await.unwrap(), 3);
+        assert_eq!(change.delete_old_attempts(NOW + 4, 3).await.unwrap(), 1);
+        assert_eq!(change.delete_old_attempts(NOW + 4, 3).await.unwrap(), 0);
+        assert!(!change.record_attempt(&attempt(&names[4]), NOW).await.unwrap(), "the newest is known");
+        change.commit().await.unwrap();
+        assert_eq!(store.funds(ground.workspace, NOW).await.unwrap().used, Decimal::from(5));
+    })
+    .await;
+}
