@@ -7,8 +7,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    approve, chain, commit, completion, cvms, deploy, env, image, kms, login, nodes, operations, os_images,
-    owners, relay, revisions, rollouts, serve, ssh_keys, topics, up, update, verify, version,
+    approve, audit, billing, budget, chain, commit, completion, cvms, deploy, env, image, instance_types,
+    kms, login, nodes, operations, os_images, owners, relay, revisions, rollouts, serve, ssh_keys, tokens,
+    topics, up, update, usage, verify, version, webhooks,
 };
 
 /// Confidential VMs from compose files, on your own machines.
@@ -89,6 +90,24 @@ pub(crate) enum Command {
     /// Keep public SSH keys for applications
     #[command(subcommand)]
     SshKeys(ssh_keys::Command),
+    /// Have events of the workspace told to programs of yours
+    #[command(subcommand)]
+    Webhooks(webhooks::Command),
+    /// List the sizes that CVMs can have, and what they cost
+    InstanceTypes(instance_types::Args),
+    /// Show what an application used, and what that costs
+    Usage(usage::Args),
+    /// Show what the workspace has and pays
+    Billing(billing::Args),
+    /// Limit what an application may cost in a month
+    #[command(subcommand)]
+    Budget(budget::Command),
+    /// Manage API keys of the workspace
+    #[command(subcommand)]
+    Tokens(tokens::Command),
+    /// Look at who changed what, and check that the log of that is whole
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Manage the machines that run CVMs (for operators)
     #[command(subcommand)]
     Nodes(nodes::Command),

@@ -204,6 +204,29 @@ fn a_root_that_the_trusted_one_signed_is_its_successor() {
     assert!(fake.run(&format!("{LINE} --kms-root {}", k256(&first))).ends_with("--- exit 8\n"));
 }
 
+/// Where a server has several KMSes, the successor is looked for at that of the application.
+#[test]
+fn the_successor_of_an_applications_own_root_is_asked_for() {
+    let (first, second) = (root(1), root(7));
+    let by_first = first.sign_successor(2, second.public());
+    let roots = json!([entry(1, &first, None), entry(2, &second, Some(&by_first))]);
+    let mut detail = cvm("hello", "running");
+    detail["app_id"] = json!(APP);
+    detail["compose_file"] = json!({ "allowed_envs": ["API_KEY", "LEVEL"] });
+    let fake = home(
+        Fake::start()
+            .on("GET /cvms/hello", 200, detail)
+            .on(&format!("GET /kms/phala/pubkey/{APP}"), 200, pubkey(&second))
+            .on("GET /kms/phala/info", 200, info(&roots))
+            .on("PATCH /cvms/hello/envs", 202, accepted()),
+    );
+    let line = format!("cvms envs hello --env-file hello/secrets.env --no-wait --kms-root {}", k256(&first));
+    let shown = fake.run(&line);
+    assert!(shown.ends_with("--- exit 0\n") && shown.contains("has a successor"), "{shown}");
+    let asked = fake.seen().into_iter().find(|seen| seen.line.contains("/info")).unwrap();
+    assert_eq!(asked.line, format!("GET /kms/phala/info?app_id={APP}"));
+}
+
 #[test]
 fn a_server_without_a_kms_gets_no_environment() {
     let fake = home(Fake::start().echoing_provisions(Value::Null));

@@ -2,13 +2,16 @@
 #![cfg(test)]
 
 mod chain;
+mod change;
 mod commands;
+mod costs;
 mod deploy;
 mod endpoint;
 mod environment;
 mod failures;
 mod guest;
 mod help;
+mod inference;
 mod kms;
 mod owners;
 mod serve;
@@ -16,3 +19,4 @@ mod support;
 mod up;
 mod update;
 mod verify;
+mod webhooks;

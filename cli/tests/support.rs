@@ -31,6 +31,8 @@ pub(crate) struct Seen {
     pub(crate) body: Value,
     /// Hash that the document is expected to get.
     pub(crate) compose_hash: Option<String>,
+    /// Transaction that is said to have allowed it.
+    pub(crate) transaction: Option<String>,
 }
 
 #[derive(Default)]
@@ -137,7 +139,8 @@ async fn answer(
     script.seen.push(Seen {
         line: format!("{line}{query}"),
         body: serde_json::from_slice(&body).unwrap_or_default(),
-        compose_hash: headers.get("x-compose-hash").map(|hash| hash.to_str().unwrap().to_owned()),
+        compose_hash: header(&headers, "x-compose-hash"),
+        transaction: header(&headers, "x-transaction-hash"),
     });
     let presigned = query.contains("sig=");
     if headers.contains_key("x-api-key") == presigned {
@@ -168,6 +171,10 @@ async fn answer(
             &json!({ "error_code": "ERR-03-001", "message": "CVM not found", "request_id": "req-1" }),
         ),
     }
+}
+
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).map(|value| value.to_str().unwrap().to_owned())
 }
 
 fn reply(status: u16, body: &Value) -> Response {

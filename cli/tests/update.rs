@@ -1,58 +1,16 @@
 //! Changing a CVM: what is said before, what is asked of the server, and what is made of its answers.
 
-use std::fs;
-
-use cloister_app_compose::{AppCompose, ComposeHash, Revision};
 use serde_json::{Value, json};
 
-use crate::support::{Fake, cvm, state};
+use crate::change::{self, OPERATION, id, new_hash, present_hash};
+use crate::support::{Fake, state};
 
-const BEFORE: &str = "services:\n  web:\n    image: app:1\n";
-const AFTER: &str = "services:\n  web:\n    image: app:2\n";
-const OPERATION: &str = "00000000-0000-4000-8000-000000000007";
-
-fn document() -> String {
-    json!({ "name": "hello", "runner": "docker-compose", "manifest_version": 2,
-        "docker_compose_file": BEFORE, "allowed_envs": [] })
-    .to_string()
-}
-
-fn new_hash() -> ComposeHash {
-    let revision = Revision { docker_compose_file: Some(AFTER.to_owned()), ..Revision::default() };
-    AppCompose::parse(document().as_bytes()).unwrap().revised(&revision).unwrap().compose_hash()
-}
-
-/// A server with the CVM `hello`, and the new compose file in the home directory.
+/// A server with the CVM `hello`, which changes it.
 fn server(hash: &str) -> Fake {
-    let mut detail = cvm("hello", "running");
-    detail["compose_hash"] = json!(hash);
-    let id = detail["id"].as_str().unwrap().to_owned();
-    let fake = Fake::start()
-        .on("GET /cvms/hello", 200, detail.clone())
-        .on(&format!("GET /cvms/{id}"), 200, detail)
-        .on(&format!("GET /cvms/{id}/compose_file"), 200, json!(document()))
-        .on(
-            &format!("PATCH /cvms/{id}"),
-            202,
-            json!({ "status": "in_progress", "message": "", "correlation_id": OPERATION }),
-        )
-        .on(
-            &format!("GET /cvms/{id}/state"),
-            200,
-            json!(
-                [
-                    state("state", "updating", true, &json!({})),
-                    state("complete", "running", false, &json!({}))
-                ]
-                .concat()
-            ),
-        );
-    fs::write(fake.home.path().join("new.yaml"), AFTER).unwrap();
-    fake
-}
-
-fn present_hash() -> String {
-    ComposeHash::of(document().as_bytes()).to_string()
+    let accepted = json!({ "status": "in_progress", "message": "", "correlation_id": OPERATION });
+    let events =
+        [state("state", "updating", true, &json!({})), state("complete", "running", false, &json!({}))];
+    change::server(hash, 202, accepted).on(&format!("GET /cvms/{}/state", id()), 200, json!(events.concat()))
 }
 
 fn operation(status: &str, reason: Option<&str>) -> Value {
@@ -66,8 +24,7 @@ fn operation(status: &str, reason: Option<&str>) -> Value {
 }
 
 fn history(fake: Fake, status: &str, reason: Option<&str>) -> Fake {
-    let id = cvm("hello", "running")["id"].as_str().unwrap().to_owned();
-    fake.on(&format!("GET /cvms/{id}/operations"), 200, operation(status, reason))
+    fake.on(&format!("GET /cvms/{}/operations", id()), 200, operation(status, reason))
 }
 
 #[test]

@@ -79,6 +79,19 @@ impl Client {
         .await
     }
 
+    /// `POST` with a document, a query and headers that say how it was allowed.
+    pub(crate) async fn post_with(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<Value, Failure> {
+        let request = self.request(Method::POST, path).query(query).json(body);
+        self.document(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)))
+            .await
+    }
+
     /// `GET` of a text, exactly as it is.
     pub(crate) async fn text(&self, path: &[&str], query: &[(&str, &str)]) -> Result<String, Failure> {
         let answer = self.send(self.request(Method::GET, path).query(query)).await?;
@@ -86,6 +99,22 @@ impl Client {
         String::from_utf8(bytes).map_err(|error| {
             Failure::local(format!("{} did not answer with text", self.server.origin()), error)
         })
+    }
+
+    /// `GET` of something that may be longer than the memory: passed on piece by piece.
+    pub(crate) async fn copy(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        lifetime: Duration,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), Failure> {
+        let request = self.request(Method::GET, path).query(query).timeout(lifetime);
+        let mut answer = self.send(request).await?;
+        while let Some(piece) = answer.chunk().await.map_err(|error| self.unreachable(error))? {
+            take(&piece);
+        }
+        Ok(())
     }
 
     /// `PATCH` with a document.

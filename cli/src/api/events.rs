@@ -14,6 +14,8 @@ pub(crate) struct Event {
     pub(crate) name: String,
     /// Its data, lines joined.
     pub(crate) data: String,
+    /// The place of the stream that it ends at, if the server named one.
+    pub(crate) id: Option<String>,
 }
 
 /// The events of one answer.
@@ -45,6 +47,7 @@ impl Events {
 struct Parser {
     line: Vec<u8>,
     name: Option<String>,
+    id: Option<String>,
     data: Vec<String>,
     ready: VecDeque<Event>,
 }
@@ -66,6 +69,7 @@ impl Parser {
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
             "event" => self.name = Some(value.to_owned()),
+            "id" => self.id = Some(value.to_owned()),
             "data" if self.data.iter().map(String::len).sum::<usize>() < MAX_LINE_BYTES => {
                 self.data.push(value.to_owned());
             }
@@ -76,9 +80,9 @@ impl Parser {
 
     fn end_event(&mut self) {
         let name = self.name.take().unwrap_or_else(|| "message".to_owned());
-        let data = std::mem::take(&mut self.data);
+        let (id, data) = (self.id.take(), std::mem::take(&mut self.data));
         if !data.is_empty() {
-            self.ready.push_back(Event { name, data: data.join("\n") });
+            self.ready.push_back(Event { name, data: data.join("\n"), id });
         }
     }
 }
@@ -89,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    const STREAM: &str = ": keep-alive\n\nevent: state\ndata: {\"status\":\"starting\"}\n\nevent: complete\r\n\
+    const STREAM: &str = ": keep-alive\n\nid: 7\nevent: state\ndata: {\"status\":\"starting\"}\n\nevent: complete\r\n\
                           data: a\r\ndata: b\r\n\r\nevent: empty\n\nevent: cut off\ndata: x";
 
     proptest! {
@@ -99,6 +103,8 @@ mod tests {
             parser.feed(&STREAM.as_bytes()[..cut]);
             parser.feed(&STREAM.as_bytes()[cut..]);
             let events: Vec<_> = parser.ready.iter().map(|event| (event.name.as_str(), event.data.as_str())).collect();
+            let ids: Vec<_> = parser.ready.iter().map(|event| event.id.as_deref()).collect();
+            prop_assert_eq!(ids, [Some("7"), None]);
             prop_assert_eq!(events, [("state", "{\"status\":\"starting\"}"), ("complete", "a\nb")]);
         }
 

@@ -2,6 +2,9 @@
 
 mod approval;
 pub(crate) mod approve;
+pub(crate) mod audit;
+pub(crate) mod billing;
+pub(crate) mod budget;
 pub(crate) mod chain;
 pub(crate) mod commit;
 pub(crate) mod completion;
@@ -10,6 +13,7 @@ pub(crate) mod deploy;
 pub(crate) mod env;
 mod follow;
 pub(crate) mod image;
+pub(crate) mod instance_types;
 pub(crate) mod kms;
 pub(crate) mod login;
 pub(crate) mod nodes;
@@ -21,11 +25,14 @@ pub(crate) mod revisions;
 pub(crate) mod rollouts;
 pub(crate) mod serve;
 pub(crate) mod ssh_keys;
+pub(crate) mod tokens;
 pub(crate) mod topics;
 pub(crate) mod up;
 pub(crate) mod update;
+pub(crate) mod usage;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod webhooks;
 
 use std::future::Future;
 
@@ -61,6 +68,13 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Rollouts(command) => block_on(rollouts::run(command, session)),
         Command::OsImages(command) => block_on(os_images::run(command, session)),
         Command::SshKeys(command) => block_on(ssh_keys::run(command, session)),
+        Command::Webhooks(command) => block_on(webhooks::run(command, session)),
+        Command::InstanceTypes(args) => block_on(instance_types::run(args, session)),
+        Command::Usage(args) => block_on(usage::run(args, session)),
+        Command::Billing(args) => block_on(billing::run(args, session)),
+        Command::Budget(command) => block_on(budget::run(command, session)),
+        Command::Tokens(command) => block_on(tokens::run(command, session)),
+        Command::Audit(command) => block_on(audit::run(command, session)),
         Command::Nodes(command) => block_on(nodes::run(command, session)),
         Command::Image(command) => block_on(image::run(command, session)),
         Command::Kms(command) => block_on(kms::run(command, session)),

@@ -33,6 +33,12 @@ pub(crate) struct AppName {
     app: String,
 }
 
+impl From<String> for AppName {
+    fn from(app: String) -> Self {
+        Self { app }
+    }
+}
+
 impl AppName {
     /// The app id: that of the CVM where the text is no app id.
     pub(super) async fn id(&self, client: &Client) -> Result<String, Failure> {
@@ -97,6 +103,9 @@ pub(crate) struct RedeployArgs {
     /// Go on although the revision's environment is gone or was sealed to another key
     #[arg(long)]
     allow_env_mismatch: bool,
+    /// Transaction that allowed its document [default: what is allowed now is looked up]
+    #[arg(long, value_name = "HASH")]
+    transaction: Option<String>,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -213,6 +222,7 @@ async fn redeploy(args: RedeployArgs, session: &Session) -> Outcome {
         members.insert("vm_uuids".to_owned(), json!(args.cvms));
     }
     let path = ["apps", app.as_str(), "revisions", args.revision.as_str(), "redeploy"];
-    let accepted = client.post(&path, Some(&body)).await?;
+    let transaction = args.transaction.as_deref().map(|hash| ("transaction_hash", hash));
+    let accepted = client.post_with(&path, transaction.as_slice(), &[], &body).await?;
     rollouts::await_change(&client, &app, &accepted, args.waiting, session).await
 }

@@ -7,12 +7,13 @@ use cloister_management_api::{Redeployment, Rollout, RolloutMember, RolloutPage}
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::Outcome;
-use super::chain::ChainOptions;
+use super::approval::{Kind, Needed};
+use super::chain::{self, OwnerOptions};
 use super::cvms::minute;
 use super::follow::{self, Goal};
 use super::revisions::AppName;
-use super::update::{self, Shutdown, Wanted};
+use super::update::{self, Plan, Shutdown, Wanted};
+use super::{Outcome, commit};
 use crate::api::{Client, read};
 use crate::args::{Waiting, path_segment};
 use crate::failure::{Exit, Failure};
@@ -55,6 +56,11 @@ pub(crate) struct StartArgs {
     on_failure: OnFailure,
     #[command(flatten)]
     shutdown: Shutdown,
+    /// Transaction that allowed the new document [default: what is allowed now is looked up]
+    #[arg(long, value_name = "HASH")]
+    transaction: Option<String>,
+    #[command(flatten)]
+    owner: OwnerOptions,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -117,8 +123,9 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
 
 async fn start(args: StartArgs, client: &Client, session: &Session) -> Outcome {
     let app = args.app.id(client).await?;
-    let cvm = cvms(client, &app).await?.into_iter().next();
-    let cvm = cvm.ok_or_else(|| Failure::new(Exit::NotFound, format!("{app} has no CVMs")))?;
+    let members = cvms(client, &app).await?;
+    let cvm = members.first().ok_or_else(|| Failure::new(Exit::NotFound, format!("{app} has no CVMs")))?;
+    let count = members.len();
     let plan = args.wanted.plan(client, &cvm.id.to_string()).await?;
     if !plan.changes() {
         return Err(Failure::usage("nothing was named that should change")
@@ -127,12 +134,12 @@ async fn start(args: StartArgs, client: &Client, session: &Session) -> Outcome {
     if !session.output.json {
         session.output.say(update::describe(&plan).trim_end());
     }
-    let mut members = plan.request(&args.wanted, &ChainOptions::default(), client, session).await?;
-    members.extend(args.shutdown.members());
-    members.insert("max_unavailable".to_owned(), json!(args.max_unavailable));
+    let mut request = plan.request(&args.wanted, &args.owner.chain, client, session).await?;
+    request.extend(args.shutdown.members());
+    request.insert("max_unavailable".to_owned(), json!(args.max_unavailable));
     let on_failure = if args.on_failure == OnFailure::Pause { "pause" } else { "roll_back" };
-    members.insert("on_failure".to_owned(), json!(on_failure));
-    let document = client.post(&["apps", &app, "rollouts"], Some(&Value::Object(members))).await?;
+    request.insert("on_failure".to_owned(), json!(on_failure));
+    let document = args.begin(&app, count, &plan, &Value::Object(request), client, session).await?;
     let rollout: Rollout = read(&document)?;
     let id = rollout.rollout_id.to_string();
     let progress = session.output.progress();
@@ -144,6 +151,57 @@ async fn start(args: StartArgs, client: &Client, session: &Session) -> Outcome {
         return Ok(());
     }
     watch(client, &app, &id, args.waiting.timeout, progress, session).await
+}
+
+impl StartArgs {
+    /// Begins the rollout. Where those who decide have to allow it first, they do so now if they are here, device by
+    /// device; no more often than there are CVMs, because the devices are the server's word.
+    async fn begin(
+        &self,
+        app: &str,
+        members: usize,
+        plan: &Plan,
+        request: &Value,
+        client: &Client,
+        session: &Session,
+    ) -> Result<Value, Failure> {
+        let path = ["apps", app, "rollouts"];
+        let headers = self.transaction.as_deref().map(|hash| ("x-transaction-hash", hash));
+        let (mut allowed, began) = (0, Instant::now());
+        loop {
+            let refused = match client.post_with(&path, &[], headers.as_slice(), request).await {
+                Ok(document) => return Ok(document),
+                Err(failure) => Needed::of(failure)?,
+            };
+            let again = |failure: Failure| match failure.exit {
+                Exit::AwaitsApproval => failure.hint("then start the rollout again; nothing of it is kept"),
+                _ => failure,
+            };
+            if allowed >= members || began.elapsed() > commit::PATIENCE {
+                return Err(again(refused.waits(app, Kind::Update)));
+            }
+            match self.allow(app, plan, &refused, session).await.map_err(again)? {
+                Some(_) => allowed += 1,
+                // The chain says so already, and the server does not see it yet.
+                None => sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    /// Allows what the server says is missing, which is compared with what is known here; the transaction, if one was
+    /// needed.
+    async fn allow(
+        &self,
+        app: &str,
+        plan: &Plan,
+        needed: &Needed,
+        session: &Session,
+    ) -> Result<Option<String>, Failure> {
+        let (app_id, compose_hash, base) = (plan.app_id()?, plan.compose_hash(), plan.base());
+        needed.check(app_id, compose_hash)?;
+        let waiting = chain::Waiting { cvm: app, app_id, compose_hash, base, kind: Kind::Update, needed };
+        self.owner.allow(&waiting, session).await
+    }
 }
 
 /// Waits for what a redeployment began: an operation of one CVM, or a rollout.

@@ -33,11 +33,12 @@ pub(crate) struct ChainArgs {
     /// Chain of the contract, such as 1 (Ethereum) or 8453 (Base)
     #[arg(long, value_name = "ID", requires = "kms_contract")]
     chain_id: Option<u64>,
-    /// File with JSON-RPC endpoints of the chain, one URL a line. A file, because providers put API keys into
-    /// them
+    /// File with JSON-RPC endpoints of the chain, one URL a line, that only its owner can read (mode 0600). A file,
+    /// because providers put API keys into them
     #[arg(long, value_name = "FILE", requires = "kms_contract")]
     chain_rpc_file: Option<PathBuf>,
-    /// Endpoints that must give the same answer
+    /// Endpoints that must give the same answer. With --production at least 2, and no host may make up that many
+    /// by itself
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     chain_quorum: usize,
     /// Blocks on top of a permission before it counts; what is taken back counts at once
@@ -62,6 +63,7 @@ impl ChainArgs {
                 "--chain-max-head-age 0 believes a chain that stands still; in production name an age",
             ));
         }
+        is_for_its_owner(file)?;
         let config = ChainConfig {
             chain_id,
             name: chain_name(chain_id),
@@ -72,6 +74,16 @@ impl ChainArgs {
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
         };
         config.check().map_err(|error| Failure::usage("the chain cannot be asked").caused_by(error))?;
+        if production {
+            config.check_independence().map_err(|error| {
+                Failure::usage("in production the KMS believes no single provider").caused_by(error).hint(
+                    format!(
+                        "put endpoints of different providers into {}, and name --chain-quorum 2 or more",
+                        file.display()
+                    ),
+                )
+            })?;
+        }
         Ok(Some((config, contract)))
     }
 }
@@ -148,12 +160,35 @@ mod tests {
             ("https://one.example/secret-key", vec!["--chain-quorum", "2"]),
             ("https://one.example/secret-key", vec!["--chain-confirmations", "1000"]),
             ("https://one.example/secret-key", vec!["--chain-max-head-age", "0"]),
+            ("https://one.example/secret-key", vec![]),
+            ("https://one.example/secret-key\nhttps://two.example/", vec![]),
+            ("https://one.example/secret-key\nhttps://one.example/2", vec!["--chain-quorum", "2"]),
         ] {
             let failure = read(bad, &further, true).unwrap_err();
             assert!(!failure.chain().contains("secret-key"), "{}", failure.chain());
         }
+        let alone = read("https://one.example/secret-key", &[], true).unwrap_err();
+        assert!(alone.hints.iter().any(|hint| hint.contains("--chain-quorum 2")), "{alone:?}");
+        assert_eq!(read("https://one.example/secret-key", &[], false).unwrap().0.quorum, 1);
         let any_age = read("http://127.0.0.1:8545", &["--chain-max-head-age", "0"], false).unwrap();
         assert_eq!(any_age.0.max_head_age, None);
+    }
+
+    #[test]
+    fn endpoints_that_others_can_read_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "http://127.0.0.1:8545").unwrap();
+        let path = file.path().to_str().unwrap();
+        let named = ["cloister", "--kms-contract", CONTRACT, "--chain-id", "8453", "--chain-rpc-file", path];
+        for (mode, is_fine) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false)]
+        {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = Program::try_parse_from(named).unwrap().chain.contract(false);
+            assert_eq!(read.is_ok(), is_fine, "{mode:o}");
+            if let Err(failure) = read {
+                assert!(failure.hints[0].contains("chmod 600"), "{mode:o}");
+            }
+        }
     }
 
     #[test]

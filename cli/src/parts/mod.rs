@@ -18,6 +18,7 @@ mod host_options;
 mod interrupts;
 pub(crate) mod kms;
 pub(crate) mod node;
+pub(crate) mod prices;
 mod sockets;
 
 pub(crate) use chain::{ChainArgs, chain_name, endpoints, is_for_its_owner};

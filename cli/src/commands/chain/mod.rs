@@ -1,7 +1,8 @@
-//! `cloister chain`: the contracts that decide what applications may run, read and changed on the chain itself; no
-//! server is asked or believed.
+//! `cloister chain`: the contracts that decide what applications may run, read and changed on the chain itself. No
+//! server is believed; what one names is only asked about.
 
 mod calls;
+mod candidates;
 mod deploy;
 mod network;
 mod owner;

@@ -1,12 +1,11 @@
 //! `cloister chain show` and `needs`: what contracts say, asked of the chain itself.
 
 use cloister_app_compose::ComposeHash;
-use cloister_chain::{
-    Address, Allowance, AllowanceQuestion, AppAllowances, AppContractView, B256, ChainError,
-};
+use cloister_chain::{Address, Allowance, AllowanceQuestion, AppContractView, B256, ChainError};
 use serde_json::{Value, json};
 
 use super::calls::{self, Call};
+use super::candidates::{Asked, Candidates};
 use super::{ChainOptions, Contract, Network, Word, send};
 use crate::args::CvmName;
 use crate::commands::Outcome;
@@ -27,6 +26,10 @@ pub(crate) struct Args {
     /// Device that it is asked about; may be repeated
     #[arg(long, value_name = "ID")]
     device: Vec<Word>,
+    /// Ask also about what the server knows: documents that the application's CVMs have or had, and devices of its
+    /// nodes. The server only names them, the chain says what is allowed
+    #[arg(long)]
+    known: bool,
     #[command(flatten)]
     chain: ChainOptions,
 }
@@ -113,16 +116,26 @@ pub(super) async fn show(args: Args, session: &Session) -> Outcome {
     if !view.has_code {
         return Err(no_contract(app, &network));
     }
-    let hashes: Vec<[u8; 32]> = args.hash.iter().map(|hash| *hash.as_bytes()).collect();
-    let devices: Vec<[u8; 32]> = args.device.iter().map(|word| word.0.0).collect();
-    let asked = ask_each(&network, app, &hashes, &devices).await?;
+    let mut candidates = Candidates::named(&args.hash, &args.device);
+    if args.known {
+        candidates.add_known(app, &session.client()?).await?;
+    }
+    let asked = candidates.ask(&network, app).await?;
+    let safe = match view.owner.filter(|_| view.owner_has_code) {
+        Some(owner) => network.chain.safe(owner).await.map_err(unanswered)?,
+        None => None,
+    };
     if output.json {
         output.document(&document(app, &network, &view, &asked));
         return Ok(());
     }
     let yes_no = |value: Option<bool>| value.map(|value| if value { "yes" } else { "no" }.to_owned());
     let owner = view.owner.map(|owner| {
-        let kind = if view.owner_has_code { "a contract" } else { "an account" };
+        let kind = match safe {
+            Some(safe) => format!("a Safe, {} of {} sign", safe.threshold, safe.owners),
+            None if view.owner_has_code => "a contract".to_owned(),
+            None => "an account".to_owned(),
+        };
         format!("{owner} ({kind})")
     });
     output.fields(&[
@@ -139,10 +152,15 @@ pub(super) async fn show(args: Args, session: &Session) -> Outcome {
         ("Code is final", yes_no(view.upgrades_disabled)),
     ]);
     if !asked.is_empty() {
-        let mut table =
-            Table::new(&[("KIND", Align::Left), ("VALUE", Align::Left), ("ALLOWED", Align::Left)]);
-        for (kind, value, is_allowed) in asked {
-            table.row([kind.to_owned(), value.to_string(), if is_allowed { "yes" } else { "no" }.to_owned()]);
+        let mut table = Table::new(&[
+            ("KIND", Align::Left),
+            ("VALUE", Align::Left),
+            ("ALLOWED", Align::Left),
+            ("KNOWN AS", Align::Left),
+        ]);
+        for one in asked {
+            let allowed = if one.is_allowed { "yes" } else { "no" };
+            table.row([one.kind.to_owned(), one.value.to_string(), allowed.to_owned(), one.known_as]);
         }
         output.say("");
         output.table(&table, "");
@@ -150,37 +168,13 @@ pub(super) async fn show(args: Args, session: &Session) -> Outcome {
     Ok(())
 }
 
-type Asked = Vec<(&'static str, B256, bool)>;
-
-/// What the contract says of each document and device by itself.
-async fn ask_each(
-    network: &Network,
-    app: Address,
-    hashes: &[[u8; 32]],
-    devices: &[[u8; 32]],
-) -> Result<Asked, Failure> {
-    if hashes.is_empty() && devices.is_empty() {
-        return Ok(Vec::new());
-    }
-    let of_hash = |hash: &[u8; 32]| AllowanceQuestion { compose_hash: *hash, device_id: [0; 32] };
-    let of_device = |device: &[u8; 32]| AllowanceQuestion { compose_hash: [0; 32], device_id: *device };
-    let questions: Vec<_> = hashes.iter().map(of_hash).chain(devices.iter().map(of_device)).collect();
-    let answers: AppAllowances = network.chain.allowances(app, &questions).await.map_err(unanswered)?;
-    let documents = hashes.iter().zip(&answers.results);
-    let documents =
-        documents.map(|(hash, answer)| ("document", B256::from(*hash), answer.compose_hash_allowed));
-    let of_devices = devices.iter().zip(answers.results.iter().skip(hashes.len()));
-    let of_devices =
-        of_devices.map(|(device, answer)| ("device", B256::from(*device), answer.device_id_allowed));
-    Ok(documents.chain(of_devices).collect())
-}
-
-fn document(app: Address, network: &Network, view: &AppContractView, asked: &Asked) -> Value {
+fn document(app: Address, network: &Network, view: &AppContractView, asked: &[Asked]) -> Value {
     let text = |address: Option<Address>| {
         address.filter(|address| !address.is_zero()).map(|address| address.to_string())
     };
-    let asked = asked.iter().map(|(kind, value, is_allowed)| {
-        json!({ "kind": kind, "value": value.to_string(), "allowed": is_allowed })
+    let asked = asked.iter().map(|one| {
+        let known_as = Some(&one.known_as).filter(|name| !name.is_empty());
+        json!({ "kind": one.kind, "value": one.value.to_string(), "allowed": one.is_allowed, "known_as": known_as })
     });
     json!({
         "app_id": hex::encode(app), "chain_id": network.id(), "registered": view.registered,

@@ -27,6 +27,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     environment: EnvArgs,
     #[command(flatten)]
+    chain: ChainOptions,
+    #[command(flatten)]
     waiting: Waiting,
 }
 
@@ -48,7 +50,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     }
     let mut progress = output.progress();
     progress.phase("sealing the environment");
-    let published = ChainOptions::default().published_root(detail.info.kms_info.as_ref(), session).await?;
+    let published = args.chain.published_root(detail.info.kms_info.as_ref(), session).await?;
     let root = args.environment.root(published)?;
     let sealed = seal(&environment, app_id, OWN_KMS, root, &client, session).await?;
     let body = json!({ "encrypted_env": sealed });

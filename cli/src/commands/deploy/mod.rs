@@ -3,6 +3,7 @@
 mod app;
 mod contract;
 mod environment;
+mod estimate;
 mod size;
 
 pub(super) use app::{App, read_text};
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// Let anybody who knows the app id read the logs
     #[arg(long)]
     public_logs: bool,
+    /// Show what it would cost, and deploy nothing
+    #[arg(long)]
+    estimate: bool,
     #[command(flatten)]
     environment: EnvArgs,
     #[command(flatten)]
@@ -98,6 +102,9 @@ pub(crate) struct Keys {
 
 /// Deploys and says where the application answers.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
+    if args.estimate {
+        return estimate::run(&session.client()?, &args.size, &session.output).await;
+    }
     let environment = args.environment.read()?;
     let app = app(&args, environment.as_ref())?;
     let app_owners = args.owners.read()?;

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,11 +10,10 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::failure::Failure;
+use crate::parts::is_for_its_owner;
 
 /// Largest file, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// Access of others than the owner.
-const OTHERS: u32 = 0o077;
 const EXAMPLE: &str = r#"[{"chain_id": 8453, "name": "base", "endpoints": ["https://base.example/KEY"]}]"#;
 
 /// One chain.
@@ -51,12 +49,8 @@ const fn usual_age() -> u64 {
 pub(super) fn read(path: &Path) -> Result<Vec<ChainConfig>, Failure> {
     let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
     let mut text = Vec::new();
+    is_for_its_owner(path)?;
     let file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
-    if mode & OTHERS != 0 {
-        return Err(Failure::usage(format!("others can read or change {}", path.display()))
-            .hint(format!("endpoints hold keys; run: chmod 600 {}", path.display())));
-    }
     file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
     let malformed = || {
         Failure::usage(format!("{} is not a list of chains", path.display()))
@@ -87,6 +81,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -119,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused_without_repeating_it() {
-        assert!(read(Path::new("/nonexistent")).unwrap_err().message.contains("cannot be read"));
+        assert!(read(Path::new("/nonexistent")).unwrap_err().message.contains("cannot read"));
         let long = " ".repeat(1 << 17);
         let planted = EXAMPLE.replace("KEY", "planted-secret");
         for wrong in [

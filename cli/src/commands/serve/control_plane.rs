@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cloister_control_plane::Config;
+use cloister_control_plane::inference::InferenceConfig;
 use cloister_control_plane::proof_of_cloud::{ListSigner, ListSource, ProofOfCloudConfig};
+use ipnet::IpNet;
 use url::Url;
 
 use super::{Logging, chain_list, kms_list};
 use crate::commands::Outcome;
-use crate::parts::{Home, Interrupts, control_plane};
+use crate::parts::{Home, Interrupts, control_plane, prices};
 use crate::session::Session;
 
 /// Variable with the `postgres:` URL; it holds a password, so there is no option for it.
@@ -54,6 +56,23 @@ pub(crate) struct Args {
     /// only, because providers put API keys into the addresses of endpoints
     #[arg(long, value_name = "FILE")]
     chains: Option<PathBuf>,
+    /// Sizes that CVMs can have and what things cost, a JSON object; without it nothing costs anything
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// Network that webhooks may lead to although it is not public, such as 10.1.0.0/16; may be repeated. Whoever may
+    /// add a webhook can then send requests to every machine in it
+    #[arg(long, value_name = "CIDR")]
+    webhook_allow_network: Vec<IpNet>,
+    /// Let webhooks in those networks do without TLS
+    #[arg(long, requires = "webhook_allow_network")]
+    webhook_allow_http: bool,
+    /// File with the token that inference gateways present; without it they are not served
+    #[arg(long, value_name = "FILE")]
+    inference_token_file: Option<PathBuf>,
+    /// Requests that each API key may begin at inference gateways in a minute [default: no limit]
+    #[arg(long, value_name = "COUNT", requires = "inference_token_file",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    inference_requests_per_minute: Option<u32>,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -69,6 +88,13 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     config.pccs_url = args.pccs_url;
     config.kms = args.kms_list.as_deref().map(kms_list::read).transpose()?.unwrap_or_default();
     config.chains = args.chains.as_deref().map(chain_list::read).transpose()?.unwrap_or_default();
+    config.webhooks.allowed = args.webhook_allow_network;
+    config.webhooks.plain_http_to_allowed = args.webhook_allow_http;
+    config.prices = prices::read(args.prices.as_deref())?;
+    config.inference = args.inference_token_file.map(|control_token_file| InferenceConfig {
+        control_token_file,
+        requests_per_minute: args.inference_requests_per_minute,
+    });
     config.node_names.extend(args.fleet_name);
     config.proof_of_cloud = args
         .platform_list

@@ -2,6 +2,8 @@
 
 mod chain_list;
 mod control_plane;
+mod echo_upstream;
+mod inference_gateway;
 mod kms;
 mod kms_list;
 mod node;
@@ -22,6 +24,10 @@ pub(crate) enum Part {
     Node(node::Args),
     /// A key management service, which releases keys to code that proves itself
     Kms(kms::Args),
+    /// An OpenAI-compatible gateway whose answers carry proof
+    InferenceGateway(inference_gateway::Args),
+    /// An upstream for trying out the gateway: no model, it answers with what it is asked
+    EchoUpstream(echo_upstream::Args),
 }
 
 /// Options of every part.
@@ -47,6 +53,14 @@ pub(super) fn run(part: Part, session: &Session) -> Outcome {
         Part::Kms(args) => {
             start(&args.logging);
             super::host(kms::run(args, session))
+        }
+        Part::InferenceGateway(args) => {
+            start(&args.logging);
+            super::host(inference_gateway::run(args))
+        }
+        Part::EchoUpstream(args) => {
+            start(&args.logging);
+            super::host(echo_upstream::run(args))
         }
     }
 }

@@ -1,14 +1,16 @@
 //! The parts of a cloud in this process.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use cloister_control_plane::{Config as ControlPlaneConfig, ControlPlane, DEVELOPMENT_ROOT_FILE};
 use cloister_fleet_tls::Credentials;
+use cloister_metering::PriceList;
 use cloister_node::ingress::{Domain, server_config, wildcard_names};
 use cloister_node::{Config as NodeConfig, HostProcess, OnExit};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use url::Url;
 
 use super::ports::{ContractPorts, Ports};
@@ -21,6 +23,8 @@ use crate::parts::{Home, HostOptions, local};
 
 /// Name of the only node.
 const NODE_NAME: &str = "local";
+const LOOPBACK_V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+const LOOPBACK_V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128);
 /// How long CVMs of an earlier start get when this start fails.
 const STOP_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
@@ -59,6 +63,7 @@ impl Cloud {
         domain: Domain,
         home: &Home,
         machine: Machine,
+        prices: PriceList,
         log: &str,
     ) -> Result<Self, Failure> {
         let node_dir = home.join("node");
@@ -90,6 +95,10 @@ impl Cloud {
             config.kms.push(setup.config()?);
         }
         config.chains.extend(governance.as_ref().map(|governance| governance.chain.config()));
+        // Receivers that are being developed are on this machine.
+        config.webhooks.allowed = vec![IpNet::from(LOOPBACK_V4), IpNet::from(LOOPBACK_V6)];
+        config.webhooks.plain_http_to_allowed = true;
+        config.prices = prices;
         let control_plane = control_plane::start(config).await?;
         let host_process = HostProcess {
             socket: node::kms_agent_socket(&node_dir)?,

@@ -23,7 +23,7 @@ use crate::logging::{self, LogFormat};
 use crate::output::{Output, Progress};
 use crate::parts::control_plane::Access;
 use crate::parts::development_chain::{self, ChainPart};
-use crate::parts::{Home, HostOptions, Interrupts, kms};
+use crate::parts::{Home, HostOptions, Interrupts, kms, prices};
 use crate::places::{data_dir, login_credentials};
 use crate::session::Session;
 use cloud::{Cloud, Governance, Machine};
@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// application of --deploy is under one. Its keys are public: for trying out only
     #[arg(long)]
     development_chain: bool,
+    /// Sizes that CVMs can have and what things cost, a JSON object; without it nothing costs anything
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
     #[command(flatten)]
     ports: Ports,
     #[command(flatten)]
@@ -73,6 +76,7 @@ async fn up(args: Args, session: &Session) -> Outcome {
     let home = Home::open(&session.data_dir()?)?;
     let guest_images = find_guest_images(args.guest_images, home.path())?;
     let ports = args.ports.settle(kms::port_before(home.path()))?;
+    let prices = prices::read(args.prices.as_deref())?;
 
     let output = &session.output;
     output.say(&format!("Starting a cloud in {}", home.path().display()));
@@ -87,7 +91,7 @@ async fn up(args: Args, session: &Session) -> Outcome {
         None
     };
     let machine = Machine { guest_images: guest_images.clone(), options: args.host };
-    let cloud = Cloud::start(&ports, governance, args.domain, &home, machine, &log).await?;
+    let cloud = Cloud::start(&ports, governance, args.domain, &home, machine, prices, &log).await?;
     let brought_up = tokio::select! {
         result = bring_up(args.deploy, &guest_images, &home, &cloud, progress, output) => result,
         () = interrupts.next() => Err(Failure::new(Exit::Failed, "interrupted before the cloud was up")),

@@ -6,6 +6,7 @@ mod expectations;
 mod fetch;
 mod files;
 mod image;
+mod receipt;
 mod report;
 mod target;
 mod trust;
@@ -25,9 +26,11 @@ use crate::session::Session;
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(group = clap::ArgGroup::new("evidence").required(true).args(["target", "document", "quote", "bundle"]))]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// `https://` or `http://` address of the app, app id, or any name of a CVM of the workspace
     #[arg(value_name = "TARGET", value_parser = path_segment())]
     target: Option<String>,
@@ -43,6 +46,13 @@ pub(crate) struct Args {
     /// this machine, else 443]
     #[arg(long, value_name = "PORT", requires = "target")]
     https_port: Option<u16>,
+}
+
+/// What else can be judged.
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Judge an inference gateway's account of one request
+    Receipt(Box<receipt::Args>),
 }
 
 const AFTER_HELP: &str = "\
@@ -73,6 +83,9 @@ struct Case {
 
 /// Judges and reports.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
+    if let Some(What::Receipt(args)) = args.what {
+        return receipt::run(*args, session).await;
+    }
     let clock = Clock::system();
     let offline = args.bundle.bundle.is_some() || args.files.has_collateral();
     if args.bundle.at.is_some() && !offline {

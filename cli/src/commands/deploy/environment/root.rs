@@ -92,7 +92,7 @@ pub(crate) async fn check(
             path.display()
         ));
     } else if !trusted.contains(&met) {
-        let former = follows(met, &trusted, kms, client).await?;
+        let former = follows(met, app_id, &trusted, kms, client).await?;
         output.say(&format!("The root of the KMS has a successor, {met}, which is remembered now."));
         roots.succeed(former, met);
     }
@@ -111,7 +111,13 @@ fn place(session: &Session, server: &BaseUrl) -> Result<PathBuf, Failure> {
 }
 
 /// The trusted root from which on each root signed the next, up to the one that was met.
-async fn follows(met: RootKey, trusted: &[RootKey], kms: &str, client: &Client) -> Result<RootKey, Failure> {
+async fn follows(
+    met: RootKey,
+    app_id: AppId,
+    trusted: &[RootKey],
+    kms: &str,
+    client: &Client,
+) -> Result<RootKey, Failure> {
     let refusal = |failure: Failure| {
         failure
             .hint("nothing was sealed and nothing was sent")
@@ -125,7 +131,10 @@ async fn follows(met: RootKey, trusted: &[RootKey], kms: &str, client: &Client) 
         );
         Failure::new(Exit::Unverified, text)
     };
-    let inspection: KmsInspection = read(&client.get(&["kms", kms, "info"], &[]).await?)?;
+    // A kind of KMS stands for that of the application, as where its key was asked for.
+    let query = [("app_id", app_id.to_string())];
+    let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let inspection: KmsInspection = read(&client.get(&["kms", kms, "info"], &query).await?)?;
     let roots = inspection.rpc.map(|rpc| rpc.roots).unwrap_or_default();
     let bytes = |text: &str| hex::decode(text).map(Hex);
     let roots = roots.into_iter().map(|root| {

@@ -1,0 +1,48 @@
+//! `cloister serve inference-gateway`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cloister_inference_gateway::run;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Logging;
+use crate::commands::Outcome;
+use crate::failure::Failure;
+use crate::parts::Interrupts;
+
+/// Arguments of `serve inference-gateway`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "The file is read again when it changes, and on SIGHUP")]
+pub(crate) struct Args {
+    /// What it serves, to whom and by whom, JSON
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// How long answers that are under way get when it is told to stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    drain_timeout: u64,
+    #[command(flatten)]
+    pub(super) logging: Logging,
+}
+
+/// Serves until it is told to stop.
+pub(super) async fn run(args: Args) -> Outcome {
+    let mut interrupts = Interrupts::install()?;
+    let mut hangup =
+        signal(SignalKind::hangup()).map_err(|error| Failure::local("cannot handle signals", error))?;
+    let failed = |error| Failure::local("the inference gateway did not start", error);
+    let gateway = run::start(&args.config).await.map_err(failed)?;
+    let metrics_address = gateway.metrics_address().map(tracing::field::display);
+    tracing::info!(address = %gateway.address(), metrics_address, "the inference gateway is up");
+    loop {
+        tokio::select! {
+            () = interrupts.next() => break,
+            _ = hangup.recv() => gateway.reload(),
+        }
+    }
+    tokio::select! {
+        () = gateway.stop(Duration::from_secs(args.drain_timeout)) => {}
+        () = interrupts.again() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Asking a gateway for what belongs to a receipt. Nothing that it answers is believed: all of it is judged.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cloister_aci::report::Nonce;
+use reqwest::StatusCode;
+use serde_json::Value;
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::{MAX_DOCUMENT_BYTES, parsed, read};
+use crate::api::is_loopback;
+use crate::failure::{Exit, Failure};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A quote takes hardware about a second, and several may be waiting.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+const KEY_VARIABLE: &str = "CLOISTER_INFERENCE_KEY";
+const MAX_KEY_BYTES: u64 = 4096;
+
+/// A gateway, and the key that a request was made with.
+pub(super) struct Gateway {
+    base: Url,
+    http: reqwest::Client,
+    key: Option<Zeroizing<String>>,
+}
+
+impl Gateway {
+    pub(super) fn new(url: &Url, key_file: Option<&PathBuf>) -> Result<Self, Failure> {
+        let loopback = is_loopback(url);
+        if url.cannot_be_a_base() || (url.scheme() != "https" && !loopback) {
+            return Err(Failure::usage("--url has to be https: a key goes there"));
+        }
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("cloister/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT);
+        if loopback {
+            builder = builder.no_proxy().tls_certs_only([]);
+        }
+        let http = builder.build().map_err(|error| Failure::local("cannot prepare TLS", error))?;
+        let key = match key_file {
+            Some(path) => {
+                let bytes = Zeroizing::new(read(path, MAX_KEY_BYTES)?);
+                let text = std::str::from_utf8(&bytes)
+                    .map_err(|_| Failure::usage(format!("{} holds no key", path.display())))?;
+                Some(Zeroizing::new(text.trim().to_owned()))
+            }
+            None => std::env::var(KEY_VARIABLE).ok().map(Zeroizing::new),
+        };
+        Ok(Self { base: url.clone(), http, key })
+    }
+
+    pub(super) async fn receipt(&self, id: &str) -> Result<Value, Failure> {
+        let key = self.key.as_ref().ok_or_else(|| {
+            Failure::new(Exit::Unauthorised, "a receipt is told to the key that made the request")
+                .hint(format!("name it: --key-file FILE, or {KEY_VARIABLE}"))
+        })?;
+        let found = self.get(&["v1", "aci", "receipts", id], None, Some(key)).await?;
+        found.ok_or_else(|| Failure::new(Exit::NotFound, "the gateway has no such receipt for this key"))
+    }
+
+    pub(super) async fn report(&self, nonce: &Nonce) -> Result<Value, Failure> {
+        let found = self.get(&["v1", "aci", "attestation"], Some(nonce), None).await?;
+        found.ok_or_else(|| Failure::new(Exit::NotFound, "the gateway gives no report by this name"))
+    }
+
+    pub(super) async fn keyset(&self, digest: &str) -> Result<Option<Value>, Failure> {
+        self.get(&["v1", "aci", "keysets", digest], None, None).await
+    }
+
+    pub(super) async fn session(&self, id: &str) -> Result<Option<Value>, Failure> {
+        self.get(&["v1", "aci", "sessions", id], None, None).await
+    }
+
+    /// A document; `None` where there is none.
+    async fn get(
+        &self,
+        path: &[&str],
+        nonce: Option<&Nonce>,
+        key: Option<&Zeroizing<String>>,
+    ) -> Result<Option<Value>, Failure> {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        if let Some(nonce) = nonce {
+            url.query_pairs_mut().append_pair("nonce", &nonce.to_string());
+        }
+        let origin = self.base.origin().ascii_serialization();
+        let unreachable = |error: reqwest::Error| {
+            Failure::new(Exit::Unreachable, format!("{origin} cannot be reached"))
+                .caused_by(error.without_url())
+        };
+        let mut request = self.http.get(url);
+        if let Some(key) = key {
+            request = request.bearer_auth(key.as_str());
+        }
+        let mut answer = request.send().await.map_err(unreachable)?;
+        let status = answer.status();
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+                return Err(Failure::new(Exit::Failed, "the gateway's answer is too large"));
+            }
+        }
+        if !status.is_success() {
+            let exit = if status == StatusCode::UNAUTHORIZED { Exit::Unauthorised } else { Exit::Failed };
+            let said = serde_json::from_slice::<Value>(&bytes).ok();
+            let said = said.as_ref().and_then(|body| body.pointer("/error/message")?.as_str());
+            let reason = said.map(|said| format!(": {said}")).unwrap_or_default();
+            return Err(Failure::new(exit, format!("{origin} answered {status}{reason}")));
+        }
+        parsed(&bytes, "the gateway's answer").map(Some)
+    }
+}

@@ -1,0 +1,142 @@
+//! The inference gateway and its echo upstream as processes.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+
+use crate::support::bare;
+
+const KEY: &str = "sk-of-a-test";
+const MODEL: &str = "cloister/echo";
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A process with a log of JSON lines; killed if the test ends early.
+struct Part {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Part {
+    fn start(home: &TempDir, line: &str, log: &str) -> Self {
+        let path = home.path().join(log);
+        let mut command = bare(home, &format!("{line} --log-format json"));
+        command.stdout(Stdio::null()).stderr(File::create(&path).unwrap());
+        let mut child = command.spawn().unwrap();
+        let address = eventually("it says where it listens", || {
+            assert_eq!(child.try_wait().unwrap(), None, "{}", fs::read_to_string(&path).unwrap());
+            let log = fs::read_to_string(&path).unwrap();
+            let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.find_map(|line| line["fields"]["address"].as_str()?.parse().ok())
+        });
+        Self { child, address }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn ended(mut self) -> Option<i32> {
+        eventually("it ends", || self.child.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[tokio::test]
+async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
+    // The client has no TLS to do, but wants a provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let home = tempfile::tempdir().unwrap();
+    let upstream = Part::start(&home, "serve echo-upstream --listen 127.0.0.1:0 --pause 20", "upstream.log");
+    let mut config = json!({
+        "bind": "127.0.0.1:0",
+        "state_dir": home.path().join("state"),
+        "keys": [{ "name": "test", "sha256": hex::encode(Sha256::digest(KEY)) }],
+        "upstreams": [{
+            "name": "echo",
+            "base_url": format!("http://{}", upstream.address),
+            "models": { MODEL: "echo" },
+        }],
+    });
+    let file = home.path().join("gateway.json");
+    fs::write(&file, config.to_string()).unwrap();
+    let gateway =
+        Part::start(&home, &format!("serve inference-gateway --config {}", file.display()), "gateway.log");
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let url = |path: &str| format!("http://{}{path}", gateway.address);
+    let chat = |text: &str, stream: bool| {
+        let messages = json!([{ "role": "user", "content": text }]);
+        let body = json!({ "model": MODEL, "messages": messages, "stream": stream });
+        client.post(url("/v1/chat/completions")).bearer_auth(KEY).body(body.to_string())
+    };
+    let ids = || async {
+        let list = client.get(url("/v1/models")).bearer_auth(KEY).send().await.unwrap();
+        list.json::<Value>().await.unwrap()["data"].as_array().unwrap().len()
+    };
+
+    let nobody = client.post(url("/v1/chat/completions")).body("{}").send().await.unwrap();
+    assert_eq!(nobody.status(), 401);
+    assert_eq!(ids().await, 1);
+
+    // A whole answer, and its receipt, over exactly the bytes that came.
+    let answer = chat("hello there", false).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let receipt_id = answer.headers()["x-receipt-id"].to_str().unwrap().to_owned();
+    let body = answer.bytes().await.unwrap();
+    let parsed: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(parsed["choices"][0]["message"]["content"], "hello there");
+    let receipt = client.get(url(&format!("/v1/aci/receipts/{receipt_id}"))).bearer_auth(KEY).send().await;
+    let receipt: Value = receipt.unwrap().json().await.unwrap();
+    let returned = receipt["event_log"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(returned["type"], "response.returned");
+    assert_eq!(returned["body_hash"], format!("sha256:{}", hex::encode(Sha256::digest(&body))));
+
+    // Another model appears in the file.
+    config["upstreams"][0]["models"]["cloister/other"] = json!("echo");
+    fs::write(&file, config.to_string()).unwrap();
+    gateway.signal(Signal::HUP);
+    let deadline = Instant::now() + PATIENCE;
+    while ids().await != 2 {
+        assert!(Instant::now() < deadline, "the file is not read again");
+    }
+
+    // A stream that is under way ends well, then the process does.
+    let text = "word ".repeat(30);
+    let mut stream = chat(text.trim_end(), true).send().await.unwrap();
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    let mut bytes = stream.chunk().await.unwrap().unwrap().to_vec();
+    gateway.signal(Signal::TERM);
+    while let Some(chunk) = stream.chunk().await.unwrap() {
+        bytes.extend_from_slice(&chunk);
+    }
+    let streamed = String::from_utf8(bytes).unwrap();
+    assert_eq!(streamed.matches("word").count(), 30);
+    assert!(streamed.ends_with("data: [DONE]\n\n"), "{streamed}");
+    assert_eq!(gateway.ended(), Some(0));
+    let log = fs::read_to_string(home.path().join("gateway.log")).unwrap();
+    assert!(!log.contains("hello") && !log.contains("word") && !log.contains(KEY), "{log}");
+    upstream.signal(Signal::TERM);
+    assert_eq!(upstream.ended(), Some(0));
+}
