@@ -10,6 +10,8 @@ use cloister_tests::vms::processes_of;
 use cloister_tests::{eventually, paths};
 use serde_json::Value;
 
+use crate::used::{self, now, served};
+
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The page once the service behind it answers too.
@@ -42,12 +44,18 @@ async fn hello_from_the_first_start_to_the_end() {
     let again = up.run(&["deploy", "-c", compose.to_str().unwrap(), "-n", "hello"]).await;
     assert_eq!(again.code, 5, "the name is taken: {again:?}");
 
+    let (app_id, created) =
+        (cvm["app_id"].as_str().unwrap(), served(&up, "hello", &[], &[(now(), now())]).await);
+
     // The data stays over Ctrl-C, no VM does; the next start brings the same CVM back.
+    let interrupted = now();
     assert_eq!(up.interrupt().await, 0);
     assert_eq!(processes_of(&uuid), Vec::<u32>::new());
+    let off = now();
     let up = Up::start(data_dir.path(), Some(&paths::hello())).await;
     whole_page(&up).await;
     let listed = up.run(&["--json", "cvms", "list"]).await.json();
+    let back = now();
     assert_eq!(listed["items"][0]["vm_uuid"].as_str(), Some(uuid.as_str()));
     assert_eq!(listed["total"], 1);
 
@@ -56,10 +64,17 @@ async fn hello_from_the_first_start_to_the_end() {
         assert_eq!(ran.code, 0, "{ran:?}");
         let state = up.run(&["--json", "cvms", "get", "hello"]).await.json();
         assert_eq!(state["status"], status, "after {command}");
+        if command == "shutdown" {
+            let resized = up.run(&["update", "hello", "--vcpu", "3", "--disk", "21"]).await;
+            assert_eq!(resized.code, 0, "{resized:?}");
+        }
     }
+    let (served, deleted_after) = (served(&up, "hello", &[(off, back)], &[(interrupted, back)]).await, now());
+    assert_eq!(served.len(), 3, "before Ctrl-C, after it, and once more");
     let deleted = up.run(&["cvms", "delete", "hello", "--yes"]).await;
     assert_eq!(deleted.code, 0, "{deleted:?}");
     assert_eq!(up.run(&["cvms", "get", "hello"]).await.code, 3);
+    used::check(&up.api(), app_id, &served, (created[0].0, (deleted_after, now()))).await;
     assert_eq!(processes_of(&uuid), Vec::<u32>::new());
     assert!(!data_dir.path().join("node/vms").join(&uuid).exists());
     assert_eq!(up.interrupt().await, 0);

@@ -165,88 +165,78 @@ async fn secrets_and_disk_are_opened_by_the_kms_for_this_code_only() {
     assert_eq!(up.interrupt().await, 0);
 }
 
-/// An operator who changes one byte, of the document or of the log, hoping that nobody compares.
+/// An operator who swaps disks and changes one byte, of a disk, of the document or of the log, hoping that nobody
+/// compares.
 #[tokio::test(flavor = "multi_thread")]
-async fn other_code_gets_no_keys_and_the_log_cannot_be_changed() {
+async fn other_disks_and_other_code_get_no_keys_and_the_log_cannot_be_changed() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = DataDir::new();
     let up = Up::start(dir.path(), None).await;
-    let mut app = script_app("vault");
-    app["kms_enabled"] = json!(true);
-    let cvm = up.api().create("vault", app).await;
-    let app_id = text(&cvm["app_id"]).to_owned();
-    assert_eq!(up.api().at_rest("vault", PATIENCE).await["status"], "running");
+    let mut cvms = Vec::new();
+    for name in ["vault-one", "vault-two"] {
+        let mut app = script_app(name);
+        app["kms_enabled"] = json!(true);
+        cvms.push(up.api().create(name, app).await);
+        assert_eq!(up.api().at_rest(name, PATIENCE).await["status"], "running");
+        done(&up, &["cvms", "stop", name]).await;
+    }
     let checkpoint = dir.path().join("checkpoint");
     let checkpoint = checkpoint.to_str().unwrap();
     done(&up, &["kms", "log", "verify", "--save", checkpoint]).await;
-    done(&up, &["cvms", "stop", "vault"]).await;
+    let disk_of = |cvm: &Value| dir.path().join("node/vms").join(text(&cvm["vm_uuid"])).join("data.img");
+    a_disk_that_is_not_the_cvms_own_is_refused(&up, &disk_of(&cvms[0]), &disk_of(&cvms[1])).await;
+    done(&up, &["cvms", "stop", "vault-two"]).await;
 
     // Other code, no keys.
     assert_eq!(up.interrupt().await, 0);
-    change_one_byte_of_the_document(dir.path());
+    change_one_byte_of_the_document(dir.path(), "vault-one");
     let up = Up::start(dir.path(), None).await;
-    let started = up.run(&["cvms", "start", "vault"]).await;
-    assert_ne!(started.code, 0, "{started:?}");
-    let state = up.api().at_rest("vault", PATIENCE).await;
-    assert_eq!(state["status"], "error", "{state}");
-    assert!(text(&state["boot_error"]).contains("MEASUREMENT_NOT_FOUND"), "{state}");
-    let log = up.run(&["kms", "log", "show", "--app", &app_id]).await;
+    assert!(why_it_does_not_boot(&up, "vault-one").await.contains("MEASUREMENT_NOT_FOUND"));
+    let app_id = text(&cvms[0]["app_id"]);
+    let log = up.run(&["kms", "log", "show", "--app", app_id]).await;
     assert!(log.stdout.contains("MEASUREMENT_NOT_FOUND"), "the refusal is in the log: {log:?}");
     done(&up, &["kms", "log", "verify", "--checkpoint", checkpoint]).await;
 
     // Another log: everybody notices.
-    let tampered = tamper_with_the_log(dir.path(), &app_id);
+    let tampered = tamper_with_the_log(dir.path(), app_id);
     let verdict = up.run(&["kms", "log", "verify", "--checkpoint", checkpoint]).await;
     assert_eq!(verdict.code, REFUTED, "{} was changed: {verdict:?}", tampered.display());
     up.interrupt().await;
 }
 
-/// A disk is opened by the CVM that made it only; another one refuses it and leaves it as it is.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_not_the_cvms_own_is_refused() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let dir = DataDir::new();
-    let up = Up::start(dir.path(), None).await;
-    let mut disks = Vec::new();
-    for name in ["vault-one", "vault-two"] {
-        let mut app = script_app(name);
-        app["kms_enabled"] = json!(true);
-        let cvm = up.api().create(name, app).await;
-        assert_eq!(up.api().at_rest(name, PATIENCE).await["status"], "running");
-        done(&up, &["cvms", "stop", name]).await;
-        let uuid = text(&cvm["vm_uuid"]);
-        disks.push(dir.path().join("node/vms").join(uuid).join("data.img"));
-    }
+/// A disk is opened by the CVM that made it only; another one refuses it and leaves it as it is. Both CVMs are off;
+/// `vault-two`, whose disk is `two`, runs afterwards.
+async fn a_disk_that_is_not_the_cvms_own_is_refused(up: &Up, one: &Path, two: &Path) {
     let instance = up.api().get("/cvms/vault-two").await["instance_id"].clone();
-    let (one, two) = (&disks[0], &disks[1]);
-    let kept = dir.path().join("kept.img");
+    let kept = up.data_dir().join("kept.img");
     copy_disk(two, &kept);
 
     copy_disk(one, two);
-    assert!(why_it_does_not_boot(&up, "vault-two").await.contains("another application or instance"));
-    done(&up, &["cvms", "stop", "vault-two"]).await;
+    assert!(why_it_does_not_boot(up, "vault-two").await.contains("another application or instance"));
+    done(up, &["cvms", "stop", "vault-two"]).await;
 
     // The same disk with one byte changed in both copies of its header.
     copy_disk(&kept, two);
     for header in [0, 16384] {
         change_byte(two, header + 200);
     }
-    assert!(why_it_does_not_boot(&up, "vault-two").await.contains("cannot be trusted"));
-    done(&up, &["cvms", "stop", "vault-two"]).await;
+    assert!(why_it_does_not_boot(up, "vault-two").await.contains("cannot be trusted"));
+    done(up, &["cvms", "stop", "vault-two"]).await;
 
     // All that is left of the CVM is its disk: the one that takes its place is the same to the KMS.
     fs::remove_dir_all(two.parent().unwrap()).unwrap();
     fs::create_dir(two.parent().unwrap()).unwrap();
     copy_disk(&kept, two);
-    done(&up, &["cvms", "start", "vault-two"]).await;
+    done(up, &["cvms", "start", "vault-two"]).await;
     assert_eq!(up.api().get("/cvms/vault-two").await["instance_id"], instance);
-    assert_eq!(up.interrupt().await, 0);
 }
 
+/// The reason that the CVM gives for its state, an error.
 async fn why_it_does_not_boot(up: &Up, cvm: &str) -> String {
     let started = up.run(&["cvms", "start", cvm]).await;
     assert_ne!(started.code, 0, "{started:?}");
     let state = up.api().at_rest(cvm, PATIENCE).await;
+    assert_eq!(state["status"], "error", "{state}");
     text(&state["boot_error"]).to_owned()
 }
 
@@ -278,10 +268,11 @@ fn the_chains_lead_to_the_kms(answers: &Value, root: &str) {
 }
 
 /// As a hostile operator would who hopes that nobody compares.
-fn change_one_byte_of_the_document(data_dir: &Path) {
+fn change_one_byte_of_the_document(data_dir: &Path, cvm: &str) {
     let script = "import sqlite3, sys\n\
         db = sqlite3.connect(sys.argv[1])\n\
-        changed = db.execute(\"UPDATE cvms SET app_compose = replace(app_compose, 'the script runs', 'the script rUns')\")\n\
+        change = \"UPDATE cvms SET app_compose = replace(app_compose, 'the script runs', 'the script rUns')\"\n\
+        changed = db.execute(change + ' WHERE name = ?', (sys.argv[2],))\n\
         assert changed.rowcount == 1\n\
         db.commit()\n";
     let database = fs::read_dir(data_dir.join("control-plane"))
@@ -289,8 +280,8 @@ fn change_one_byte_of_the_document(data_dir: &Path) {
         .map(|entry| entry.unwrap().path())
         .find(|path| path.extension().is_some_and(|extension| extension == "db" || extension == "sqlite"))
         .expect("the database");
-    let status =
-        std::process::Command::new("python3").args(["-c", script]).arg(database).status().expect("python3");
+    let mut python = std::process::Command::new("python3");
+    let status = python.args(["-c", script]).arg(database).arg(cvm).status().expect("python3");
     assert!(status.success());
 }
 

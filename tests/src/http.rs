@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+/// A client for addresses without TLS, by no proxy.
+#[must_use]
+pub fn plain_client() -> reqwest::Client {
+    // The client wants a provider even where there is no TLS. A second installation changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().tls_certs_only([]).build().expect("an HTTP client")
+}
+
 /// The body of a page of an app, if it answers with success; its host name needs no resolver here.
 pub async fn get_text(app_url: &str) -> Option<String> {
     let url = reqwest::Url::parse(app_url).ok()?;

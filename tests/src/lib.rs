@@ -9,10 +9,12 @@ pub mod fleet;
 pub mod guest_images;
 pub mod hello;
 pub mod http;
+pub mod inference;
 pub mod kms;
 pub mod paths;
 pub mod vms;
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
@@ -28,9 +30,23 @@ pub async fn eventually<T>(what: &str, patience: Duration, mut look: impl AsyncF
     }
 }
 
-/// Addresses of this machine that nobody listens on, each another one.
+/// Addresses of this machine that nobody listens on, each another one. Nobody gets them from the system either,
+/// while the process that listens there dies and is started again.
 fn free_addresses<const COUNT: usize>() -> [SocketAddr; COUNT] {
     // All are held until all are known.
-    let held = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    let held = [(); COUNT].map(|()| free_listener());
     held.map(|listener| listener.local_addr().expect("its address"))
+}
+
+/// A listener on a port below those that the system gives to whoever wants any.
+fn free_listener() -> TcpListener {
+    const LOWEST: u16 = 10_000;
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let end = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768_u16);
+    let ports = u64::from(end.saturating_sub(LOWEST).max(1));
+    let attempts = (0..1000_u32).find_map(|_| {
+        let offset = RandomState::new().build_hasher().finish() % ports;
+        TcpListener::bind(("127.0.0.1", LOWEST + u16::try_from(offset).ok()?)).ok()
+    });
+    attempts.expect("a free port")
 }

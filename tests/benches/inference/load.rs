@@ -1,0 +1,80 @@
+//! `wrk`, asked to say what it saw in numbers.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::Failure;
+
+/// A chat of about 100 bytes.
+pub(crate) const BODY: &str =
+    r#"{"model":"bench","messages":[{"role":"user","content":"Say something that takes a few words."}]}"#;
+
+/// Prints requests, microseconds, failures, and percentiles in microseconds.
+const DONE: &str = r#"
+done = function(summary, latency, requests)
+  local failed = summary.errors.connect + summary.errors.read + summary.errors.write
+    + summary.errors.status + summary.errors.timeout
+  print(string.format("SEEN %d %d %d %d %d", summary.requests, summary.duration, failed,
+    latency:percentile(50), latency:percentile(99)))
+end
+"#;
+
+/// What is sent.
+pub(crate) struct Load<'a> {
+    pub(crate) directory: &'a Path,
+    pub(crate) connections: u32,
+    pub(crate) duration: Duration,
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a [(String, String)],
+}
+
+/// What came of it.
+pub(crate) struct Seen {
+    pub(crate) requests: f64,
+    seconds: f64,
+    pub(crate) failed: f64,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+impl Seen {
+    pub(crate) fn rate(&self) -> f64 {
+        self.requests / self.seconds
+    }
+
+    pub(crate) fn latencies(&self) -> String {
+        format!("{:.3} ms | {:.3} ms", self.p50_us / 1e3, self.p99_us / 1e3)
+    }
+}
+
+impl Load<'_> {
+    pub(crate) async fn run(&self, address: SocketAddr) -> Result<Seen, Failure> {
+        let script = self.directory.join("load.lua");
+        std::fs::write(&script, format!("wrk.method = 'POST'\nwrk.body = '{BODY}'\n{DONE}"))?;
+        let mut command = Command::new("wrk");
+        command.args(["--threads", "1", "--connections", &self.connections.to_string()]);
+        command.args(["--duration", &format!("{}s", self.duration.as_secs()), "--timeout", "10s"]);
+        command.arg("--script").arg(&script);
+        for (name, value) in self.headers {
+            command.arg("--header").arg(format!("{name}: {value}"));
+        }
+        command.args(["--header", "content-type: application/json"]);
+        let output =
+            command.arg(format!("http://{address}{}", self.path)).output().await.map_err(|error| {
+                format!("wrk cannot be run; scripts/install-dependencies.sh test installs it: {error}")
+            })?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let numbers = text.lines().find_map(|line| line.strip_prefix("SEEN "));
+        let numbers: Vec<f64> =
+            numbers.ok_or_else(|| format!("wrk said: {text}"))?.split(' ').flat_map(str::parse).collect();
+        match numbers.as_slice() {
+            &[requests, micros, failed, p50_us, p99_us] => {
+                Ok(Seen { requests, seconds: micros / 1e6, failed, p50_us, p99_us })
+            }
+            _ => Err(format!("wrk said: {text}").into()),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The processes that are measured, each on its processor.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::process::{Child, Command};
+
+use crate::Failure;
+use crate::load::BODY;
+
+/// Processor of the load generator and the upstream.
+pub(crate) const LOAD_CPU: u32 = 0;
+/// Processor of the gateway.
+pub(crate) const GATEWAY_CPU: u32 = 1;
+const START_PATIENCE: Duration = Duration::from_mins(2);
+const KEY: &str = "sk-of-the-bench";
+
+/// A running server. It ends with the bench.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) path: &'static str,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+impl Process {
+    /// Time that its threads, and those of its children, spent on processors.
+    pub(crate) fn cpu(&self) -> Result<Duration, Failure> {
+        let root = self.child.id().ok_or("the process has ended")?;
+        let mut ticks = 0;
+        for pid in family(root)? {
+            let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+            let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            // utime and stime, fields 14 and 15 of proc(5), after the name.
+            for index in [11, 12] {
+                ticks += fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+            }
+        }
+        // USER_HZ is 100 on every Linux.
+        Ok(Duration::from_millis(ticks * 10))
+    }
+
+    /// Resident memory in kibibytes.
+    pub(crate) fn resident_kib(&self) -> Result<u64, Failure> {
+        let root = self.child.id().ok_or("the process has ended")?;
+        let mut sum = 0;
+        for pid in family(root)? {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+            sum += line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(sum)
+    }
+}
+
+/// A process and those that it started.
+fn family(root: u32) -> Result<Vec<u32>, Failure> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        next += 1;
+        for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten() {
+            let children = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+        }
+    }
+    Ok(found)
+}
+
+/// Puts this process, and what it starts from now on, on one processor.
+pub(crate) fn pin_this(cpu: u32) -> Result<(), Failure> {
+    let pid = std::process::id().to_string();
+    let done = std::process::Command::new("taskset")
+        .args(["--all-tasks", "--cpu-list", "--pid", &cpu.to_string(), &pid])
+        .stdout(Stdio::null())
+        .status()?;
+    if done.success() { Ok(()) } else { Err("taskset refuses to choose a processor".into()) }
+}
+
+fn pinned(cpu: u32, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", &cpu.to_string()]).arg(program);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+fn free_address() -> Result<SocketAddr, Failure> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+fn log_file(directory: &Path, name: &str) -> Result<Stdio, Failure> {
+    Ok(std::fs::File::create(directory.join(name))?.into())
+}
+
+/// The bare upstream.
+pub(crate) async fn mock(directory: &Path) -> Result<Process, Failure> {
+    let address = free_address()?;
+    let child = pinned(LOAD_CPU, std::env::current_exe()?)
+        .args(["mock", &address.to_string()])
+        .stderr(log_file(directory, "mock.log")?)
+        .spawn()?;
+    ready(Process { child, address, path: "/v1/chat/completions", headers: Vec::new() }).await
+}
+
+/// The gateway with receipts and accounting.
+pub(crate) async fn gateway(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
+    let address = free_address()?;
+    let config = directory.join("gateway.json");
+    let text = json!({
+        "bind": address,
+        "state_dir": directory.join("gateway"),
+        "keys": [{"name": "bench", "sha256": hex::encode(Sha256::digest(KEY))}],
+        "upstreams": [
+            {"name": "bare", "base_url": format!("http://{upstream}"), "models": {"bench": "bench"}, "zdr": true},
+        ],
+        "models": [{"id": "bench", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}],
+    });
+    std::fs::write(&config, serde_json::to_vec(&text)?)?;
+    let program = std::env::current_exe()?.ancestors().nth(2).map(|dir| dir.join("cloister"));
+    let child = pinned(GATEWAY_CPU, program.ok_or("the bench lies in a directory")?)
+        .args(["serve", "inference-gateway", "--config"])
+        .arg(&config)
+        .env("CLOISTER_DATA_DIR", directory.join("data"))
+        .stderr(log_file(directory, "gateway.log")?)
+        .spawn()?;
+    let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
+    ready(Process { child, address, path: "/v1/chat/completions", headers }).await
+}
+
+type Starting<'a> = Pin<Box<dyn Future<Output = Result<Process, Failure>> + 'a>>;
+/// Starts a peer before an upstream.
+type Start = for<'a> fn(&'a Path, SocketAddr) -> Starting<'a>;
+
+/// The gateways that others publish.
+pub(crate) const PEERS: [(&str, Start); 2] = [
+    ("Portkey (npm)", |directory, upstream| Box::pin(portkey(directory, upstream))),
+    ("LiteLLM (PyPI)", |directory, upstream| Box::pin(litellm(directory, upstream))),
+];
+
+fn peers() -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/inference-peers")).to_owned()
+}
+
+async fn portkey(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
+    let address = free_address()?;
+    let child = pinned(GATEWAY_CPU, "node")
+        .arg(peers().join("node_modules/@portkey-ai/gateway/build/start-server.js"))
+        .args([format!("--port={}", address.port()), "--headless".to_owned()])
+        .env("NODE_ENV", "production")
+        .stderr(log_file(directory, "portkey.log")?)
+        .spawn()?;
+    let header = |name: &str, value: String| (name.to_owned(), value);
+    let headers = vec![
+        header("authorization", format!("Bearer {KEY}")),
+        header("x-portkey-provider", "openai".to_owned()),
+        header("x-portkey-custom-host", format!("http://{upstream}/v1")),
+    ];
+    ready(Process { child, address, path: "/v1/chat/completions", headers }).await
+}
+
+async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
+    let address = free_address()?;
+    let config = directory.join("litellm.yaml");
+    std::fs::write(
+        &config,
+        format!(
+            "model_list:\n  - model_name: bench\n    litellm_params:\n      model: openai/bench\n      \
+             api_base: http://{upstream}/v1\n      api_key: none\ngeneral_settings:\n  master_key: {KEY}\n"
+        ),
+    )?;
+    let child = pinned(GATEWAY_CPU, "python3")
+        .arg(peers().join("python/bin/litellm"))
+        .args([
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &address.port().to_string(),
+            "--num_workers",
+            "1",
+            "--config",
+        ])
+        .arg(&config)
+        .env("PYTHONPATH", peers().join("python"))
+        .stderr(log_file(directory, "litellm.log")?)
+        .spawn()?;
+    let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
+    ready(Process { child, address, path: "/v1/chat/completions", headers }).await
+}
+
+/// Waits until a request is answered.
+async fn ready(process: Process) -> Result<Process, Failure> {
+    let http = cloister_tests::http::plain_client();
+    let url = format!("http://{}{}", process.address, process.path);
+    let deadline = Instant::now() + START_PATIENCE;
+    loop {
+        let mut request = http.post(&url).header("content-type", "application/json").body(BODY);
+        for (name, value) in &process.headers {
+            request = request.header(name, value);
+        }
+        if let Ok(answer) = request.send().await {
+            let status = answer.status();
+            let text = answer.text().await.unwrap_or_default();
+            if status.is_success() && serde_json::from_str::<Value>(&text).is_ok() {
+                return Ok(process);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{url} answers {status}: {text}").into());
+            }
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{url} does not answer").into());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

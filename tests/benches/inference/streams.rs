@@ -1,0 +1,115 @@
+//! Streams: how soon they begin, and what many open ones take.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::process::Process;
+
+/// Streams one after the other.
+const STREAMS: usize = 2000;
+/// Streams at once.
+const OPEN: usize = 1000;
+/// How long they stay open: `CLOISTER_BENCH_STREAM_SECONDS`, or this.
+const OPEN_SECONDS: u64 = 30;
+
+const FAST: &str =
+    r#"{"model":"bench","stream":true,"messages":[{"role":"user","content":"Say something quickly."}]}"#;
+const SLOW: &str =
+    r#"{"model":"bench","stream":true,"messages":[{"role":"user","content":"Say something slowly."}]}"#;
+
+/// Times to first bytes and to ends, each sorted, in milliseconds.
+struct Times {
+    first: Vec<f64>,
+    whole: Vec<f64>,
+}
+
+/// What a table shows of both ways.
+pub(crate) struct FirstBytes {
+    bare: Times,
+    through: Times,
+}
+
+fn quantile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get(sorted.len() * percent / 100).copied().unwrap_or(f64::NAN)
+}
+
+impl fmt::Display for FirstBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, bare, through) in [
+            ("first byte", &self.bare.first, &self.through.first),
+            ("last byte", &self.bare.whole, &self.through.whole),
+        ] {
+            for percent in [50, 99] {
+                let (bare, through) = (quantile(bare, percent), quantile(through, percent));
+                writeln!(f, "| {what}, p{percent} | {bare:.3} ms | {through:.3} ms |")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Streams over one kept-alive connection, with and without the gateway in between.
+pub(crate) async fn first_bytes(bare: SocketAddr, through: SocketAddr) -> Result<FirstBytes, Failure> {
+    Ok(FirstBytes { bare: times(bare).await?, through: times(through).await? })
+}
+
+async fn times(address: SocketAddr) -> Result<Times, Failure> {
+    let http = client()?;
+    let (mut first, mut whole) = (Vec::new(), Vec::new());
+    for _ in 0..STREAMS {
+        let begun = Instant::now();
+        let mut answer = post(&http, address, FAST).send().await?.error_for_status()?;
+        answer.chunk().await?.ok_or("an empty stream")?;
+        first.push(begun.elapsed().as_secs_f64() * 1e3);
+        let mut end = Vec::new();
+        while let Some(piece) = answer.chunk().await? {
+            end = piece.to_vec();
+        }
+        whole.push(begun.elapsed().as_secs_f64() * 1e3);
+        if !end.ends_with(b"[DONE]\n\n") && STREAMS > first.len() {
+            return Err("a stream ended without its terminator".into());
+        }
+    }
+    first.sort_by(f64::total_cmp);
+    whole.sort_by(f64::total_cmp);
+    Ok(Times { first, whole })
+}
+
+fn client() -> Result<reqwest::Client, Failure> {
+    Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).tcp_nodelay(true).build()?)
+}
+
+fn post(http: &reqwest::Client, address: SocketAddr, body: &'static str) -> reqwest::RequestBuilder {
+    http.post(format!("http://{address}/v1/chat/completions"))
+        .header("content-type", "application/json")
+        .header("authorization", "Bearer sk-of-the-bench")
+        .body(body)
+}
+
+/// Memory with many open streams, at the beginning and at the end.
+pub(crate) async fn open(gateway: &Process) -> Result<String, Failure> {
+    let seconds = std::env::var("CLOISTER_BENCH_STREAM_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = seconds.unwrap_or(OPEN_SECONDS);
+    let idle = gateway.resident_kib()?;
+    let http = client()?;
+    let mut readers = Vec::with_capacity(OPEN);
+    for _ in 0..OPEN {
+        let mut answer = post(&http, gateway.address, SLOW).send().await?.error_for_status()?;
+        readers.push(tokio::spawn(async move { while let Ok(Some(_)) = answer.chunk().await {} }));
+    }
+    let begun = gateway.resident_kib()?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let ended = gateway.resident_kib()?;
+    let alive = readers.iter().filter(|reader| !reader.is_finished()).count();
+    for reader in readers {
+        reader.abort();
+    }
+    Ok(format!(
+        "| resident, {alive} streams open | {} MiB before | {} MiB, {} MiB after {seconds} s |",
+        idle / 1024,
+        begun / 1024,
+        ended / 1024
+    ))
+}

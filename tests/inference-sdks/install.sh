@@ -1,0 +1,21 @@
+#!/bin/bash
+# Installs the published clients of inference interfaces below target/inference-sdks: the versions of requirements.txt
+# and package-lock.json beside this script. Does nothing when they are there. Runs no script of the packages.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+from=tests/inference-sdks
+into=target/inference-sdks
+listed=$(cat "$from/requirements.txt" "$from/package-lock.json" && python3 --version)
+if [ -e "$into/installed" ] && [ "$(cat "$into/installed")" = "$listed" ]; then
+    exit 0
+fi
+echo "==> installing the published clients of inference interfaces below $into" >&2
+rm -rf "$into"
+mkdir -p "$into"
+python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
+    --only-binary :all: --requirement "$from/requirements.txt" --target "$into/python"
+cp "$from/package.json" "$from/package-lock.json" "$into/"
+(cd "$into" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null)
+# Last: an installation that breaks off is begun anew.
+printf '%s\n' "$listed" >"$into/installed"

@@ -1,0 +1,74 @@
+//! The published clients of inference interfaces, unmodified, against a gateway of the real command.
+
+use std::time::Duration;
+
+use cloister_tests::http::plain_client;
+use cloister_tests::inference::{Inference, KEY, client};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What a program of a published client saw.
+async fn seen_by(program: &str, gateway: &Inference) -> Value {
+    let output = tokio::time::timeout(PATIENCE, client(program, &gateway.url).output()).await;
+    let output = output.expect("it ends in time").expect("it starts");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {words}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{program}: {error}: {words}"))
+}
+
+/// What every client sees, whatever its language.
+fn expected() -> Value {
+    json!({
+        "finish_reason": "stop",
+        "model": "echo",
+        "stream_ids": 1,
+        "embeddings": [true, true],
+        "models": ["echo", "stored"],
+        "stop_reason": "end_turn",
+        "unknown_model": ["BadRequestError", 400, "model_not_found", "model_not_found"],
+        "zdr": ["NotFoundError", 404, "not_found_error", null],
+        "stranger": ["AuthenticationError", 401, "authentication_error", null],
+        "malformed": ["BadRequestError", 400, "invalid_request_error", null],
+        "anthropic_unknown": ["BadRequestError", 400, "invalid_request_error", null],
+    })
+}
+
+async fn a_client_gets_everything(program: &str) {
+    let directory = TempDir::new().unwrap();
+    let gateway = Inference::start(directory.path()).await;
+    let seen = seen_by(program, &gateway).await;
+    for (name, expected) in expected().as_object().unwrap() {
+        assert_eq!(&seen[name], expected, "{name}: {seen:#}");
+    }
+    let words =
+        ["chat", "stream", "completion", "responses", "responses_stream", "messages", "messages_stream"];
+    for surface in words {
+        let text = seen[surface].as_str().unwrap_or_else(|| panic!("{surface}: {seen:#}"));
+        assert!(text.contains("hello"), "{surface}: {seen:#}");
+    }
+    assert!(seen["total_tokens"].as_u64() > Some(0), "{seen:#}");
+    assert_eq!(seen["stream_usage"], seen["total_tokens"], "{seen:#}");
+    let receipt = receipt(&gateway, seen["receipt_id"].as_str().unwrap()).await;
+    let last = receipt["event_log"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["type"], "response.returned");
+    assert_eq!(last["body_hash"], json!(format!("sha256:{}", seen["body_sha256"].as_str().unwrap())));
+}
+
+async fn receipt(gateway: &Inference, id: &str) -> Value {
+    let http = plain_client();
+    let answer = http.get(format!("{}/v1/aci/receipts/{id}", gateway.url)).bearer_auth(KEY).send().await;
+    let answer = answer.unwrap().error_for_status().unwrap();
+    serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_clients_get_everything() {
+    a_client_gets_everything("client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn javascript_clients_get_everything() {
+    a_client_gets_everything("client.mjs").await;
+}
