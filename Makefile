@@ -5,7 +5,7 @@ export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
 GUEST_SDK := target/guest-sdk.tar
 
 .DEFAULT_GOAL := help
-.PHONY: help up test fuzz fmt lint image images contracts docs bench chain clean build dependencies test-dependencies
+.PHONY: help up test test-image test-build test-units test-journeys fuzz fmt lint image images contracts docs bench chain clean build dependencies test-dependencies
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
@@ -13,10 +13,24 @@ help: ## list the targets
 up: dependencies build image $(if $(CHAIN),chain) ## start a whole cloud with the hello example, in the foreground (CHAIN=1: under a contract)
 	@exec $(CLOISTER) up --deploy examples/hello $(if $(CHAIN),--development-chain) $(ARGS)
 
-test: test-dependencies image $(GUEST_SDK) ## run every test
+test: test-image test-units test-journeys ## run every test (-j3: its three parts beside each other)
+
+test-image: test-dependencies image
 	scripts/check-guest-image.sh
 	contracts/build.mjs --check
-	cargo test --workspace --locked --no-fail-fast $(ARGS)
+
+# Once for both of the following, which only choose from what it builds.
+test-build: test-dependencies
+	cargo test --workspace --locked --no-run
+
+# Everything but the journeys: they are the only integration tests whose name begins with j, and the whole workspace is
+# chosen in both, so that nothing is built with other features. No docstring has an example that is compiled.
+test-units: test-build image
+	@if ls -d */*/tests/j* */tests/j* 2>/dev/null; then echo "rename it: make test would pass it over" >&2; exit 1; fi
+	cargo test --workspace --locked --no-fail-fast --lib --bins --test '[!j]*' $(ARGS)
+
+test-journeys: test-build image $(GUEST_SDK)
+	cargo test --workspace --locked --no-fail-fast --test journeys $(ARGS)
 
 fuzz: test-dependencies ## fuzz every parser for a few seconds (ARGS=60: a minute each)
 	scripts/fuzz.sh $(ARGS)
@@ -44,6 +58,8 @@ docs: ## build the API documentation of all crates
 bench: test-dependencies image ## measure, and print the tables of docs/performance.md
 	cargo bench --locked -p cloister-control-plane --bench api_reads
 	cargo bench --locked -p cloister-control-plane --bench operations_list
+	cargo bench --locked -p cloister-control-plane --bench usage
+	cargo bench --locked -p cloister-control-plane --bench webhooks
 	cargo bench --locked -p cloister-verifier --bench verify
 	cargo bench --locked -p cloister-ra-tls --bench handshake
 	cargo bench --locked -p cloister-transparency-log --bench log
@@ -74,6 +90,8 @@ chain:
 	@scripts/install-dependencies.sh run chain
 	@scripts/install-anvil.sh
 
-test-dependencies:
+# One after the other: both may install packages.
+test-dependencies: dependencies
 	@scripts/install-dependencies.sh run test
 	@scripts/install-anvil.sh
+	@tests/inference-sdks/install.sh

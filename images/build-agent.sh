@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 
+# Whoever calls, the compiler is rustc itself.
+unset RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER
 RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=/src --remap-path-prefix=$cargo_home=/cargo" \
     cargo build --locked --release --package cloister-guest-agent --target "$target" >&2
 echo "$target_dir/$target/release/cloister-guest-agent"

@@ -1,8 +1,9 @@
 #!/bin/bash
-# Fuzzes every parser that has a target, in crates of protocol/ and trusted/, for a few seconds each, with the stable
-# compiler: usage: scripts/fuzz.sh [seconds per target]. Starts from the seeds beside the targets, from what
-# earlier runs found (target/fuzz/corpus), and from the public test data where it is. Fails on the first
-# input that crashes, hangs or takes too much memory, and keeps it in target/fuzz/crashes.
+# Fuzzes every parser that has a target for a few seconds each, with the stable compiler, as many at a time as the
+# machine has processors: usage: scripts/fuzz.sh [seconds per target]. The targets are those of fuzz/Cargo.toml.
+# Starts from the seeds beside the targets, from what earlier runs found (target/fuzz/corpus), and from the public
+# test data where it is. Fails if an input crashes, hangs or takes too much memory, and keeps it in
+# target/fuzz/crashes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,40 +21,64 @@ flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
 flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
 flags+=" -Cllvm-args=-sanitizer-coverage-trace-compares"
 
-# Files that a target of the evidence crate starts from, beside its seeds.
+# Name of each target and its source, relative to fuzz/.
+targets() { sed -n '/^\[\[bin\]\]/,/^$/s/^\(name\|path\) = "\(.*\)"$/\2/p' fuzz/Cargo.toml | paste - -; }
+
+# Files that a target starts from, beside its seeds.
 public_samples() {
     case $1 in
-    quote) compgen -G "$testdata/dcap/*.bin" && compgen -G "$testdata/minted/quote_*.bin" ;;
-    event_log) compgen -G "$testdata/minted/event_log.json" ;;
-    nitro) compgen -G "$testdata/*/*.cose" ;;
-    versioned_attestation) compgen -G "$testdata/*/*.scale.bin" ;;
+    evidence-quote) compgen -G "$testdata/dcap/*.bin" && compgen -G "$testdata/minted/quote_*.bin" ;;
+    evidence-event-log) compgen -G "$testdata/minted/event_log.json" ;;
+    evidence-nitro) compgen -G "$testdata/*/*.cose" ;;
+    evidence-versioned-attestation) compgen -G "$testdata/*/*.scale.bin" ;;
     esac || true
 }
 
-failed=0
-for crate in protocol/evidence protocol/app-compose protocol/contracts protocol/sealed-env protocol/kms-api trusted/chain trusted/luks-header; do
-    RUSTFLAGS=$flags CARGO_INCREMENTAL=0 cargo build --locked --target "$host" --target-dir target/fuzz \
-        --manifest-path "$crate/fuzz/Cargo.toml"
-    for source in "$crate"/fuzz/fuzz_targets/*.rs; do
-        target=$(basename "$source" .rs)
-        corpus=target/fuzz/corpus/$(basename "$crate")-$target
-        crashes=target/fuzz/crashes/$(basename "$crate")-$target-
-        mkdir -p "$corpus" target/fuzz/crashes
-        seeds=("$corpus")
-        [ ! -d "$crate/fuzz/seeds/$target" ] || seeds+=("$crate/fuzz/seeds/$target")
-        while read -r sample; do
-            cp --no-preserve=mode "$sample" "$corpus/public-$(basename "$sample")"
-        done < <(public_samples "$target")
-        log=target/fuzz/$(basename "$crate")-$target.log
-        if "target/fuzz/$host/debug/$target" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 \
-            -max_len=16384 -artifact_prefix="$crashes" "${seeds[@]}" >"$log" 2>&1; then
-            printf '%-22s %s\n' "$target" "$(grep -a '^Done' "$log" | tail -1)"
-        else
-            tail -25 "$log" >&2
-            echo "scripts/fuzz.sh: $target failed; the input is in target/fuzz/crashes, run it again with" >&2
-            echo "  target/fuzz/$host/debug/$target FILE" >&2
-            failed=1
-        fi
-    done
+# Runs the target $1 whose source is $2, and says what came of it.
+fuzz() {
+    local name=$1 source=fuzz/$2 seeds sample
+    local corpus=target/fuzz/corpus/$name log=target/fuzz/$name.log
+    local beside=${source%/fuzz_targets/*}/seeds/$(basename "$source" .rs)
+    mkdir -p "$corpus" target/fuzz/crashes
+    seeds=("$corpus")
+    [ ! -d "$beside" ] || seeds+=("$beside")
+    while read -r sample; do
+        cp --no-preserve=mode "$sample" "$corpus/public-$(basename "$sample")"
+    done < <(public_samples "$name")
+    if "target/fuzz/$host/debug/$name" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 \
+        -max_len=16384 -artifact_prefix="target/fuzz/crashes/$name-" "${seeds[@]}" >"$log" 2>&1; then
+        printf '%-32s %s\n' "$name" "$(grep -a '^Done' "$log" | tail -1)"
+    else
+        {
+            tail -25 "$log"
+            echo "scripts/fuzz.sh: $name failed; the input is in target/fuzz/crashes, run it again with"
+            echo "  target/fuzz/$host/debug/$name FILE"
+        } >&2
+        return 1
+    fi
+}
+
+# A target that nobody names is never run.
+forgotten=$(comm -23 <(compgen -G '*/*/fuzz/fuzz_targets/*.rs' | sort) <(targets | sed 's|.*\t../||' | sort))
+[ -z "$forgotten" ] || {
+    echo "scripts/fuzz.sh: add to fuzz/Cargo.toml:" "$forgotten" >&2
+    exit 1
+}
+
+RUSTFLAGS=$flags CARGO_INCREMENTAL=0 cargo build --locked --target "$host" --target-dir target/fuzz \
+    --manifest-path fuzz/Cargo.toml
+
+failed=0 running=0 at_a_time=$(nproc)
+while read -r name source; do
+    if [ "$running" = "$at_a_time" ]; then
+        wait -n || failed=1
+        running=$((running - 1))
+    fi
+    fuzz "$name" "$source" &
+    running=$((running + 1))
+done < <(targets)
+while [ "$running" -gt 0 ]; do
+    wait -n || failed=1
+    running=$((running - 1))
 done
 exit "$failed"

@@ -35,7 +35,7 @@ test|python3|python3|a stand-in for the hypervisor in tests of the node
 test|hey|hey|constant load in the bench of a rollout
 test|ssh-keygen|openssh-client|signs approvals as people do
 test|wrk|wrk|constant load for the bench of the ingress
-test|pip3|python3-pip|fetches the published guest SDK
+test|pip3|python3-pip|fetches the published SDKs
 test|/usr/lib/postgresql/*/bin/initdb|postgresql|tests of the PostgreSQL store (throw-away servers, no service)
 EOF
 }
