@@ -5,7 +5,7 @@ Words of the kernel command line decide how it behaves: `die` ends at start, `de
 shutdown, `stuck` ignores the monitor's quit as well, `crash` ends by itself once the guest is up, `sick`
 says that its application fails.
 """
-import fcntl, http.server, json, os, socket, sys, threading
+import contextlib, fcntl, http.server, json, os, socket, sys, threading
 
 args = sys.argv[1:]
 if "--version" in args:
@@ -139,25 +139,30 @@ def human(line):
     return ""
 
 
-def serve_monitor():
+def serve(listener, talk):
+    """A node may be gone before it was heard: the machine runs on and hears the next one."""
     while True:
-        peer, _ = monitor.accept()
-        lines = peer.makefile("rw")
-        lines.write('{"QMP": {}}\n')
-        lines.flush()
-        for line in lines:
-            request = json.loads(line)
-            if request["execute"] == "quit" and "stuck" not in mode:
-                os._exit(0)
-            result = {}
-            if request["execute"] == "human-monitor-command":
-                result = human(request["arguments"]["command-line"])
-            lines.write('{"event": "NOISE"}\n' + json.dumps({"return": result}) + "\n")
-            lines.flush()
+        peer, _ = listener.accept()
+        with contextlib.suppress(OSError, json.JSONDecodeError):
+            talk(peer.makefile("rw"))
         peer.close()
 
 
-def serve_status():
+def monitor_talk(lines):
+    lines.write('{"QMP": {}}\n')
+    lines.flush()
+    for line in lines:
+        request = json.loads(line)
+        if request["execute"] == "quit" and "stuck" not in mode:
+            os._exit(0)
+        result = {}
+        if request["execute"] == "human-monitor-command":
+            result = human(request["arguments"]["command-line"])
+        lines.write('{"event": "NOISE"}\n' + json.dumps({"return": result}) + "\n")
+        lines.flush()
+
+
+def status_talk(lines):
     report = {
         "boot_id": "00000000-0000-0000-0000-000000000001",
         "instance_id": "ab" * 20,
@@ -168,16 +173,13 @@ def serve_status():
     }
     if "sick" in mode:
         report |= {"health": "unhealthy", "health_detail": "web: exited with 1"}
-    while True:
-        peer, _ = status.accept()
-        lines = peer.makefile("rw")
-        lines.write("half a line}\n" + json.dumps(report) + "\n")
-        lines.flush()
-        if "crash" in mode:
-            os._exit(1)
-        for line in lines:
-            if json.loads(line)["type"] == "shutdown" and not {"deaf", "stuck"} & set(mode):
-                os._exit(0)
+    lines.write("half a line}\n" + json.dumps(report) + "\n")
+    lines.flush()
+    if "crash" in mode:
+        os._exit(1)
+    for line in lines:
+        if json.loads(line)["type"] == "shutdown" and not {"deaf", "stuck"} & set(mode):
+            os._exit(0)
 
 
 sides = {}
@@ -198,7 +200,7 @@ null = os.open(os.devnull, os.O_RDWR)
 os.write(done, b"1")
 for stream in (0, 1, 2):
     os.dup2(null, stream)
-threading.Thread(target=serve_monitor, daemon=True).start()
+threading.Thread(target=serve, args=(monitor, monitor_talk), daemon=True).start()
 for side in (("node", hardware, "guest"), ("guest", guest, "node")):
     threading.Thread(target=serve_side, args=side, daemon=True).start()
-serve_status()
+serve(status, status_talk)
