@@ -1,5 +1,5 @@
-//! What it costs to record requests: how many end in a second with 64 callers, what a receipt takes on the disk, and
-//! what a store of many takes in memory and to open.
+//! What it costs to record requests: how long one that ends waits, how many end in a second with 64 callers, what a
+//! receipt takes on the disk, and what a store of many takes in memory and to open.
 //!
 //! `cargo bench -p cloister-inference-gateway --bench record -- COUNT` prints the table; COUNT is 1,000,000 if absent.
 #![expect(
@@ -10,7 +10,7 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cloister_inference_gateway::admission::KeyHash;
 use cloister_inference_gateway::record::{Finished, KeptReceipt, Row, Settings, Store};
@@ -20,6 +20,9 @@ use cloister_verifier::Clock;
 const RECEIPT_BYTES: usize = 1680;
 const CALLERS: u64 = 64;
 const MANY: u64 = 1_000_000;
+/// Requests that end one after the other, with a pause between.
+const ALONE: u64 = 2000;
+const PAUSE: Duration = Duration::from_millis(2);
 const ROW: &str = r#"{"requestId":"","endpoint":"/v1/chat/completions","status":200,"durationMs":812,"ttftMs":120,
     "isStreaming":true,"attemptIndex":0,"selectedRouteId":"one:vendor/model","requestModel":"vendor/model",
     "usage":{"prompt_tokens":812,"completion_tokens":230,"total_tokens":1042},"promptTokens":812,
@@ -32,9 +35,38 @@ fn main() -> Outcome<()> {
     // Not /tmp, which may be memory.
     let parent = option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, Into::into);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
+    alone(&parent, &runtime)?;
     for is_logging in [false, true] {
         let dir = tempfile::tempdir_in(&parent)?;
         measure(dir.path(), count, is_logging, &runtime)?;
+    }
+    Ok(())
+}
+
+/// How long the end of one request waits while no other ends.
+fn alone(parent: &Path, runtime: &tokio::runtime::Runtime) -> Outcome<()> {
+    let dir = tempfile::tempdir_in(parent)?;
+    let store = Store::open(dir.path(), Settings::default(), Clock::system())?;
+    let mut times = runtime.block_on(async {
+        tokio::spawn(async move {
+            let mut times = Vec::new();
+            for turn in 0..ALONE {
+                let finished = finished(turn)?;
+                let began = Instant::now();
+                store.finish(finished).await?;
+                times.push(began.elapsed());
+                tokio::time::sleep(PAUSE).await;
+            }
+            Outcome::Ok(times)
+        })
+        .await?
+    })?;
+    times.sort();
+    println!("{ALONE} requests, one after the other");
+    for (name, share) in [("p50", 2), ("p90", 10), ("p99", 100), ("p99.9", 1000)] {
+        let at = times.len() - 1 - times.len() / share;
+        let time = times.get(at).copied().unwrap_or_default();
+        println!("  {name:<21} {:>10.3} ms", time.as_secs_f64() * 1000.0);
     }
     Ok(())
 }

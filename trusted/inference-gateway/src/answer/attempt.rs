@@ -17,6 +17,7 @@ use super::feed::{Break, Fed, Feed};
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Outgoing, Translate, Whole};
 use crate::gateway::{Gateway, Live};
+use crate::record::SessionHold;
 use crate::routing::Route;
 use crate::upstream::{Answer, MAX_BODY_BYTES, ReadFailure, SendFailure, Upstream};
 use crate::verification::{Unverified, Verified};
@@ -45,6 +46,8 @@ pub(super) struct Trace {
     pub(super) received_hash: Option<String>,
     /// The model that the upstream says it used.
     pub(super) upstream_model: Option<String>,
+    /// Keeps the session until there is a receipt that cites it.
+    pub(super) session: Option<Arc<SessionHold>>,
 }
 
 impl Trace {
@@ -56,6 +59,7 @@ impl Trace {
             verification: None,
             received_hash: None,
             upstream_model: None,
+            session: None,
         }
     }
 
@@ -214,6 +218,7 @@ impl Attempt<'_> {
         let accepted = &self.asked.constraints.session_ids;
         match self.gateway.verifications.channel(self.route, accepted).await {
             Ok(verified) => {
+                trace.session = Some(Arc::new(self.gateway.store.hold_session(&verified.session_id)));
                 trace.verification = Some(Verification::Verified {
                     session_id: verified.session_id.clone(),
                     channel_bindings: verified.channel_bindings.clone(),

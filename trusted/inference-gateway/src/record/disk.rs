@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use redb::{
@@ -20,6 +21,8 @@ const DATABASE: &str = "records.redb";
 const NEW_DATABASE: &str = "records.redb.new";
 /// Whoever holds the lock of this file may use the directory.
 const LOCK: &str = "lock";
+const LOCK_ATTEMPTS: u32 = 25;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of the database that are kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 
@@ -50,10 +53,21 @@ pub enum OpenError {
     },
     /// There was a database once.
     #[error(
-        "{}: the log of receipts is there, but the records that it is about are gone: restore them, or move the \
-         directory away to begin anew", .0.display()
+        "{}: the log of receipts or the journal is there, but the records that it is about are gone: restore them, \
+         or move the directory away to begin anew", .0.display()
     )]
     Lost(PathBuf),
+    /// The journal is not what was written.
+    #[error(
+        "{}: the journal cannot be read: {what}; answers may have been given whose only record is in it: restore a \
+         copy of the directory, or move this file away to go on without what it holds", .path.display()
+    )]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The log of receipts cannot be used.
     #[error("the log of receipts cannot be used")]
     Log(#[source] StoreError),
@@ -80,11 +94,17 @@ impl Dir {
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(OpenError::file(path))?;
         let lock = private(&path.join(LOCK))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(OpenError::Busy(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(OpenError::File(path.join(LOCK), error)),
+        // A program that this process or the owner before is just starting holds the lock for a moment, too: until
+        // it has closed what it inherited.
+        for attempt in 1.. {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) => return Err(OpenError::Busy(path.to_owned())),
+                Err(TryLockError::Error(error)) => return Err(OpenError::File(path.join(LOCK), error)),
+            }
         }
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     pub(super) fn join(&self, name: &str) -> PathBuf {
@@ -99,6 +119,16 @@ impl Dir {
     pub(super) fn has_database(&self) -> Result<bool, OpenError> {
         let path = self.join(DATABASE);
         path.try_exists().map_err(OpenError::file(path))
+    }
+
+    /// A file for this process to write to, made where there is none.
+    pub(super) fn medium(&self, name: &str, backing: &Backing) -> Result<Box<dyn Medium>, OpenError> {
+        private(&self.join(name)).map(|file| backing.of(name, file))
+    }
+
+    /// Makes the names of files durable.
+    pub(super) fn sync(&self) -> Result<(), OpenError> {
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(OpenError::file(&self.path))
     }
 
     /// The database. Where there is none, `begin` fills a new one, which appears whole or not at all.
@@ -120,8 +150,7 @@ impl Dir {
             begin(&database).map_err(|error| OpenError::Damaged(new.clone(), error))?;
             drop(database);
             std::fs::rename(&new, &path).map_err(OpenError::file(&path))?;
-            let dir = File::open(&self.path).map_err(OpenError::file(&self.path))?;
-            dir.sync_all().map_err(OpenError::file(&self.path))?;
+            self.sync()?;
         }
         let unsure = Arc::default();
         let database = RwLock::new(Some(open(&path, &backing, &unsure)?));
@@ -147,7 +176,7 @@ fn open(path: &Path, backing: &Backing, unsure: &Arc<AtomicBool>) -> Result<Data
     if !path.ends_with(NEW_DATABASE) && file.length().map_err(OpenError::file(path))? == 0 {
         return Err(OpenError::Damaged(path.to_owned(), redb::Error::Corrupted("it is empty".to_owned())));
     }
-    let file = Watched { disk: backing.of(file), unsure: Arc::clone(unsure) };
+    let file = Watched { disk: backing.of(DATABASE, file), unsure: Arc::clone(unsure) };
     let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
     database.map_err(|error| match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::Busy(path.to_owned()),
@@ -155,23 +184,26 @@ fn open(path: &Path, backing: &Backing, unsure: &Arc<AtomicBool>) -> Result<Data
     })
 }
 
-/// Where the bytes of the database go: to a file, or to a test's bad disk.
+/// Where the bytes of the database and the journal go: to files, or to a test's bad disk.
 #[derive(Clone)]
-pub(super) struct Backing(Arc<dyn Fn(File) -> Box<dyn Medium> + Send + Sync>);
+pub(crate) struct Backing(Arc<MediumOf>);
+
+/// What is written to for the file of a name.
+type MediumOf = dyn Fn(&str, File) -> Box<dyn Medium> + Send + Sync;
 
 impl Backing {
     /// Files as they are.
-    pub(super) fn file() -> Self {
-        Self::from_fn(|file| Box::new(file))
+    pub(crate) fn file() -> Self {
+        Self::from_fn(|_, file| Box::new(file))
     }
 
-    /// Something over the file.
-    pub(super) fn from_fn(medium: impl Fn(File) -> Box<dyn Medium> + Send + Sync + 'static) -> Self {
+    /// Something over the file of a name.
+    pub(super) fn from_fn(medium: impl Fn(&str, File) -> Box<dyn Medium> + Send + Sync + 'static) -> Self {
         Self(Arc::new(medium))
     }
 
-    fn of(&self, file: File) -> Box<dyn Medium> {
-        (self.0)(file)
+    fn of(&self, name: &str, file: File) -> Box<dyn Medium> {
+        (self.0)(name, file)
     }
 }
 
@@ -182,7 +214,7 @@ impl std::fmt::Debug for Backing {
 }
 
 /// What bytes are written to.
-pub(super) trait Medium: std::fmt::Debug + Send + Sync {
+pub(crate) trait Medium: std::fmt::Debug + Send + Sync {
     fn length(&self) -> io::Result<u64>;
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     fn resize(&self, length: u64) -> io::Result<()>;
@@ -275,9 +307,14 @@ impl Disk {
         Ok(done)
     }
 
+    /// Whether the disk did not keep what it was given, after which nothing is read or written until a start.
+    pub(super) fn has_lost(&self) -> bool {
+        self.unsure.load(Ordering::Relaxed)
+    }
+
     /// After a failure: opens the database again if that can be trusted. Tells whether it is open.
     pub(super) fn reopen(&self) -> bool {
-        if self.unsure.load(Ordering::Relaxed) {
+        if self.has_lost() {
             return false;
         }
         let mut database = self.database.write();

@@ -1,24 +1,28 @@
 //! What has had its time goes, some with each write, so that no write takes long.
 
+use std::collections::HashSet;
 use std::ops::Bound;
 
-use redb::{ReadableTable as _, WriteTransaction};
+use redb::ReadableTable as _;
 
-use super::changes::{Tables, row_ended_at};
+use super::StoreError;
+use super::changes::row_ended_at;
+use super::filing::Tables;
 use super::store::Settings;
-use super::tables::{NEXT_POST, NameHash, ReceiptEntry};
-use super::{Disk, StoreError};
+use super::tables::{NameHash, ReceiptEntry};
 
 /// Entries of each table that go with one write at least. A write that adds more removes more.
 const STEP: usize = 128;
 
 /// Until where things may go.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Due {
     /// The time, in seconds since the Unix epoch.
     pub(super) now: u64,
     /// Receipts before this number are in the log.
     pub(super) logged: u64,
+    /// Sessions that somebody needs, whatever their end.
+    pub(super) held: HashSet<NameHash>,
 }
 
 /// Removes what is due.
@@ -37,7 +41,12 @@ impl Eviction {
     }
 
     /// Removes some of what is due; `added` entries come with the same write.
-    pub(super) fn step(&mut self, tables: &mut Tables<'_>, due: Due, added: usize) -> Result<(), StoreError> {
+    pub(super) fn step(
+        &mut self,
+        tables: &mut Tables<'_>,
+        due: &Due,
+        added: usize,
+    ) -> Result<(), StoreError> {
         let budget = STEP.max(2 * added);
         let removed = [
             self.receipts(tables, due, budget)?,
@@ -49,15 +58,7 @@ impl Eviction {
         Ok(())
     }
 
-    /// Removes some of what is due while nobody writes.
-    pub(super) fn idle(&mut self, disk: &Disk, due: Due) -> Result<(), StoreError> {
-        disk.write(|transaction: &WriteTransaction| {
-            let mut tables = Tables::open(transaction)?;
-            self.step(&mut tables, due, 0)
-        })
-    }
-
-    fn receipts(&self, tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
+    fn receipts(&self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
         for removed in 0..budget {
             let Some(first) = tables.receipts.first()? else { return Ok(removed) };
             let number = first.0.value();
@@ -80,17 +81,21 @@ impl Eviction {
         Ok(budget)
     }
 
-    fn rows(&self, tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
-        let posted = tables.counters.get(NEXT_POST)?.map(|next| next.value());
+    fn rows(&self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
+        let kept_s =
+            if self.settings.is_posting { self.settings.posted_rows_s } else { self.settings.rows_s };
+        // A control plane is still to be told of these.
+        let owed = tables.owed()?;
+        let mut from = 0;
         for removed in 0..budget {
-            let Some(first) = tables.rows.first()? else { return Ok(removed) };
-            let (number, ended_at) = (first.0.value(), row_ended_at(first.1.value())?);
-            drop(first);
-            let kept_s = match posted {
-                None => self.settings.rows_s,
-                Some(posted) if number < posted => self.settings.posted_rows_s,
-                // A control plane is still to be told.
-                Some(_) => return Ok(removed),
+            let (number, ended_at) = loop {
+                let first = tables.rows.range(from..)?.next().transpose()?;
+                let Some((number, bytes)) = first else { return Ok(removed) };
+                let number = number.value();
+                match owed.iter().find(|owed| owed.contains(&number)) {
+                    Some(owed) => from = owed.end,
+                    None => break (number, row_ended_at(bytes.value())?),
+                }
             };
             if ended_at.saturating_add(kept_s) > due.now {
                 return Ok(removed);
@@ -100,14 +105,14 @@ impl Eviction {
         Ok(budget)
     }
 
-    fn sessions(&mut self, tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
+    fn sessions(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
         let mut ended = Vec::new();
         let mut last = None;
         let after = (Bound::Excluded(self.session), Bound::Unbounded);
         for entry in tables.session_ends.range::<&NameHash>((after.0.as_ref(), after.1))?.take(budget) {
             let (name, ends) = entry?;
             last = Some(*name.value());
-            if ends.value() <= due.now {
+            if ends.value() <= due.now && !due.held.contains(name.value()) {
                 ended.push(*name.value());
             }
         }
@@ -121,7 +126,7 @@ impl Eviction {
     }
 }
 
-fn fingerprints(tables: &mut Tables<'_>, due: Due, budget: usize) -> Result<usize, StoreError> {
+fn fingerprints(tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
     for removed in 0..budget {
         let Some((end, _)) = tables.fingerprint_ends.first()? else { return Ok(removed) };
         let (until, fingerprint) = end.value();

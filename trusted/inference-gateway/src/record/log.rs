@@ -16,9 +16,9 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::changes::Tables;
 use super::disk::{Dir, OpenError};
-use super::store::Shared;
+use super::filing::Tables;
+use super::shared::Shared;
 use super::tables::{IS_LOGGING, LOG_KEY, LOG_SEGMENTS, NEXT_RECEIPT, RECEIPTS, ReceiptEntry, SECRETS};
 use super::{Disk, StoreError};
 

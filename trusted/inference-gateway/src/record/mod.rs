@@ -1,15 +1,36 @@
 //! What stays of a request when it is over: what it used and cost, its receipt, and, for upstreams that were verified,
 //! the session. Never what was said.
 
+//!
+//! | Step | Where |
+//! |---|---|
+//! | a change is made ready by who has it, and waits | `store`, `changes`, `codec` |
+//! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `frame`, `pending` |
+//! | it becomes durable, with others | `syncer` |
+//! | it goes to the database, with others; what has had its time goes | `filer`, `filing`, `tables`, `eviction` |
+//! | the hash of a receipt is logged | `log` |
+//! | it is read, wherever it is | `reading`, `shared` |
+
 mod changes;
+mod codec;
 mod disk;
 mod eviction;
+mod filer;
+mod filing;
+mod frame;
+mod holds;
+mod journal;
 mod log;
+mod pending;
+mod reading;
 mod routes;
+mod shared;
 mod store;
+mod syncer;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod writer;
 
 use rust_decimal::Decimal;
@@ -18,10 +39,16 @@ use serde::{Deserialize, Serialize};
 use crate::admission::KeyHash;
 use crate::config::Pricing;
 
+pub(crate) use disk::Backing;
 use disk::Disk;
 pub use disk::OpenError;
+pub use holds::SessionHold;
+pub use reading::{Inclusion, UsageRow};
 pub use routes::routes;
-pub use store::{Inclusion, Settings, Store, UsageRow};
+pub use store::{Settings, Store};
+#[cfg(test)]
+pub(crate) use tests::bad;
+pub use trouble::Trouble;
 
 /// One attempt, or one request that had none. Members are those of a control plane's `consult/post`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -128,7 +155,7 @@ impl StoreError {
         Self(format!("{what} cannot be read"))
     }
 
-    /// Nothing can be written or read until the disk is well again, or the gateway was started again.
+    /// Nothing can be written until the disk is well again, or the gateway was started again.
     fn closed() -> Self {
         Self::new("an earlier failure closed it")
     }

@@ -1,34 +1,33 @@
-//! The store as the rest of the gateway sees it.
+//! The store as the rest of the gateway sees it: opened, written to, closed.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::JoinHandle;
 
-use cloister_transparency_log::Log;
 use cloister_verifier::Clock;
-use redb::{Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _};
-use rust_decimal::Decimal;
-use serde::Serialize;
-use tokio::sync::{Semaphore, oneshot, watch};
+use redb::{Database, ReadableDatabase as _};
+use tokio::sync::{Semaphore, oneshot};
+use tracing::warn;
 
-use super::changes::{Answer, Change, Tables, parse_row};
+use super::changes::Change;
 use super::disk::{Backing, Dir, Disk, OpenError};
 use super::eviction::Eviction;
-use super::log::{self, ReceiptLog, of_log};
-use super::tables::{
-    COUNTERS, LAYOUT, NAMES, NEXT_POST, NEXT_RECEIPT, NEXT_ROW, NameKind, RECEIPTS, ROWS, ReceiptEntry,
-    SESSION_ENDS, SESSIONS, SPENT, VERSION, name,
-};
-use super::writer::{Waiting, Writer};
-use super::{Finished, Lookup, Row, StoreError};
-use crate::admission::KeyHash;
+use super::filer::Filer;
+use super::filing::Tables;
+use super::holds::SessionHold;
+use super::journal::Journal;
+use super::log::ReceiptLog;
+use super::pending::Generation;
+use super::shared::{Shared, counter};
+use super::syncer::Syncer;
+use super::tables::{COUNTERS, FIRST_LAYOUT, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind, VERSION, name};
+use super::trouble::Trouble;
+use super::writer::{Answer, Waiting, Writer};
+use super::{Finished, StoreError, UsageRow};
 
-/// Most bytes that wait to be written; more callers than that wait for room.
-const MAX_WAITING_BYTES: usize = 64 << 20;
-/// Most usage rows that are read at once.
-const MAX_ROWS: usize = 10_000;
+/// Most bytes that are not in the database yet; more callers than that wait for room.
+const MAX_PENDING_BYTES: usize = 64 << 20;
 
 /// How long things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,78 +58,24 @@ impl Default for Settings {
     }
 }
 
-/// A usage row with what is known besides.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UsageRow {
-    /// Its number: from 0, without gaps, in the order in which rows were kept.
-    pub number: u64,
-    /// Whose request it was.
-    pub api_key_hash: String,
-    /// The row.
-    #[serde(flatten)]
-    pub row: Row,
-}
-
-/// Proof that a receipt is in the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Inclusion {
-    /// Its index.
-    pub index: u64,
-    /// The exact text of its leaf.
-    pub record: String,
-    /// A signed checkpoint: its second line is the size of the tree that the proof is for.
-    pub checkpoint: String,
-    /// Hashes of the proof in the order of RFC 6962, 64 hex digits each.
-    pub hashes: Vec<String>,
-}
-
-/// Keeps what stays of requests, durably. Clones are handles of the same store; it is closed when the last one is
-/// dropped, which waits for what is being written.
+/// Keeps what stays of requests. What was acknowledged survives the end of the process, however it ends; a loss of power
+/// may take what was acknowledged in the last moments before it. Clones are handles of the same store; it is closed
+/// when the last one is dropped, which waits for what is being written.
 #[derive(Debug, Clone)]
 pub struct Store(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Closed before the writer, which it reads from.
+    /// Closed before the threads that it reads from.
     log: Option<ReceiptLog>,
     sender: Option<Sender<Waiting>>,
-    writer: Option<JoinHandle<()>>,
+    /// Each ends when the one before it has.
+    threads: Vec<JoinHandle<()>>,
     room: Arc<Semaphore>,
     shared: Arc<Shared>,
     settings: Settings,
-}
-
-/// What threads share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) disk: Disk,
-    clock: Clock,
-    /// The receipt that is to be logged next.
-    pub(super) logged: AtomicU64,
-    /// Numbers of the next receipt and the next row.
-    kept: watch::Sender<(u64, u64)>,
-}
-
-impl Shared {
-    /// Seconds since the Unix epoch.
-    pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.clock.now().as_second()).unwrap_or(0)
-    }
-
-    /// Receipts before this one are in the log.
-    pub(super) fn logged(&self) -> u64 {
-        self.logged.load(Ordering::Acquire)
-    }
-
-    pub(super) fn subscribe(&self) -> watch::Receiver<(u64, u64)> {
-        self.kept.subscribe()
-    }
-
-    /// All receipts and rows before these are durable.
-    pub(super) fn tell_kept(&self, next: (u64, u64)) {
-        self.kept.send_if_modified(|kept| std::mem::replace(kept, next) != next);
-    }
+    /// Nobody else may use the directory before all else is closed.
+    _dir: Dir,
 }
 
 impl Store {
@@ -142,110 +87,59 @@ impl Store {
         Self::open_with(dir, settings, clock, Backing::file())
     }
 
-    pub(super) fn open_with(
+    pub(crate) fn open_with(
         dir: &Path,
         settings: Settings,
         clock: Clock,
         backing: Backing,
     ) -> Result<Self, OpenError> {
         let dir = Dir::take(dir)?;
-        if ReceiptLog::exists(&dir)? && !dir.has_database()? {
+        if !dir.has_database()? && (ReceiptLog::exists(&dir)? || Journal::exists(&dir)?) {
             return Err(OpenError::Lost(dir.join("")));
         }
+        let journal = Journal::open(&dir, &backing)?;
         let disk = dir.database(backing, begin)?;
-        let cannot_read =
-            |error: StoreError| OpenError::Damaged(dir.database_path(), redb::Error::Corrupted(error.0));
-        let found = disk.read(|transaction| counter(transaction, VERSION)).map_err(cannot_read)?;
-        if found != Some(LAYOUT) {
-            let found = found.unwrap_or_default();
-            return Err(OpenError::Layout { path: dir.database_path(), found, known: LAYOUT });
-        }
-        disk.write(|transaction| {
-            let mut tables = Tables::open(transaction)?;
-            if !settings.is_logging {
-                ReceiptLog::end(&mut tables)?;
-            }
-            set_posting(&mut tables, settings.is_posting)
-        })
-        .map_err(cannot_read)?;
-        let shared = Arc::new(Shared {
-            disk,
-            clock,
-            logged: AtomicU64::new(u64::MAX),
-            kept: watch::Sender::default(),
-        });
+        check_layout(&dir, &disk)?;
+        let gathering = recover(&dir, &disk, &journal, settings)?;
+        let shared = Arc::new(Shared::new(disk, journal, gathering, clock));
         let log = settings.is_logging.then(|| ReceiptLog::open(&dir, &shared)).transpose()?;
-        let (sender, receiver) = mpsc::channel();
-        let writer = Writer {
-            shared: Arc::clone(&shared),
-            eviction: Eviction::new(settings),
-            is_failing: false,
-            _dir: dir,
-        };
-        let writer = std::thread::Builder::new()
-            .name("record-writer".to_owned())
-            .spawn(move || writer.run(&receiver))
-            .map_err(OpenError::System)?;
+        let (sender, changes) = mpsc::channel();
+        let syncer = Syncer { shared: Arc::clone(&shared) };
+        let filer = Filer { shared: Arc::clone(&shared), eviction: Eviction::new(settings) };
+        let (syncing, wake_syncer) = woken("record-syncer", |wakes| syncer.run(&wakes))?;
+        let (filing, wake_filer) = woken("record-filer", |wakes| filer.run(&wakes))?;
+        let writer = Writer { shared: Arc::clone(&shared), others: [wake_syncer, wake_filer] };
+        let writing = spawn("record-writer", move || writer.run(&changes))?;
         Ok(Self(Arc::new(Inner {
             log,
             sender: Some(sender),
-            writer: Some(writer),
-            room: Arc::new(Semaphore::new(MAX_WAITING_BYTES)),
+            threads: vec![writing, syncing, filing],
+            room: Arc::new(Semaphore::new(MAX_PENDING_BYTES)),
             shared,
             settings,
+            _dir: dir,
         })))
     }
 
-    /// Keeps everything about a request; answers when it is on the disk. Who stops to wait may find it kept
-    /// nevertheless.
+    /// Keeps everything about a request; answers when it is written. Who stops to wait may find it kept nevertheless.
     pub async fn finish(&self, finished: Finished) -> Result<(), StoreError> {
         self.write(Change::finished(finished, self.0.settings.receipts_s)?).await.map(drop)
     }
 
-    /// A receipt by its id or by the id of its answer, for who made the request. It takes as long to find none as
-    /// to find that it is another key's: nothing tells them apart.
-    pub fn receipt(&self, id: &str, asker: KeyHash) -> Result<Lookup, StoreError> {
-        let found = self.find(id, asker)?;
-        Ok(found.map_or(Lookup::Absent, |(_, document)| Lookup::Found(document)))
-    }
-
-    /// Number and document of a receipt that has not had its time.
-    pub(super) fn find(&self, id: &str, asker: KeyHash) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        let names = [NameKind::Receipt, NameKind::Chat].map(|kind| name(kind, Some(asker), id));
-        let now = self.0.shared.now();
-        self.0.shared.disk.read(|transaction| {
-            let table = transaction.open_table(NAMES)?;
-            // Both names are looked for, whatever is found.
-            let [by_id, by_chat] = names.map(|name| table.get(&name).map(|found| found.map(|n| n.value())));
-            let Some(number) = by_id?.or(by_chat?) else { return Ok(None) };
-            let receipts = transaction.open_table(RECEIPTS)?;
-            let Some(bytes) = receipts.get(number)? else { return Ok(None) };
-            let entry = ReceiptEntry::parse(bytes.value())?;
-            let is_current = entry.served_at.saturating_add(self.0.settings.receipts_s) > now;
-            Ok(is_current.then(|| (number, entry.document.to_vec())))
-        })
-    }
-
     /// Keeps a session record under its id until a time, in seconds since the Unix epoch, and as long as a receipt
-    /// cites it; what is there already stays. Answers when it is on the disk.
+    /// cites it; what is there already stays. Answers when it is written.
     pub async fn keep_session(&self, id: &str, document: Vec<u8>, expires_at: u64) -> Result<(), StoreError> {
         self.write(Change::session(id, document, expires_at)?).await.map(drop)
     }
 
-    /// A session record. It may stay for an hour longer than it has to.
-    pub fn session(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let (name, now) = (name(NameKind::Session, None, id), self.0.shared.now());
-        self.0.shared.disk.read(|transaction| {
-            let ends = transaction.open_table(SESSION_ENDS)?.get(&name)?.map(|ends| ends.value());
-            if ends.is_none_or(|ends| ends <= now) {
-                return Ok(None);
-            }
-            Ok(transaction.open_table(SESSIONS)?.get(&name)?.map(|document| document.value().to_vec()))
-        })
+    /// A session record that has not ended stays for as long as it is held.
+    #[must_use]
+    pub fn hold_session(&self, id: &str) -> SessionHold {
+        self.0.shared.holds.hold(name(NameKind::Session, None, id))
     }
 
     /// Remembers a fingerprint until a time, in seconds since the Unix epoch; false if it was remembered already.
-    /// Answers when it is on the disk. Fails when a million are remembered.
+    /// Answers when it is written. Fails when a million are remembered.
     pub async fn first_time(&self, fingerprint: [u8; 32], until: u64) -> Result<bool, StoreError> {
         match self.write(Change::Fingerprint { fingerprint, until }).await? {
             Answer::Yes => Ok(true),
@@ -254,86 +148,60 @@ impl Store {
         }
     }
 
-    /// What a key has spent so far: the exact sum of the costs of all its rows, those that were removed included.
-    pub fn spent(&self, key: KeyHash) -> Result<Decimal, StoreError> {
-        self.0.shared.disk.read(|transaction| {
-            let spent = transaction.open_table(SPENT)?.get(&key.0)?;
-            Ok(spent.map_or(Decimal::ZERO, |sum| Decimal::deserialize(*sum.value())))
-        })
+    /// A control plane does not take a row: it is kept beside the others. Answers when that is written.
+    pub async fn put_aside(&self, row: &UsageRow) -> Result<(), StoreError> {
+        self.write(Change::set_aside(row)?).await.map(drop)
     }
 
-    /// Usage rows from a number on, at most `limit` and at most 10,000; those that have had their time are skipped.
-    pub fn usage(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
-        self.0.shared.disk.read(|transaction| {
-            let rows = transaction.open_table(ROWS)?;
-            let found = rows.range(from..)?.take(limit.min(MAX_ROWS)).map(|entry| {
-                let (number, bytes) = entry?;
-                let (key, row) = parse_row(bytes.value())?;
-                Ok(UsageRow { number: number.value(), api_key_hash: key.to_string(), row })
-            });
-            found.collect()
-        })
+    /// A control plane took a row after all that was set aside. Answers when that is written.
+    pub async fn taken(&self, number: u64) -> Result<(), StoreError> {
+        self.write(Change::Taken { number }).await.map(drop)
     }
 
-    /// The number of the first row that the control plane was not told; `None` without a control plane.
-    pub fn next_to_post(&self) -> Result<Option<u64>, StoreError> {
-        self.0.shared.disk.read(|transaction| counter(transaction, NEXT_POST))
-    }
-
-    /// The control plane was told all rows before this number. Answers when that is on the disk.
+    /// The control plane was told all rows before this number, but for those that are set aside. Answers when that is
+    /// written.
     pub async fn posted(&self, next: u64) -> Result<(), StoreError> {
         self.write(Change::Posted { next }).await.map(drop)
     }
 
-    /// The numbers that the next receipt and the next usage row get: how many there have been.
-    pub fn counts(&self) -> Result<(u64, u64), StoreError> {
-        self.0.shared.disk.read(|transaction| {
-            let counter = |name| counter(transaction, name).map(Option::unwrap_or_default);
-            Ok((counter(NEXT_RECEIPT)?, counter(NEXT_ROW)?))
-        })
-    }
-
-    /// Proof that a receipt is in the log, for who made the request. `None` if there is no such receipt, or no log;
-    /// it is appended some moments after the receipt is kept, until when there is no index yet. Reads files.
-    pub fn inclusion(&self, id: &str, asker: KeyHash) -> Result<Option<Inclusion>, StoreError> {
-        let (Some((number, _)), Some(log)) = (self.find(id, asker)?, self.log()) else { return Ok(None) };
-        let found = self.0.shared.disk.read(|transaction| {
-            let Some(index) = log::index_of(transaction, number, log.size())? else { return Ok(None) };
-            let receipts = transaction.open_table(RECEIPTS)?;
-            let record = receipts
-                .get(number)?
-                .map(|bytes| ReceiptEntry::parse(bytes.value()).map(|entry| log::record(&entry)));
-            Ok(record.transpose()?.map(|record| (index, record)))
-        })?;
-        let Some((index, record)) = found else { return Ok(None) };
-        let checkpoint = log.checkpoint().map_err(|error| of_log(&error))?;
-        let size = checkpoint.lines().nth(1).and_then(|size| size.parse().ok());
-        let size = size.ok_or_else(|| StoreError::damaged("a checkpoint"))?;
-        let hashes =
-            log.inclusion(index, size).map_err(|error| of_log(&error))?.iter().map(hex::encode).collect();
-        let record = String::from_utf8(record).map_err(|_| StoreError::damaged("a record"))?;
-        Ok(Some(Inclusion { index, record, checkpoint, hashes }))
-    }
-
-    /// The log of receipts, if there is one.
+    /// What keeps records from being kept as they should be, if anything does: nothing new is to be begun then. It is
+    /// tried again and again, and over when it works.
     #[must_use]
-    pub fn log(&self) -> Option<&Log> {
-        self.0.log.as_ref().map(|log| &log.log)
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.shared().troubles.worst()
     }
 
-    /// Tells when there are more receipts or rows: the numbers that the next ones get.
+    /// Memory that changes take that are not in the database yet, in bytes, about; at most 64 MiB.
     #[must_use]
-    pub fn kept(&self) -> watch::Receiver<(u64, u64)> {
-        self.0.shared.subscribe()
+    pub fn pending_bytes(&self) -> usize {
+        MAX_PENDING_BYTES.saturating_sub(self.0.room.available_permits())
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(super) fn receipt_log(&self) -> Option<&ReceiptLog> {
+        self.0.log.as_ref()
     }
 
     async fn write(&self, change: Change) -> Result<Answer, StoreError> {
-        let bytes = u32::try_from(change.bytes().min(MAX_WAITING_BYTES)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.0.room).acquire_many_owned(bytes).await;
+        let bytes = u32::try_from(change.bytes().min(MAX_PENDING_BYTES)).unwrap_or(u32::MAX);
+        let room = tokio::select! {
+            biased;
+            room = Arc::clone(&self.0.room).acquire_many_owned(bytes) => room,
+            // Nobody knows when there would be room.
+            () = self.0.shared.troubles.begin() => return Err(StoreError::closed()),
+        };
         let room = room.map_err(|_| StoreError::closed())?;
         let (caller, answer) = oneshot::channel();
         let sender = self.0.sender.as_ref().ok_or_else(StoreError::closed)?;
-        sender.send(Waiting { change, caller, room }).map_err(|_| StoreError::closed())?;
+        let carried = change.to_bytes();
+        sender.send(Waiting { change, carried, caller, room }).map_err(|_| StoreError::closed())?;
         answer.await.map_err(|_| StoreError::closed())?
     }
 }
@@ -342,15 +210,27 @@ impl Drop for Inner {
     fn drop(&mut self) {
         drop(self.log.take());
         drop(self.sender.take());
-        if let Some(writer) = self.writer.take() {
-            // A writer that panicked has told its callers by going away.
-            let _ = writer.join();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has told its callers by going away.
+            let _ = thread.join();
+        }
+        if self.shared.pending.read().is_empty() {
+            self.shared.journal.clear();
         }
     }
 }
 
-fn counter(transaction: &ReadTransaction, name: &str) -> Result<Option<u64>, StoreError> {
-    Ok(transaction.open_table(COUNTERS)?.get(name)?.map(|value| value.value()))
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(OpenError::System)
+}
+
+/// A thread that works when it is woken.
+fn woken(
+    name: &str,
+    work: impl FnOnce(Receiver<()>) + Send + 'static,
+) -> Result<(JoinHandle<()>, SyncSender<()>), OpenError> {
+    let (wake, wakes) = mpsc::sync_channel(1);
+    Ok((spawn(name, move || work(wakes))?, wake))
 }
 
 /// Fills a new database.
@@ -362,14 +242,58 @@ fn begin(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// With a control plane, rows from now on are told; without one, it is forgotten what was.
-fn set_posting(tables: &mut Tables<'_>, is_posting: bool) -> Result<(), StoreError> {
-    let was_posting = tables.counters.get(NEXT_POST)?.is_some();
-    if is_posting && !was_posting {
-        let next = tables.counter(NEXT_ROW)?;
-        tables.counters.insert(NEXT_POST, next)?;
-    } else if was_posting && !is_posting {
-        tables.counters.remove(NEXT_POST)?;
+fn cannot_read(dir: &Dir) -> impl Fn(StoreError) -> OpenError {
+    let path = dir.database_path();
+    move |error| OpenError::Damaged(path.clone(), redb::Error::Corrupted(error.0))
+}
+
+/// Brings a database of the first layout up to this one. Fails for one of a newer program.
+fn check_layout(dir: &Dir, disk: &Disk) -> Result<(), OpenError> {
+    let found = disk.read(|transaction| counter(transaction, VERSION)).map_err(cannot_read(dir))?;
+    match found {
+        Some(LAYOUT) => Ok(()),
+        Some(FIRST_LAYOUT) => disk
+            .write(|transaction| {
+                let mut tables = Tables::open(transaction)?;
+                let owed = tables.counters.remove(NEXT_POST)?.map(|first| first.value());
+                if let Some(first) = owed {
+                    tables.owe_since(first)?;
+                }
+                tables.counters.insert(VERSION, LAYOUT)?;
+                Ok(())
+            })
+            .map_err(cannot_read(dir)),
+        _ => {
+            let found = found.unwrap_or_default();
+            Err(OpenError::Layout { path: dir.database_path(), found, known: LAYOUT })
+        }
     }
-    Ok(())
+}
+
+/// Files what the journal has, brings the database in step with the settings, and says what gathers next.
+fn recover(dir: &Dir, disk: &Disk, journal: &Journal, settings: Settings) -> Result<Generation, OpenError> {
+    let next = disk.read(|transaction| counter(transaction, NEXT_GENERATION)).map_err(cannot_read(dir))?;
+    for (generation, changes) in journal.read(next.unwrap_or_default())? {
+        disk.write(|transaction| Tables::open(transaction)?.file(generation, &changes))
+            .map_err(cannot_read(dir))?;
+    }
+    let gathering = disk.write(|transaction| {
+        let mut tables = Tables::open(transaction)?;
+        if !settings.is_logging {
+            ReceiptLog::end(&mut tables)?;
+        }
+        tables.set_posting(settings.is_posting)?;
+        let owed = tables.owed()?;
+        if !settings.is_posting && !owed.is_empty() {
+            let rows = owed.iter().map(|owed| owed.end - owed.start).sum::<u64>();
+            warn!(
+                rows,
+                "a control plane was not told of all usage; what it is owed waits until there is one again"
+            );
+        }
+        Ok(Generation::new(tables.counter(NEXT_GENERATION)?, tables.next()?))
+    });
+    let gathering = gathering.map_err(cannot_read(dir))?;
+    journal.begin(gathering.number);
+    Ok(gathering)
 }

@@ -23,6 +23,10 @@ pub(super) const RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("r
 pub(super) const NAMES: TableDefinition<&NameHash, u64> = TableDefinition::new("names");
 /// Usage rows by number: the owner, then JSON.
 pub(super) const ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("rows");
+/// Usage rows that a control plane was told and does not take, by number; as above.
+pub(super) const SET_ASIDE: TableDefinition<u64, &[u8]> = TableDefinition::new("rows set aside");
+/// Rows that a control plane is still to be told: numbers of the first, and of the one after the last.
+pub(super) const OWED: TableDefinition<u64, u64> = TableDefinition::new("owed rows");
 /// What each key has spent: a decimal in its binary form.
 pub(super) const SPENT: TableDefinition<&[u8; 32], &[u8; 16]> = TableDefinition::new("spent");
 /// Session records by the hash of their id.
@@ -41,15 +45,19 @@ pub(super) const VERSION: &str = "version";
 pub(super) const NEXT_RECEIPT: &str = "next receipt";
 /// Counter: the number of the next usage row.
 pub(super) const NEXT_ROW: &str = "next row";
-/// Counter: the number of the next row that a control plane is told; absent when there is none.
+/// Counter: the generation of changes that the database gets next out of the journal.
+pub(super) const NEXT_GENERATION: &str = "next generation";
+/// Counter of layout 1: the number of the next row that a control plane is told; absent when there is none.
 pub(super) const NEXT_POST: &str = "next post";
 /// Counter: there if receipts are logged.
 pub(super) const IS_LOGGING: &str = "is logging";
 /// Secret: seed of the key that signs the log of receipts.
 pub(super) const LOG_KEY: &str = "log key";
 
-/// The only layout that there has been.
-pub(super) const LAYOUT: u64 = 1;
+/// The layout: layout 2 has a journal beside it, and knows which rows are owed.
+pub(super) const LAYOUT: u64 = 2;
+/// The layout before.
+pub(super) const FIRST_LAYOUT: u64 = 1;
 
 /// Beginning of a SHA-256: long enough that nobody finds two names with the same.
 pub(super) type NameHash = [u8; 16];

@@ -1,59 +1,60 @@
-//! The thread that writes: everything that waits becomes durable at once, so that many share one wait for the disk.
+//! The thread that writes: everything that waits goes to the journal at once. What it judges, it judges in order.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, SyncSender};
 
+use redb::ReadableTableMetadata as _;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tracing::{error, info};
 
 use super::StoreError;
-use super::changes::{Answer, Change, Tables};
-use super::disk::Dir;
-use super::eviction::{Due, Eviction};
-use super::store::Shared;
-use super::tables::{NEXT_RECEIPT, NEXT_ROW};
+use super::changes::Change;
+use super::shared::Shared;
+use super::tables::FINGERPRINTS;
+use super::trouble::Trouble;
 
-/// Most changes that become durable at once.
+/// Most changes that are written at once.
 const MAX_BATCH: usize = 1024;
 /// No change is added to a batch that is this large, in bytes.
 const MAX_BATCH_BYTES: usize = 8 << 20;
-/// After so long without changes, what has had its time goes all the same.
-const IDLE: Duration = Duration::from_secs(10);
+/// Fingerprints that are remembered at once. They are forgotten after some minutes: who sends more than this many
+/// requests in them is refused.
+const MAX_FINGERPRINTS: u64 = 1 << 20;
 
-/// A change on its way to the disk.
+/// What becomes of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It holds.
+    Yes,
+    /// The fingerprint was known.
+    No,
+    /// No more fingerprints can be remembered now.
+    Full,
+}
+
+/// A change on its way to the journal.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) change: Change,
+    /// The same, as the journal carries it.
+    pub(super) carried: Vec<u8>,
     pub(super) caller: oneshot::Sender<Result<Answer, StoreError>>,
-    /// The room that it takes among those that wait.
+    /// The memory that it takes until it is in the database.
     pub(super) room: OwnedSemaphorePermit,
 }
 
-/// Applies changes.
+/// Writes changes.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
-    pub(super) eviction: Eviction,
-    /// The last write failed.
-    pub(super) is_failing: bool,
-    /// Nobody else may use the directory while it runs.
-    pub(super) _dir: Dir,
+    /// Who has something to do when there are changes: they end when nobody can wake them any more.
+    pub(super) others: [SyncSender<()>; 2],
 }
 
 impl Writer {
     /// Writes until nobody can send any more.
-    pub(super) fn run(mut self, waiting: &Receiver<Waiting>) {
-        loop {
-            let wait = if self.eviction.is_behind && !self.is_failing { Duration::ZERO } else { IDLE };
-            let first = match waiting.recv_timeout(wait) {
-                Ok(first) => first,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.idle();
-                    continue;
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
+    pub(super) fn run(self, waiting: &Receiver<Waiting>) {
+        while let Ok(first) = waiting.recv() {
             let mut bytes = first.change.bytes();
             let mut batch = vec![first];
             while batch.len() < MAX_BATCH && bytes < MAX_BATCH_BYTES {
@@ -65,56 +66,62 @@ impl Writer {
         }
     }
 
-    fn due(&self) -> Due {
-        Due { now: self.shared.now(), logged: self.shared.logged() }
-    }
-
-    fn idle(&mut self) {
-        if self.is_failing && !self.shared.disk.reopen() {
-            return;
+    fn write(&self, batch: Vec<Waiting>) {
+        let (now, mut new) = (self.shared.now(), HashSet::new());
+        let mut answers: Vec<_> =
+            batch.iter().map(|waiting| self.judge(&waiting.change, now, &mut new)).collect();
+        let mut told = Vec::with_capacity(batch.len());
+        {
+            let mut state = self.shared.journal.lock();
+            let holding = batch.iter().zip(&answers).filter(|(_, answer)| **answer == Ok(Answer::Yes));
+            let carried = holding.map(|(waiting, _)| waiting.carried.as_slice());
+            let was_suspect = state.is_suspect;
+            let written = self.shared.journal.append(&mut state, carried);
+            if !was_suspect {
+                self.shared.troubles.note(Trouble::Writing, &written);
+            }
+            let mut pending = self.shared.pending.write();
+            for (waiting, answer) in batch.into_iter().zip(&mut answers) {
+                if *answer == Ok(Answer::Yes) {
+                    match &written {
+                        Ok(()) => pending.gathering.push(waiting.change, waiting.room),
+                        Err(error) => *answer = Err(error.clone()),
+                    }
+                }
+                told.push(waiting.caller);
+            }
         }
-        let outcome = self.eviction.idle(&self.shared.disk, self.due());
-        self.note(outcome.as_ref().err());
-    }
-
-    fn write(&mut self, batch: Vec<Waiting>) {
-        let changes: Vec<&Change> = batch.iter().map(|waiting| &waiting.change).collect();
-        let outcome = self.apply(&changes);
-        self.note(outcome.as_ref().err());
-        let answers = match outcome {
-            Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
-            Err(error) => vec![Err(error); batch.len()],
-        };
-        for (Waiting { caller, room, .. }, answer) in batch.into_iter().zip(answers) {
-            drop(room);
+        for (caller, answer) in told.into_iter().zip(answers) {
             // Who went away in the meantime needs no answer; the change holds.
             let _ = caller.send(answer);
         }
+        for other in &self.others {
+            // Who is full is awake.
+            let _ = other.try_send(());
+        }
     }
 
-    fn apply(&mut self, changes: &[&Change]) -> Result<Vec<Answer>, StoreError> {
-        if self.is_failing && !self.shared.disk.reopen() {
-            return Err(StoreError::closed());
-        }
-        let due = self.due();
-        let eviction = &mut self.eviction;
-        let (answers, next) = self.shared.disk.write(|transaction| {
-            let mut tables = Tables::open(transaction)?;
-            let answers = tables.apply(changes, due.now)?;
-            eviction.step(&mut tables, due, changes.len())?;
-            Ok((answers, (tables.counter(NEXT_RECEIPT)?, tables.counter(NEXT_ROW)?)))
+    /// Whether a change holds once it is written. `new` are fingerprints that others bring before it.
+    fn judge(&self, change: &Change, now: u64, new: &mut HashSet<[u8; 32]>) -> Result<Answer, StoreError> {
+        let Change::Fingerprint { fingerprint, .. } = change else { return Ok(Answer::Yes) };
+        let (known, count) = self.shared.view(|view| {
+            let table = view.database.open_table(FINGERPRINTS)?;
+            let mut known = table.get(fingerprint)?.map(|until| until.value());
+            let mut count = table.len()?;
+            for generation in view.generations() {
+                known = generation.fingerprints.get(fingerprint).copied().max(known);
+                count += generation.fingerprints.len() as u64;
+            }
+            Ok((known, count))
         })?;
-        self.shared.tell_kept(next);
-        Ok(answers)
-    }
-
-    /// Says once that writing fails, and once that it works again.
-    fn note(&mut self, failure: Option<&StoreError>) {
-        match (failure, self.is_failing) {
-            (Some(failure), false) => error!(%failure, "records cannot be written; requests are refused"),
-            (None, true) => info!("records can be written again"),
-            _ => {}
-        }
-        self.is_failing = failure.is_some();
+        let is_known = known.is_some_and(|until| until > now) || new.contains(fingerprint);
+        Ok(match known {
+            _ if is_known => Answer::No,
+            None if count + new.len() as u64 >= MAX_FINGERPRINTS => Answer::Full,
+            _ => {
+                new.insert(*fingerprint);
+                Answer::Yes
+            }
+        })
     }
 }

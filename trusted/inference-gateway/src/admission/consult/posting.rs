@@ -41,8 +41,7 @@ pub(super) async fn run(store: Store, hooks: Current) {
 
 /// Tells some rows; false if there are none.
 async fn tell(store: &Store, hooks: &Current) -> Result<bool, StoreError> {
-    let Some(next) = store.next_to_post()? else { return Ok(false) };
-    let rows = store.usage(next, BATCH)?;
+    let rows = store.unposted(BATCH)?;
     let Some(last) = rows.last() else { return Ok(false) };
     let next = last.number + 1;
     stream::iter(&rows).for_each_concurrent(AT_ONCE, |row| tell_one(row, hooks)).await;

@@ -1,88 +1,114 @@
-//! Bad disks, and files that are not what they should be.
+//! Bad disks, and databases that are not what they should be.
 
-use std::fs::File;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-
+use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, finished};
 use crate::admission::KeyHash;
-use crate::record::disk::{Backing, Medium};
-use crate::record::{Lookup, OpenError, Store};
+use crate::record::{Lookup, OpenError, Store, Trouble};
+use crate::upstream::fake::until;
 
-const WELL: u8 = 0;
-const FULL: u8 = 1;
-const NO_SYNC: u8 = 2;
-
-/// A disk that fails when it is told to.
-#[derive(Debug)]
-struct Bad(File, Arc<AtomicU8>);
-
-impl Medium for Bad {
-    fn length(&self) -> io::Result<u64> {
-        self.0.length()
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        Medium::read_at(&self.0, offset, out)
-    }
-
-    fn resize(&self, length: u64) -> io::Result<()> {
-        self.0.resize(length)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        match self.1.load(Ordering::Relaxed) {
-            NO_SYNC => Err(io::Error::other("lost")),
-            _ => self.0.sync(),
-        }
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        match self.1.load(Ordering::Relaxed) {
-            FULL => Err(io::ErrorKind::StorageFull.into()),
-            _ => Medium::write_at(&self.0, offset, bytes),
-        }
-    }
-}
-
-fn open(lab: &Lab, state: &Arc<AtomicU8>) -> Store {
-    let state = Arc::clone(state);
-    let backing = Backing::from_fn(move |file| Box::new(Bad(file, Arc::clone(&state))));
-    Store::open_with(&lab.path(), lab.settings, lab.clock(), backing).unwrap()
+fn open(lab: &Lab, bad: &Bad) -> Store {
+    Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap()
 }
 
 #[tokio::test]
 async fn a_full_disk_is_an_error_until_there_is_room() {
-    let (lab, key, state) = (Lab::new(), KeyHash::of("key"), Arc::new(AtomicU8::new(WELL)));
-    let store = open(&lab, &state);
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
     store.finish(finished(key, "1", "1", START)).await.unwrap();
-    state.store(FULL, Ordering::Relaxed);
+    assert_eq!(store.trouble(), None);
+    bad.becomes(Disk::Full);
     for _ in 0..3 {
         assert!(store.finish(finished(key, "2", "1", START)).await.is_err());
         assert!(store.first_time([1; 32], START + 100).await.is_err());
     }
-    state.store(WELL, Ordering::Relaxed);
+    assert_eq!(store.trouble(), Some(Trouble::Writing));
+    bad.becomes(Disk::Well);
     store.finish(finished(key, "3", "1", START)).await.unwrap();
+    until(|| store.trouble().is_none()).await;
     let is_there = |name: &str| store.receipt(name, key).unwrap() != Lookup::Absent;
     assert!(is_there("rcpt-1") && !is_there("rcpt-2") && is_there("rcpt-3"));
     assert_eq!(store.spent(key).unwrap().to_string(), "2");
     assert_eq!(store.usage(0, 10).unwrap().len(), 2);
+    assert!(store.first_time([1; 32], START + 100).await.unwrap());
 }
 
 #[tokio::test]
-async fn after_a_failed_sync_nothing_is_acknowledged() {
-    let (lab, key, state) = (Lab::new(), KeyHash::of("key"), Arc::new(AtomicU8::new(WELL)));
-    let store = open(&lab, &state);
+async fn a_disk_that_has_room_again_is_found_out_without_a_request() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    bad.becomes(Disk::Full);
+    assert!(store.finish(finished(key, "1", "1", START)).await.is_err());
+    assert!(store.trouble().is_some());
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none()).await;
+    drop(store);
+    assert_eq!(lab.open().usage(0, 10).unwrap().len(), 0, "what failed is not kept");
+}
+
+#[tokio::test]
+async fn what_the_database_cannot_take_waits_in_the_journal() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "0", "1", START)).await.unwrap();
+    until(|| store.trouble() == Some(Trouble::Filing)).await;
+    let mut kept = 1;
+    // What is under way is recorded, as long as there is memory; then it is refused, and does not wait.
+    loop {
+        let mut large = finished(key, &kept.to_string(), "1", START);
+        large.receipt.as_mut().unwrap().document = vec![b' '; 8 << 20];
+        if store.finish(large).await.is_err() {
+            break;
+        }
+        kept += 1;
+    }
+    assert!((4..=8).contains(&kept), "{kept}");
+    assert!(store.pending_bytes() > 32 << 20);
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none() && store.pending_bytes() == 0).await;
+    assert_eq!(store.usage(0, 100).unwrap().len(), kept);
+    store.finish(finished(key, "last", "1", START)).await.unwrap();
+    drop(store);
+    assert_eq!(lab.open().counts().unwrap(), (kept as u64 + 1, kept as u64 + 1));
+}
+
+#[tokio::test]
+async fn a_journal_that_may_be_lost_takes_nothing_before_the_database_has_it() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    bad.becomes(Disk::ForgetfulOfJournal);
     store.finish(finished(key, "1", "1", START)).await.unwrap();
-    state.store(NO_SYNC, Ordering::Relaxed);
+    until(|| store.trouble() == Some(Trouble::Syncing)).await;
     assert!(store.finish(finished(key, "2", "1", START)).await.is_err());
-    state.store(WELL, Ordering::Relaxed);
-    assert!(store.finish(finished(key, "3", "1", START)).await.is_err(), "a second attempt proves nothing");
+    assert_ne!(store.receipt("rcpt-1", key).unwrap(), Lookup::Absent);
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none()).await;
+    store.finish(finished(key, "3", "1", START)).await.unwrap();
     drop(store);
     let store = lab.open();
-    assert_ne!(store.receipt("rcpt-1", key).unwrap(), Lookup::Absent);
+    assert_eq!(store.spent(key).unwrap().to_string(), "2");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_of_the_database_only_a_start_helps() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    lab.settled(&store).await;
+    bad.becomes(Disk::Forgetful);
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    until(|| [Trouble::Lost, Trouble::Syncing].iter().all(|trouble| store.shared().troubles.has(*trouble)))
+        .await;
+    bad.becomes(Disk::Well);
+    assert!(store.finish(finished(key, "3", "1", START)).await.is_err(), "a second attempt proves nothing");
+    assert_eq!(store.trouble(), Some(Trouble::Lost));
+    drop(store);
+    let store = lab.open();
+    for (name, cost) in [("rcpt-1", "1"), ("rcpt-2", "1")] {
+        assert_ne!(store.receipt(name, key).unwrap(), Lookup::Absent, "{cost}");
+    }
     store.finish(finished(key, "4", "1", START)).await.unwrap();
+    assert_eq!(store.spent(key).unwrap().to_string(), "3");
 }
 
 #[tokio::test]
@@ -104,4 +130,30 @@ async fn no_records_are_begun_over_others() {
     }
     std::fs::write(&path, good).unwrap();
     lab.open();
+}
+
+#[tokio::test]
+async fn the_layout_before_becomes_this_one() {
+    use crate::record::tables::{COUNTERS, FIRST_LAYOUT, NEXT_POST, VERSION};
+    let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    for name in ["1", "2", "3"] {
+        store.finish(finished(key, name, "1", START)).await.unwrap();
+    }
+    drop(store);
+    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut counters = transaction.open_table(COUNTERS).unwrap();
+        counters.insert(VERSION, FIRST_LAYOUT).unwrap();
+        counters.insert(NEXT_POST, 1).unwrap();
+    }
+    transaction.commit().unwrap();
+    drop(database);
+    lab.settings.is_posting = true;
+    for _ in 0..2 {
+        let store = lab.open();
+        let owed: Vec<_> = store.unposted(10).unwrap().into_iter().map(|row| row.row.request_id).collect();
+        assert_eq!(owed, ["req_2", "req_3"]);
+    }
 }

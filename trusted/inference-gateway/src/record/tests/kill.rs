@@ -1,17 +1,23 @@
-//! A process that is killed while requests end.
+//! A process that is killed while requests end: at any moment, and at each step of its work with the disk.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cloister_verifier::Clock;
 use rust_decimal::Decimal;
 
 use super::lab::{document, finished};
 use crate::admission::KeyHash;
+use crate::record::disk::{Backing, Medium};
 use crate::record::{Lookup, Settings, Store};
+use crate::upstream::fake::until;
 
+const STEPS: &str = "CLOISTER_TEST_RECORD_STEPS";
 const DIR: &str = "CLOISTER_TEST_RECORD_DIR";
 const CALLERS: u64 = 16;
 const END: &str = "kept";
@@ -64,19 +70,94 @@ fn acknowledgement(line: &str) -> Option<(u64, String)> {
     Some((caller.parse().unwrap(), name.to_owned()))
 }
 
-fn run_and_kill(dir: &Path, count: usize) -> Vec<(u64, String)> {
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "record::tests::kill::ends_requests_until_it_is_killed",
-            "--ignored",
-            "--nocapture",
-        ])
+/// A disk at which the process dies, before or in the middle of something.
+#[derive(Debug)]
+struct Deadly {
+    file: File,
+    steps: Arc<AtomicU64>,
+    /// After how many steps.
+    last: u64,
+    is_torn: bool,
+}
+
+impl Deadly {
+    fn backing(last: u64, is_torn: bool) -> Backing {
+        let steps = Arc::default();
+        Backing::from_fn(move |_, file| Box::new(Self { file, steps: Arc::clone(&steps), last, is_torn }))
+    }
+
+    fn step(&self, half: impl FnOnce()) {
+        if self.steps.fetch_add(1, Ordering::SeqCst) == self.last {
+            if self.is_torn {
+                half();
+            }
+            std::process::abort();
+        }
+    }
+}
+
+impl Medium for Deadly {
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        Medium::read_at(&self.file, offset, out)
+    }
+
+    fn resize(&self, length: u64) -> io::Result<()> {
+        self.step(|| self.file.resize(length).unwrap());
+        self.file.resize(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // A process that dies does not lose what the system has.
+        self.step(|| ());
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.step(|| Medium::write_at(&self.file, offset, &bytes[..bytes.len() / 2]).unwrap());
+        Medium::write_at(&self.file, offset, bytes)
+    }
+}
+
+/// The process that dies at a step: ends some requests, lets them get into the database, and ends some more.
+#[test]
+#[ignore = "runs as a process of its own, below"]
+fn ends_requests_until_it_dies() {
+    let (Ok(dir), Ok(steps)) = (std::env::var(DIR), std::env::var(STEPS)) else { return };
+    let (last, is_torn) = steps.split_once(' ').unwrap();
+    let backing = Deadly::backing(last.parse().unwrap(), is_torn == "torn");
+    let store = Store::open_with(Path::new(&dir), Settings::default(), Clock::system(), backing).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for turn in 0..3 {
+            for caller in 0..3 {
+                let name = format!("{caller}.{turn}");
+                store.finish(finished(key(caller), &name, "0.000001", now())).await.unwrap();
+                println!("acknowledged {caller} {name} {END}");
+            }
+            until(|| store.shared().pending.read().is_empty()).await;
+        }
+    });
+    drop(store);
+    println!("all");
+}
+
+fn run(test: &str, dir: &Path, steps: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("record::tests::kill::{test}"), "--ignored", "--nocapture"])
         .env(DIR, dir)
+        .env(STEPS, steps)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+fn run_and_kill(dir: &Path, count: usize) -> Vec<(u64, String)> {
+    let mut process = run("ends_requests_until_it_is_killed", dir, "");
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut acknowledged = Vec::new();
     while acknowledged.len() < count {
@@ -88,39 +169,78 @@ fn run_and_kill(dir: &Path, count: usize) -> Vec<(u64, String)> {
     acknowledged
 }
 
+/// Everything that was acknowledged is there, once, and the sums fit.
+fn check(store: &Store, acknowledged: &[(u64, String)], when: &str) {
+    let mut rows: HashMap<String, u32> = HashMap::new();
+    let mut spent: HashMap<String, Decimal> = HashMap::new();
+    let mut next = 0;
+    loop {
+        let some = store.usage(next, 1000).unwrap();
+        if some.is_empty() {
+            break;
+        }
+        for row in some {
+            assert_eq!(row.number, next, "{when}: numbers have no gaps");
+            next += 1;
+            *rows.entry(row.row.request_id).or_default() += 1;
+            *spent.entry(row.api_key_hash).or_default() += row.row.cost;
+        }
+    }
+    assert_eq!(store.counts().unwrap(), (next, next), "{when}");
+    for (caller, name) in acknowledged {
+        assert_eq!(rows.get(&format!("req_{name}")), Some(&1), "{when}");
+        let id = format!("rcpt-{name}");
+        let found = store.receipt(&id, key(*caller)).unwrap();
+        assert_eq!(found, Lookup::Found(document(&id)), "{when}");
+    }
+    assert!(rows.values().all(|count| *count == 1), "{when}");
+    for caller in 0..3 {
+        let sum = spent.get(&key(caller).to_string()).copied().unwrap_or_default();
+        assert_eq!(store.spent(key(caller)).unwrap(), sum, "{when}");
+    }
+}
+
 #[test]
 fn everything_acknowledged_is_there_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut all = Vec::new();
     for round in 0..8 {
         all.extend(run_and_kill(dir.path(), 1 + round * 53));
-        let store = open(dir.path());
-        let mut rows: HashMap<String, u32> = HashMap::new();
-        let mut spent: HashMap<String, Decimal> = HashMap::new();
-        let mut next = 0;
-        loop {
-            let some = store.usage(next, 1000).unwrap();
-            if some.is_empty() {
-                break;
-            }
-            for row in some {
-                assert_eq!(row.number, next, "numbers have no gaps");
-                next += 1;
-                *rows.entry(row.row.request_id).or_default() += 1;
-                *spent.entry(row.api_key_hash).or_default() += row.row.cost;
-            }
-        }
-        assert_eq!(store.counts().unwrap(), (next, next));
-        for (caller, name) in &all {
-            assert_eq!(rows.get(&format!("req_{name}")), Some(&1), "round {round}");
-            let id = format!("rcpt-{name}");
-            let found = store.receipt(&id, key(*caller)).unwrap();
-            assert_eq!(found, Lookup::Found(document(&id)), "round {round}");
-        }
-        assert!(rows.values().all(|count| *count == 1));
-        for caller in 0..3 {
-            let sum = spent.get(&key(caller).to_string()).copied().unwrap_or_default();
-            assert_eq!(store.spent(key(caller)).unwrap(), sum, "round {round}");
-        }
+        check(&open(dir.path()), &all, &format!("round {round}"));
     }
+}
+
+/// Dies at one step after the other until it gets through.
+fn die_at_each_step(how: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for last in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        let when = format!("step {last}, {how}");
+        let output = run("ends_requests_until_it_dies", dir.path(), &format!("{last} {how}"))
+            .wait_with_output()
+            .unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let mut all: Vec<_> = lines.lines().filter_map(acknowledgement).collect();
+        for name in ["more", "most"] {
+            let store = open(dir.path());
+            check(&store, &all, &when);
+            runtime.block_on(store.finish(finished(key(0), name, "0.000001", now()))).unwrap();
+            all.push((0, name.to_owned()));
+        }
+        if lines.lines().any(|line| line == "all") {
+            assert!(last > 20, "{lines}");
+            return;
+        }
+        assert!(!output.status.success(), "{when}");
+    }
+}
+
+#[test]
+fn a_death_before_any_step_loses_nothing() {
+    die_at_each_step("whole");
+}
+
+#[test]
+fn a_death_in_the_middle_of_any_step_loses_nothing() {
+    die_at_each_step("torn");
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::admission::KeyHash;
 use crate::record::{Finished, KeptReceipt, OpenError, Row, Settings, Store};
+use crate::upstream::fake::until;
 
 /// When tests begin, in seconds since the Unix epoch.
 pub(super) const START: u64 = 1_750_000_000;
@@ -50,6 +51,11 @@ impl Lab {
 
     pub(super) fn try_open(&self) -> Result<Store, OpenError> {
         Store::open(&self.path(), self.settings, self.clock())
+    }
+
+    /// Waits until all that was acknowledged is in the database.
+    pub(super) async fn settled(&self, store: &Store) {
+        until(|| store.shared().pending.read().is_empty()).await;
     }
 
     pub(super) fn now(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::lab::{Lab, START, document, finished, receipt, row};
 use crate::admission::KeyHash;
-use crate::record::{Finished, KeptReceipt, Lookup, Settings};
+use crate::record::{Finished, KeptReceipt, Lookup, Settings, Store, UsageRow};
 
 fn of(id: &str) -> Lookup {
     Lookup::Found(document(id))
@@ -53,6 +53,7 @@ async fn a_name_that_is_used_again_is_the_newest_ones() {
     lab.pass(400);
     // What goes does not take the name with it.
     store.finish(Finished { key, rows: vec![], receipt: None }).await.unwrap();
+    lab.settled(&store).await;
     assert_eq!(store.receipt("chat", key).unwrap(), of("rcpt-2"));
     assert_eq!(store.receipt("rcpt-1", key).unwrap(), of("rcpt-3"));
 }
@@ -75,6 +76,7 @@ async fn everything_has_its_time() {
     lab.pass(2 * 3600);
     // Receipts, sessions and rows go with any write; the money stays.
     store.finish(Finished { key, rows: vec![row("req_2", "2", lab.now())], receipt: None }).await.unwrap();
+    lab.settled(&store).await;
     assert_eq!(store.session("session").unwrap(), None);
     assert_eq!(store.session("other").unwrap(), None);
     assert_eq!(store.usage(0, 10).unwrap().len(), 1);
@@ -137,12 +139,84 @@ async fn rows_wait_for_the_control_plane() {
     let store = lab.open();
     assert_eq!(store.next_to_post().unwrap(), Some(2));
     store.finish(finished(key, "4", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
     let left: Vec<_> = store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
     assert_eq!(left, ["req_3", "req_4"], "what it was not told stays");
     drop(store);
+    // Without a control plane they are owed all the same, and what follows is not.
     lab.settings = Settings { is_posting: false, ..lab.settings };
     let store = lab.open();
-    assert_eq!(store.next_to_post().unwrap(), None);
+    assert_eq!(store.next_to_post().unwrap(), Some(2));
+    store.finish(finished(key, "5", "1", lab.now())).await.unwrap();
+    lab.pass(20_000);
+    store.finish(finished(key, "6", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
+    let names = |rows: Vec<UsageRow>| rows.into_iter().map(|row| row.row.request_id).collect::<Vec<_>>();
+    assert_eq!(names(store.usage(0, 10).unwrap()), ["req_3", "req_4", "req_6"]);
+    drop(store);
+    lab.settings.is_posting = true;
+    let store = lab.open();
+    store.finish(finished(key, "7", "1", lab.now())).await.unwrap();
+    assert_eq!(names(store.unposted(1).unwrap()), ["req_3"]);
+    assert_eq!(names(store.unposted(10).unwrap()), ["req_3", "req_4"]);
+    store.posted(4).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(names(store.unposted(10).unwrap()), ["req_7"]);
+        lab.settled(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_stays_for_a_request_whose_receipt_is_to_cite_it() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    store.keep_session("session", b"record".to_vec(), START + 10).await.unwrap();
+    let (hold, other) = (store.hold_session("session"), store.hold_session("session"));
+    for held in [Some(other), None] {
+        lab.pass(10_000);
+        // Whatever has had its time goes with this.
+        store.finish(finished(key, "short", "1", lab.now())).await.unwrap();
+        lab.settled(&store).await;
+        drop(held);
+    }
+    let mut request = finished(key, "long", "1", lab.now());
+    request.receipt.as_mut().unwrap().session_id = Some("session".to_owned());
+    store.finish(request).await.unwrap();
+    drop(hold);
+    assert_eq!(store.session("session").unwrap().as_deref(), Some(&b"record"[..]));
+    lab.settled(&store).await;
+    assert_eq!(store.session("session").unwrap().as_deref(), Some(&b"record"[..]));
+    lab.pass(10_000);
+    assert_eq!(store.session("session").unwrap(), None);
+}
+
+#[tokio::test]
+async fn rows_that_are_set_aside_stay_until_they_are_taken() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let mut store = lab.open();
+    for name in ["1", "2", "3"] {
+        store.finish(finished(key, name, "1", START)).await.unwrap();
+    }
+    let rows = store.usage(0, 10).unwrap();
+    let numbers = |store: &Store| {
+        let rows = store.set_aside(0, 10).unwrap();
+        assert_eq!(store.set_aside_count().unwrap(), rows.len() as u64);
+        rows.into_iter().map(|row| row.number).collect::<Vec<_>>()
+    };
+    for row in [&rows[0], &rows[2]] {
+        store.put_aside(row).await.unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(numbers(&store), [0, 2]);
+        assert_eq!(store.set_aside(1, 10).unwrap()[0].row.request_id, "req_3");
+        assert_eq!(store.set_aside(0, 1).unwrap().len(), 1);
+        drop(store);
+        store = lab.open();
+    }
+    store.taken(0).await.unwrap();
+    assert_eq!(numbers(&store), [2]);
+    lab.settled(&store).await;
+    assert_eq!(numbers(&store), [2]);
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! The store through what others see of it.
 
+pub(crate) mod bad;
 mod disks;
+mod journal;
 mod kill;
 mod lab;
 mod life;

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use rust_decimal::Decimal;
 
+use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, finished, row};
 use crate::admission::KeyHash;
-use crate::record::Lookup;
+use crate::record::{Lookup, Store};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -15,15 +16,23 @@ enum Step {
     Finish(Vec<(u8, u8, u64)>),
     First(u8, u64),
     Pass(u64),
-    Restart,
+    /// Tells the control plane at most so many rows.
+    Post(usize),
+    /// Ends, in order or as if killed, and begins with a control plane or without.
+    Restart {
+        is_killed: bool,
+        is_posting: bool,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => prop::collection::vec((0_u8..3, 0_u8..30, 0_u64..1 << 40), 1..6).prop_map(Step::Finish),
         2 => (0_u8..5, 1_u64..400).prop_map(|(fingerprint, lasts)| Step::First(fingerprint, lasts)),
-        3 => (0_u64..700).prop_map(Step::Pass),
-        1 => Just(Step::Restart),
+        3 => (0_u64..150).prop_map(Step::Pass),
+        2 => (1_usize..8).prop_map(Step::Post),
+        2 => any::<(bool, bool)>()
+            .prop_map(|(is_killed, is_posting)| Step::Restart { is_killed, is_posting }),
     ]
 }
 
@@ -33,7 +42,22 @@ struct Model {
     receipts: HashMap<(u8, u8), u64>,
     spent: HashMap<u8, Decimal>,
     rows: u64,
+    /// Numbers of rows that a control plane is to be told.
+    owed: Vec<u64>,
     fingerprints: HashMap<u8, u64>,
+}
+
+impl Model {
+    /// The first of them in a row.
+    fn owed_in_a_row(&self) -> Vec<u64> {
+        let first = self.owed.first().copied().unwrap_or_default();
+        (first..).zip(&self.owed).map_while(|(next, owed)| (next == *owed).then_some(next)).collect()
+    }
+}
+
+fn open(lab: &Lab) -> (Store, Bad) {
+    let bad = Bad::default();
+    (Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap(), bad)
 }
 
 fn key(owner: u8) -> KeyHash {
@@ -41,12 +65,12 @@ fn key(owner: u8) -> KeyHash {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
     fn it_does_what_the_model_does(steps in prop::collection::vec(step(), 1..25)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let lab = Lab::new();
-        let mut store = lab.open();
+        let mut lab = Lab::new();
+        let (mut store, mut bad) = open(&lab);
         let mut model = Model::default();
         for step in steps {
             match step {
@@ -64,6 +88,9 @@ proptest! {
                         model.receipts.insert((owner, name), lab.now());
                         *model.spent.entry(owner).or_default() +=
                             Decimal::from_i128_with_scale(2 * i128::from(cost), 9);
+                        if lab.settings.is_posting {
+                            model.owed.extend([model.rows, model.rows + 1]);
+                        }
                         model.rows += 2;
                     }
                 }
@@ -77,9 +104,24 @@ proptest! {
                     }
                 }
                 Step::Pass(seconds) => lab.pass(seconds),
-                Step::Restart => {
+                Step::Post(count) => {
+                    let rows = store.unposted(count).unwrap();
+                    let numbers: Vec<_> = rows.iter().map(|row| row.number).collect();
+                    let mut owed = model.owed_in_a_row();
+                    owed.truncate(count);
+                    prop_assert_eq!(&numbers, &owed);
+                    if let Some(last) = numbers.last() {
+                        runtime.block_on(store.posted(last + 1)).unwrap();
+                        model.owed.drain(..numbers.len());
+                    }
+                }
+                Step::Restart { is_killed, is_posting } => {
+                    if is_killed {
+                        bad.becomes(Disk::Dead);
+                    }
                     drop(store);
-                    store = lab.open();
+                    lab.settings.is_posting = is_posting;
+                    (store, bad) = open(&lab);
                 }
             }
             for owner in 0..3 {
@@ -94,6 +136,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(store.counts().unwrap().1, model.rows);
+            let rows = store.unposted(1000).unwrap();
+            prop_assert_eq!(rows.iter().map(|row| row.number).collect::<Vec<_>>(), model.owed_in_a_row());
         }
     }
 }

@@ -1,0 +1,197 @@
+//! Changes on their way into the tables of the database.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use redb::{ReadableTable as _, Table, WriteTransaction};
+use rust_decimal::Decimal;
+
+use super::StoreError;
+use super::changes::{Change, NewReceipt};
+use super::tables::{
+    COUNTERS, FINGERPRINT_ENDS, FINGERPRINTS, NAMES, NEXT_GENERATION, NEXT_RECEIPT, NEXT_ROW, NameHash, OWED,
+    RECEIPTS, ROWS, SESSION_ENDS, SESSIONS, SET_ASIDE, SPENT,
+};
+use crate::admission::KeyHash;
+
+/// All tables, open for writing.
+pub(super) struct Tables<'txn> {
+    pub(super) counters: Table<'txn, &'static str, u64>,
+    pub(super) receipts: Table<'txn, u64, &'static [u8]>,
+    pub(super) names: Table<'txn, &'static NameHash, u64>,
+    pub(super) rows: Table<'txn, u64, &'static [u8]>,
+    owed: Table<'txn, u64, u64>,
+    set_aside: Table<'txn, u64, &'static [u8]>,
+    spent: Table<'txn, &'static [u8; 32], &'static [u8; 16]>,
+    pub(super) sessions: Table<'txn, &'static NameHash, &'static [u8]>,
+    pub(super) session_ends: Table<'txn, &'static NameHash, u64>,
+    pub(super) fingerprints: Table<'txn, &'static [u8; 32], u64>,
+    pub(super) fingerprint_ends: Table<'txn, (u64, &'static [u8; 32]), ()>,
+}
+
+impl<'txn> Tables<'txn> {
+    /// Opens all tables; makes those that are not there.
+    pub(super) fn open(transaction: &'txn WriteTransaction) -> Result<Self, StoreError> {
+        Ok(Self {
+            counters: transaction.open_table(COUNTERS)?,
+            receipts: transaction.open_table(RECEIPTS)?,
+            names: transaction.open_table(NAMES)?,
+            rows: transaction.open_table(ROWS)?,
+            owed: transaction.open_table(OWED)?,
+            set_aside: transaction.open_table(SET_ASIDE)?,
+            spent: transaction.open_table(SPENT)?,
+            sessions: transaction.open_table(SESSIONS)?,
+            session_ends: transaction.open_table(SESSION_ENDS)?,
+            fingerprints: transaction.open_table(FINGERPRINTS)?,
+            fingerprint_ends: transaction.open_table(FINGERPRINT_ENDS)?,
+        })
+    }
+
+    pub(super) fn counter(&self, name: &'static str) -> Result<u64, StoreError> {
+        Ok(self.counters.get(name)?.map_or(0, |value| value.value()))
+    }
+
+    /// Numbers of the next receipt and the next row.
+    pub(super) fn next(&self) -> Result<(u64, u64), StoreError> {
+        Ok((self.counter(NEXT_RECEIPT)?, self.counter(NEXT_ROW)?))
+    }
+
+    /// Takes over a generation of changes, in their order. Whoever commits this has it once.
+    pub(super) fn file(&mut self, generation: u64, changes: &[Change]) -> Result<(), StoreError> {
+        let (first_receipt, first_row) = self.next()?;
+        let mut next = Next { receipt: first_receipt, row: first_row, spent: HashMap::new() };
+        for change in changes {
+            self.file_one(change, &mut next)?;
+        }
+        if next.receipt > first_receipt {
+            self.counters.insert(NEXT_RECEIPT, next.receipt)?;
+        }
+        if next.row > first_row {
+            self.counters.insert(NEXT_ROW, next.row)?;
+        }
+        for (key, cost) in next.spent {
+            let before =
+                self.spent.get(&key.0)?.map_or(Decimal::ZERO, |sum| Decimal::deserialize(*sum.value()));
+            self.spent.insert(&key.0, &before.saturating_add(cost).serialize())?;
+        }
+        self.counters.insert(NEXT_GENERATION, generation.saturating_add(1))?;
+        Ok(())
+    }
+
+    fn file_one(&mut self, change: &Change, next: &mut Next) -> Result<(), StoreError> {
+        match change {
+            Change::Finished { key, rows, cost, receipt } => {
+                for row in rows {
+                    self.rows.insert(next.row, &row[..])?;
+                    next.row += 1;
+                }
+                if !cost.is_zero() {
+                    let sum = next.spent.entry(*key).or_default();
+                    *sum = sum.saturating_add(*cost);
+                }
+                if let Some(receipt) = receipt {
+                    self.keep_receipt(receipt, next.receipt)?;
+                    next.receipt += 1;
+                }
+            }
+            Change::Session { name, document, ends } => {
+                if self.sessions.get(name)?.is_none() {
+                    self.sessions.insert(name, &document[..])?;
+                }
+                self.keep_until(name, *ends)?;
+            }
+            Change::Fingerprint { fingerprint, until } => self.remember(fingerprint, *until)?,
+            Change::Posted { next } => self.told(*next)?,
+            Change::SetAside { number, row } => {
+                self.set_aside.insert(number, &row[..])?;
+            }
+            Change::Taken { number } => {
+                self.set_aside.remove(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_receipt(&mut self, receipt: &NewReceipt, number: u64) -> Result<(), StoreError> {
+        self.receipts.insert(number, &receipt.entry[..])?;
+        let [id, chat] = &receipt.names;
+        self.names.insert(id, number)?;
+        if chat != id {
+            self.names.insert(chat, number)?;
+        }
+        let Some(session) = &receipt.session else { return Ok(()) };
+        self.keep_until(session, receipt.needed_until)
+    }
+
+    /// A session is kept at least until a time.
+    fn keep_until(&mut self, session: &NameHash, until: u64) -> Result<(), StoreError> {
+        let known = self.session_ends.get(session)?.map_or(0, |ends| ends.value());
+        if known < until {
+            self.session_ends.insert(session, until)?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, fingerprint: &[u8; 32], until: u64) -> Result<(), StoreError> {
+        let known = self.fingerprints.insert(fingerprint, until)?.map(|known| known.value());
+        if let Some(known) = known {
+            self.fingerprint_ends.remove((known, fingerprint))?;
+        }
+        self.fingerprint_ends.insert((until, fingerprint), ())?;
+        Ok(())
+    }
+
+    /// Rows that a control plane is still to be told, in their order.
+    pub(super) fn owed(&self) -> Result<Vec<Range<u64>>, StoreError> {
+        let owed = self.owed.iter()?.map(|entry| {
+            let (start, end) = entry?;
+            Ok(start.value()..end.value())
+        });
+        owed.collect()
+    }
+
+    /// A control plane was told all rows before this one.
+    fn told(&mut self, next: u64) -> Result<(), StoreError> {
+        for Range { start, end } in self.owed()? {
+            if start < next {
+                self.owed.remove(start)?;
+                if next < end {
+                    self.owed.insert(next, end)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// With a control plane, rows from now on are owed to it; without one, those that it is not told yet stay owed.
+    pub(super) fn set_posting(&mut self, is_posting: bool) -> Result<(), StoreError> {
+        let next = self.counter(NEXT_ROW)?;
+        let open = self.owed()?.pop().filter(|last| last.end == u64::MAX);
+        match open {
+            None if is_posting => {
+                self.owed.insert(next, u64::MAX)?;
+            }
+            Some(Range { start, .. }) if !is_posting => {
+                self.owed.remove(start)?;
+                if start < next {
+                    self.owed.insert(start, next)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Rows from a number on are owed, in a database of the first layout.
+    pub(super) fn owe_since(&mut self, first: u64) -> Result<(), StoreError> {
+        self.owed.insert(first, u64::MAX)?;
+        Ok(())
+    }
+}
+
+/// Where new entries go, and what they cost.
+struct Next {
+    receipt: u64,
+    row: u64,
+    spent: HashMap<KeyHash, Decimal>,
+}

@@ -1,0 +1,189 @@
+//! The journal: where changes are until the database has them.
+//!
+//! Changes gather in a *generation*, which stands in one of two files. When a generation goes to the database, the next
+//! one gathers in the other file; the database says in the same transaction that it has it. So after a crash each
+//! generation is either in the database or in the journal, and never in both.
+//!
+//! A change is acknowledged when it was written: from then on an end of the process does not lose it. A loss of power
+//! may lose what was not made durable, which is what came within some milliseconds.
+
+use std::io;
+use std::path::PathBuf;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::StoreError;
+use super::changes::Change;
+use super::disk::{Backing, Dir, Medium, OpenError};
+use super::frame;
+
+/// The files, for even and odd generations.
+const FILES: [&str; 2] = ["journal.0", "journal.1"];
+
+/// The open files.
+#[derive(Debug)]
+pub(super) struct Journal {
+    even: Box<dyn Medium>,
+    odd: Box<dyn Medium>,
+    paths: [PathBuf; 2],
+    state: Mutex<State>,
+}
+
+/// What was written. Who holds it writes alone.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The generation that gathers.
+    generation: u64,
+    /// Bytes that it has in its file.
+    length: u64,
+    /// Of these, how many are durable.
+    durable: u64,
+    /// The generation before may have bytes that are not.
+    is_before_unsure: bool,
+    /// What the file shows may be lost, or more than it should: nothing is written after it.
+    pub(super) is_suspect: bool,
+}
+
+impl State {
+    /// The next generation gathers in the other file, which has to be free.
+    pub(super) fn turn(&mut self) {
+        *self = Self {
+            generation: self.generation + 1,
+            is_before_unsure: self.is_before_unsure || self.durable < self.length,
+            is_suspect: self.is_suspect,
+            ..Self::default()
+        };
+    }
+}
+
+impl Journal {
+    /// Whether there is anything of a journal in the directory.
+    pub(super) fn exists(dir: &Dir) -> Result<bool, OpenError> {
+        for name in FILES {
+            let path = dir.join(name);
+            match std::fs::metadata(&path) {
+                Ok(metadata) if metadata.len() > 0 => return Ok(true),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(OpenError::File(path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens the files; makes those that are not there.
+    pub(super) fn open(dir: &Dir, backing: &Backing) -> Result<Self, OpenError> {
+        let [even, odd] = FILES.map(|name| dir.medium(name, backing));
+        let (even, odd) = (even?, odd?);
+        dir.sync()?;
+        let paths = FILES.map(|name| dir.join(name));
+        Ok(Self { even, odd, paths, state: Mutex::default() })
+    }
+
+    fn file(&self, generation: u64) -> &dyn Medium {
+        if generation.is_multiple_of(2) { &*self.even } else { &*self.odd }
+    }
+
+    /// Generations that the database does not have, oldest first; `next` is the one that it has to have next. Fails
+    /// for a journal that is damaged, or of other records.
+    pub(super) fn read(&self, next: u64) -> Result<Vec<(u64, Vec<Change>)>, OpenError> {
+        let mut generations = Vec::new();
+        for (file, path) in [&self.even, &self.odd].into_iter().zip(&self.paths) {
+            let damaged = |what: String| OpenError::Journal { path: path.clone(), what };
+            let length = file.length().map_err(OpenError::file(path))?;
+            let mut bytes =
+                vec![0; usize::try_from(length).map_err(|_| damaged("it is too long".to_owned()))?];
+            file.read_at(0, &mut bytes).map_err(OpenError::file(path))?;
+            let found = frame::read(&bytes, next)
+                .map_err(|frame::Damage(at)| damaged(format!("what stands at byte {at} was changed")))?;
+            let Some(found) = found else { continue };
+            if found.generation > next.saturating_add(1) {
+                return Err(damaged("it belongs to other records, or to newer ones".to_owned()));
+            }
+            let changes = found.carried.into_iter().filter(|carried| !carried.is_empty()).map(Change::parse);
+            let changes = changes.collect::<Result<_, _>>().map_err(|error| damaged(error.0))?;
+            generations.push((found.generation, changes));
+        }
+        generations.sort_by_key(|(generation, _)| *generation);
+        Ok(generations)
+    }
+
+    /// From now on changes gather in this generation.
+    pub(super) fn begin(&self, generation: u64) {
+        *self.state.lock() = State { generation, ..State::default() };
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Writes changes in their order, all with one call. After a failure it is as if nothing was written.
+    pub(super) fn append<'a>(
+        &self,
+        state: &mut State,
+        changes: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), StoreError> {
+        if state.is_suspect {
+            Err(StoreError::closed())
+        } else {
+            self.write(state, changes).map_err(|error| failed(&error))
+        }
+    }
+
+    fn write<'a>(&self, state: &mut State, changes: impl IntoIterator<Item = &'a [u8]>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for carried in changes {
+            frame::write(&mut bytes, state.generation, state.durable, carried);
+        }
+        let file = self.file(state.generation);
+        file.write_at(state.length, &bytes).inspect_err(|_| {
+            // Whole frames of what nobody was told may be there, and must not stand behind others.
+            state.is_suspect = file.resize(state.length).is_err();
+        })?;
+        state.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes durable what was written. After a failure nothing is written until a [probe](Self::probe) is well.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        let State { generation, length, durable, is_before_unsure, .. } = *self.state.lock();
+        let synced = if is_before_unsure { self.file(generation.wrapping_sub(1)).sync() } else { Ok(()) };
+        let synced =
+            synced.and_then(|()| if durable < length { self.file(generation).sync() } else { Ok(()) });
+        let mut state = self.state.lock();
+        match &synced {
+            Err(_) => state.is_suspect = true,
+            Ok(()) if state.generation == generation => {
+                (state.durable, state.is_before_unsure) = (length, false);
+            }
+            Ok(()) => {}
+        }
+        drop(state);
+        synced.map_err(|error| failed(&error))
+    }
+
+    /// Finds out whether the files take bytes again, and keep them. Whoever asks knows that the database has all that
+    /// was written, if a sync has failed.
+    pub(super) fn probe(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let written = self.file(state.generation).resize(state.length);
+        written.and_then(|()| self.write(&mut state, [&[][..]])).map_err(|error| failed(&error))?;
+        drop(state);
+        self.sync()?;
+        self.state.lock().is_suspect = false;
+        Ok(())
+    }
+
+    /// Empties the files of a journal that the database has all of.
+    pub(super) fn clear(&self) {
+        for file in [&self.even, &self.odd] {
+            // What stays is of generations that are over, and nothing.
+            let _ = file.resize(0);
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> StoreError {
+    StoreError(format!("the journal: {error}"))
+}

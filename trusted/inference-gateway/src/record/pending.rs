@@ -1,0 +1,128 @@
+//! Changes that are in the journal and not yet in the database, as reads look for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rust_decimal::Decimal;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::changes::Change;
+use super::tables::NameHash;
+use crate::admission::KeyHash;
+
+/// The changes of one generation.
+#[derive(Debug, Default)]
+pub(super) struct Generation {
+    pub(super) number: u64,
+    /// In their order.
+    pub(super) changes: Vec<Change>,
+    /// The memory that they take, given back when the generation is dropped.
+    room: Vec<OwnedSemaphorePermit>,
+    first_receipt: u64,
+    first_row: u64,
+    receipts: Vec<Bytes>,
+    rows: Vec<Bytes>,
+    pub(super) names: HashMap<NameHash, u64>,
+    pub(super) spent: HashMap<KeyHash, Decimal>,
+    pub(super) sessions: HashMap<NameHash, Bytes>,
+    pub(super) session_ends: HashMap<NameHash, u64>,
+    pub(super) fingerprints: HashMap<[u8; 32], u64>,
+    /// A control plane knows all rows before this one, or they are set aside.
+    pub(super) posted: u64,
+    /// Rows that it does not take; `None` when it took one after all.
+    pub(super) aside: BTreeMap<u64, Option<Bytes>>,
+}
+
+impl Generation {
+    /// One without changes. The numbers are those that the next receipt and the next row get.
+    pub(super) fn new(number: u64, (first_receipt, first_row): (u64, u64)) -> Self {
+        Self { number, first_receipt, first_row, ..Self::default() }
+    }
+
+    /// Numbers of the receipt and the row after its last ones.
+    pub(super) fn next(&self) -> (u64, u64) {
+        (self.first_receipt + self.receipts.len() as u64, self.first_row + self.rows.len() as u64)
+    }
+
+    pub(super) fn push(&mut self, change: Change, room: OwnedSemaphorePermit) {
+        match &change {
+            Change::Finished { key, rows, cost, receipt } => {
+                self.rows.extend(rows.iter().cloned());
+                let sum = self.spent.entry(*key).or_default();
+                *sum = sum.saturating_add(*cost);
+                if let Some(receipt) = receipt {
+                    let number = self.next().0;
+                    self.receipts.push(receipt.entry.clone());
+                    self.names.extend(receipt.names.map(|name| (name, number)));
+                    if let Some(session) = receipt.session {
+                        self.keep_until(session, receipt.needed_until);
+                    }
+                }
+            }
+            Change::Session { name, document, ends } => {
+                self.sessions.entry(*name).or_insert_with(|| document.clone());
+                self.keep_until(*name, *ends);
+            }
+            Change::Fingerprint { fingerprint, until } => {
+                self.fingerprints.insert(*fingerprint, *until);
+            }
+            Change::Posted { next } => self.posted = *next,
+            Change::SetAside { number, row } => {
+                self.aside.insert(*number, Some(row.clone()));
+            }
+            Change::Taken { number } => {
+                self.aside.insert(*number, None);
+            }
+        }
+        self.changes.push(change);
+        self.room.push(room);
+    }
+
+    fn keep_until(&mut self, session: NameHash, until: u64) {
+        let ends = self.session_ends.entry(session).or_default();
+        *ends = until.max(*ends);
+    }
+
+    pub(super) fn receipt(&self, number: u64) -> Option<&Bytes> {
+        self.receipts.get(usize::try_from(number.checked_sub(self.first_receipt)?).ok()?)
+    }
+
+    /// Rows from a number on, with their numbers.
+    pub(super) fn rows(&self, from: u64) -> impl Iterator<Item = (u64, &Bytes)> {
+        let skipped = usize::try_from(from.saturating_sub(self.first_row)).unwrap_or(usize::MAX);
+        (self.first_row..).zip(&self.rows).skip(skipped)
+    }
+
+    /// Memory that its changes take, in bytes, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.room.iter().map(OwnedSemaphorePermit::num_permits).sum()
+    }
+}
+
+/// At most two generations: one that goes to the database, and one that gathers.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    pub(super) going: Option<Arc<Generation>>,
+    pub(super) gathering: Generation,
+}
+
+impl Pending {
+    /// Generations from a number on, oldest first.
+    pub(super) fn since(&self, number: u64) -> impl DoubleEndedIterator<Item = &Generation> {
+        let all = self.going.as_deref().into_iter().chain([&self.gathering]);
+        all.filter(move |generation| generation.number >= number)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.going.is_none() && self.gathering.changes.is_empty()
+    }
+
+    /// What gathers goes from now on.
+    pub(super) fn turn(&mut self) -> Arc<Generation> {
+        let next = Generation::new(self.gathering.number + 1, self.gathering.next());
+        let going = Arc::new(std::mem::replace(&mut self.gathering, next));
+        self.going = Some(Arc::clone(&going));
+        going
+    }
+}

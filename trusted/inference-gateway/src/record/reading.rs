@@ -1,0 +1,191 @@
+//! What the store says: receipts, sessions, usage, and proofs of the log.
+
+use cloister_transparency_log::Log;
+use rust_decimal::Decimal;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::changes::parse_row;
+use super::log::{self, of_log};
+use super::pending::Generation;
+use super::shared::counter;
+use super::store::Store;
+use super::tables::{
+    NAMES, NEXT_RECEIPT, NEXT_ROW, NameKind, RECEIPTS, ReceiptEntry, SESSION_ENDS, SESSIONS, SPENT, name,
+};
+use super::{Lookup, Row, StoreError};
+use crate::admission::KeyHash;
+
+/// Most usage rows that are read at once.
+const MAX_ROWS: usize = 10_000;
+
+/// A usage row with what is known besides.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageRow {
+    /// Its number: from 0, without gaps, in the order in which rows were kept.
+    pub number: u64,
+    /// Whose request it was.
+    pub api_key_hash: String,
+    /// The row.
+    #[serde(flatten)]
+    pub row: Row,
+}
+
+/// Proof that a receipt is in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Inclusion {
+    /// Its index.
+    pub index: u64,
+    /// The exact text of its leaf.
+    pub record: String,
+    /// A signed checkpoint: its second line is the size of the tree that the proof is for.
+    pub checkpoint: String,
+    /// Hashes of the proof in the order of RFC 6962, 64 hex digits each.
+    pub hashes: Vec<String>,
+}
+
+impl Store {
+    /// A receipt by its id or by the id of its answer, for who made the request. It takes as long to find none as
+    /// to find that it is another key's: nothing tells them apart.
+    pub fn receipt(&self, id: &str, asker: KeyHash) -> Result<Lookup, StoreError> {
+        let found = self.find(id, asker)?;
+        Ok(found.map_or(Lookup::Absent, |(_, document)| Lookup::Found(document)))
+    }
+
+    /// Number and document of a receipt that has not had its time.
+    fn find(&self, id: &str, asker: KeyHash) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        let names = [NameKind::Receipt, NameKind::Chat].map(|kind| name(kind, Some(asker), id));
+        let now = self.shared().now();
+        self.shared().view(|view| {
+            let table = view.database.open_table(NAMES)?;
+            // Both names are looked for everywhere, whatever is found.
+            let [by_id, by_chat] = names.map(|name| {
+                let filed = table.get(&name)?.map(|number| number.value());
+                let recent =
+                    view.generations().rev().find_map(|generation| generation.names.get(&name).copied());
+                Ok::<_, StoreError>(recent.or(filed))
+            });
+            let Some(number) = by_id?.or(by_chat?) else { return Ok(None) };
+            let recent = view.generations().find_map(|generation| generation.receipt(number));
+            let filed = view.database.open_table(RECEIPTS)?.get(number)?;
+            let bytes =
+                recent.map(|bytes| &bytes[..]).or_else(|| filed.as_ref().map(redb::AccessGuard::value));
+            let Some(bytes) = bytes else { return Ok(None) };
+            let entry = ReceiptEntry::parse(bytes)?;
+            let is_current = entry.served_at.saturating_add(self.settings().receipts_s) > now;
+            Ok(is_current.then(|| (number, entry.document.to_vec())))
+        })
+    }
+
+    /// A session record. It may stay for an hour longer than it has to.
+    pub fn session(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let (name, now) = (name(NameKind::Session, None, id), self.shared().now());
+        self.shared().view(|view| {
+            let filed = view.database.open_table(SESSION_ENDS)?.get(&name)?.map(|ends| ends.value());
+            let recent =
+                view.generations().filter_map(|generation| generation.session_ends.get(&name).copied());
+            if recent.chain(filed).max().is_none_or(|ends| ends <= now) {
+                return Ok(None);
+            }
+            let filed = view.database.open_table(SESSIONS)?.get(&name)?;
+            let recent = view.generations().find_map(|generation| generation.sessions.get(&name));
+            Ok(filed.map(|document| document.value().to_vec()).or_else(|| recent.map(|bytes| bytes.to_vec())))
+        })
+    }
+
+    /// What a key has spent so far: the exact sum of the costs of all its rows, those that were removed included.
+    pub fn spent(&self, key: KeyHash) -> Result<Decimal, StoreError> {
+        self.shared().view(|view| {
+            let filed = view.database.open_table(SPENT)?.get(&key.0)?;
+            let filed = filed.map_or(Decimal::ZERO, |sum| Decimal::deserialize(*sum.value()));
+            let recent = view.generations().filter_map(|generation| generation.spent.get(&key));
+            Ok(recent.fold(filed, |sum, more| sum.saturating_add(*more)))
+        })
+    }
+
+    /// Usage rows from a number on, at most `limit` and at most 10,000; those that have had their time are skipped.
+    pub fn usage(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
+        let rows = self.shared().view(|view| view.rows(from, limit.min(MAX_ROWS)))?;
+        rows.into_iter().map(UsageRow::parse).collect()
+    }
+
+    /// The same of rows that a control plane was told and does not take: they stay until it does.
+    pub fn set_aside(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
+        let rows = self.shared().view(|view| view.aside(from, limit.min(MAX_ROWS)))?;
+        rows.into_iter().map(UsageRow::parse).collect()
+    }
+
+    /// How many rows are set aside.
+    pub fn set_aside_count(&self) -> Result<u64, StoreError> {
+        self.shared().view(|view| Ok(view.aside(0, usize::MAX)?.len() as u64))
+    }
+
+    /// The number of the first row that the control plane was not told; `None` without a control plane, if there is
+    /// none of an earlier time either.
+    pub fn next_to_post(&self) -> Result<Option<u64>, StoreError> {
+        self.shared().view(|view| Ok(view.owed()?.map(|(first, _)| first)))
+    }
+
+    /// The first rows that the control plane was not told, at most `limit` and at most 10,000. There may be more after
+    /// them that it is not to be told: it was told these when it [`posted`](Self::posted) the number after the last.
+    pub fn unposted(&self, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
+        let rows = self.shared().view(|view| {
+            let Some((first, end)) = view.owed()? else { return Ok(Vec::new()) };
+            let mut rows = view.rows(first, limit.min(MAX_ROWS))?;
+            rows.retain(|(number, _)| *number < end);
+            Ok(rows)
+        })?;
+        rows.into_iter().map(UsageRow::parse).collect()
+    }
+
+    /// The numbers that the next receipt and the next usage row get: how many there have been.
+    pub fn counts(&self) -> Result<(u64, u64), StoreError> {
+        self.shared().view(|view| {
+            let counter = |name| counter(view.database, name).map(Option::unwrap_or_default);
+            let filed = (counter(NEXT_RECEIPT)?, counter(NEXT_ROW)?);
+            Ok(view.generations().next_back().map_or(filed, Generation::next))
+        })
+    }
+
+    /// Proof that a receipt is in the log, for who made the request. `None` if there is no such receipt, or no log;
+    /// it is appended some moments after the receipt is kept, until when there is no index yet. Reads files.
+    pub fn inclusion(&self, id: &str, asker: KeyHash) -> Result<Option<Inclusion>, StoreError> {
+        let (Some((number, _)), Some(log)) = (self.find(id, asker)?, self.log()) else { return Ok(None) };
+        let found = self.shared().disk.read(|transaction| {
+            let Some(index) = log::index_of(transaction, number, log.size())? else { return Ok(None) };
+            let receipts = transaction.open_table(RECEIPTS)?;
+            let record = receipts
+                .get(number)?
+                .map(|bytes| ReceiptEntry::parse(bytes.value()).map(|entry| log::record(&entry)));
+            Ok(record.transpose()?.map(|record| (index, record)))
+        })?;
+        let Some((index, record)) = found else { return Ok(None) };
+        let checkpoint = log.checkpoint().map_err(|error| of_log(&error))?;
+        let size = checkpoint.lines().nth(1).and_then(|size| size.parse().ok());
+        let size = size.ok_or_else(|| StoreError::damaged("a checkpoint"))?;
+        let hashes =
+            log.inclusion(index, size).map_err(|error| of_log(&error))?.iter().map(hex::encode).collect();
+        let record = String::from_utf8(record).map_err(|_| StoreError::damaged("a record"))?;
+        Ok(Some(Inclusion { index, record, checkpoint, hashes }))
+    }
+
+    /// The log of receipts, if there is one.
+    #[must_use]
+    pub fn log(&self) -> Option<&Log> {
+        self.receipt_log().map(|log| &log.log)
+    }
+
+    /// Tells when there are more receipts or rows in the database: the numbers that the next ones get.
+    #[must_use]
+    pub fn kept(&self) -> watch::Receiver<(u64, u64)> {
+        self.shared().subscribe()
+    }
+}
+
+impl UsageRow {
+    fn parse((number, bytes): (u64, Vec<u8>)) -> Result<Self, StoreError> {
+        let (key, row) = parse_row(&bytes)?;
+        Ok(Self { number, api_key_hash: key.to_string(), row })
+    }
+}

@@ -1,0 +1,161 @@
+//! What the threads of the store share, and what it all says together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use cloister_verifier::Clock;
+use parking_lot::RwLock;
+use redb::{ReadTransaction, ReadableTable as _};
+use tokio::sync::watch;
+
+use super::StoreError;
+use super::disk::Disk;
+use super::holds::Holds;
+use super::journal::Journal;
+use super::pending::{Generation, Pending};
+use super::tables::{COUNTERS, NEXT_GENERATION, OWED, ROWS, SET_ASIDE};
+use super::trouble::Troubles;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) disk: Disk,
+    pub(super) journal: Journal,
+    /// Who adds to it holds the journal.
+    pub(super) pending: RwLock<Pending>,
+    pub(super) holds: Arc<Holds>,
+    pub(super) troubles: Troubles,
+    clock: Clock,
+    /// The receipt that is to be logged next.
+    pub(super) logged: AtomicU64,
+    /// Numbers of the next receipt and the next row.
+    kept: watch::Sender<(u64, u64)>,
+}
+
+impl Shared {
+    pub(super) fn new(disk: Disk, journal: Journal, gathering: Generation, clock: Clock) -> Self {
+        Self {
+            disk,
+            journal,
+            pending: RwLock::new(Pending { going: None, gathering }),
+            holds: Arc::default(),
+            troubles: Troubles::default(),
+            clock,
+            logged: AtomicU64::new(u64::MAX),
+            kept: watch::Sender::default(),
+        }
+    }
+
+    /// Seconds since the Unix epoch.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.clock.now().as_second()).unwrap_or(0)
+    }
+
+    /// Receipts before this one are in the log.
+    pub(super) fn logged(&self) -> u64 {
+        self.logged.load(Ordering::Acquire)
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<(u64, u64)> {
+        self.kept.subscribe()
+    }
+
+    /// All receipts and rows before these are in the database.
+    pub(super) fn tell_kept(&self, next: (u64, u64)) {
+        self.kept.send_if_modified(|kept| std::mem::replace(kept, next) != next);
+    }
+
+    /// The generation that goes to the database next; `None` if there is no change.
+    pub(super) fn turn(&self) -> Option<Arc<Generation>> {
+        let mut state = self.journal.lock();
+        let mut pending = self.pending.write();
+        if pending.going.is_none() && !pending.gathering.changes.is_empty() {
+            state.turn();
+            pending.turn();
+        }
+        pending.going.clone()
+    }
+
+    /// All that was acknowledged, seen at one moment.
+    pub(super) fn view<T>(
+        &self,
+        work: impl FnOnce(&View<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        // First what is pending: what leaves it is in the database before.
+        let pending = self.pending.read();
+        self.disk.read(|database| {
+            let next = counter(database, NEXT_GENERATION)?.unwrap_or_default();
+            work(&View { database, pending: &pending, next })
+        })
+    }
+}
+
+/// The database, and the generations that it does not have.
+pub(super) struct View<'a> {
+    pub(super) database: &'a ReadTransaction,
+    pending: &'a Pending,
+    /// The first of these.
+    next: u64,
+}
+
+impl View<'_> {
+    /// Oldest first.
+    pub(super) fn generations(&self) -> impl DoubleEndedIterator<Item = &Generation> {
+        self.pending.since(self.next)
+    }
+
+    /// Numbers and bytes of rows from a number on.
+    pub(super) fn rows(&self, from: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let table = self.database.open_table(ROWS)?;
+        let filed = table.range(from..)?.take(limit).map(|entry| {
+            let (number, bytes) = entry?;
+            Ok((number.value(), bytes.value().to_vec()))
+        });
+        let mut rows = filed.collect::<Result<Vec<_>, StoreError>>()?;
+        let recent = self.generations().flat_map(|generation| generation.rows(from));
+        rows.extend(recent.take(limit - rows.len()).map(|(number, bytes)| (number, bytes.to_vec())));
+        Ok(rows)
+    }
+
+    /// The same of rows that are set aside.
+    pub(super) fn aside(&self, from: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let mut recent: BTreeMap<u64, Option<&Bytes>> = BTreeMap::new();
+        for generation in self.generations() {
+            recent.extend(generation.aside.range(from..).map(|(number, row)| (*number, row.as_ref())));
+        }
+        let mut rows = BTreeMap::new();
+        // Each that is taken makes room for another.
+        for entry in
+            self.database.open_table(SET_ASIDE)?.range(from..)?.take(limit.saturating_add(recent.len()))
+        {
+            let (number, bytes) = entry?;
+            rows.insert(number.value(), bytes.value().to_vec());
+        }
+        for (number, row) in recent {
+            match row {
+                Some(row) => rows.insert(number, row.to_vec()),
+                None => rows.remove(&number),
+            };
+        }
+        Ok(rows.into_iter().take(limit).collect())
+    }
+
+    /// The first rows in a row that a control plane is still to be told: the number of the first, and the one after
+    /// the last, which may be [`u64::MAX`].
+    pub(super) fn owed(&self) -> Result<Option<(u64, u64)>, StoreError> {
+        let told = self.generations().map(|generation| generation.posted).max().unwrap_or_default();
+        for entry in self.database.open_table(OWED)?.iter()? {
+            let (start, end) = entry?;
+            let (start, end) = (start.value().max(told), end.value());
+            if start < end {
+                return Ok(Some((start, end)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) fn counter(transaction: &ReadTransaction, name: &str) -> Result<Option<u64>, StoreError> {
+    Ok(transaction.open_table(COUNTERS)?.get(name)?.map(|value| value.value()))
+}

@@ -1,0 +1,54 @@
+//! The thread that makes durable what was written, and finds out when a bad disk is well again.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use super::shared::Shared;
+use super::trouble::Trouble;
+
+/// Time in which changes gather, so that many share a wait for the disk: a loss of power takes what came in it.
+const GATHER: Duration = Duration::from_millis(5);
+/// How often a bad disk is tried.
+const PROBE: Duration = Duration::from_millis(250);
+/// As long as this nobody has to be woken.
+const IDLE: Duration = Duration::from_mins(1);
+
+#[derive(Debug)]
+pub(super) struct Syncer {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Syncer {
+    /// Works until nobody can wake it any more.
+    pub(super) fn run(self, wakes: &Receiver<()>) {
+        let troubles = &self.shared.troubles;
+        loop {
+            let is_bad = troubles.has(Trouble::Writing) || troubles.has(Trouble::Syncing);
+            let woken = wakes.recv_timeout(if is_bad { PROBE } else { IDLE });
+            if woken == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+            if is_bad {
+                self.probe();
+            } else {
+                thread::sleep(GATHER);
+                troubles.note(Trouble::Syncing, &self.shared.journal.sync());
+            }
+        }
+    }
+
+    fn probe(&self) {
+        let troubles = &self.shared.troubles;
+        // What a failed sync may have lost has to be in the database first.
+        if troubles.has(Trouble::Syncing) && !self.shared.pending.read().is_empty() {
+            return;
+        }
+        let outcome = self.shared.journal.probe();
+        if outcome.is_ok() {
+            troubles.note(Trouble::Writing, &outcome);
+            troubles.note(Trouble::Syncing, &outcome);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A journal as a crash, or somebody else, may have left it.
+
+use super::lab::{Lab, START, document, finished};
+use crate::admission::KeyHash;
+use crate::record::changes::Change;
+use crate::record::{Finished, Lookup, OpenError, frame};
+
+/// A directory with one request in the database, and the generation that it gets next.
+async fn begun() -> (Lab, KeyHash, u64) {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    store.finish(finished(key, "0", "1", START)).await.unwrap();
+    lab.settled(&store).await;
+    let next = store.shared().pending.read().gathering.number;
+    (lab, key, next)
+}
+
+fn carried(finished: Finished) -> Vec<u8> {
+    Change::finished(finished, 1000).unwrap().to_bytes()
+}
+
+/// Writes a generation of requests to its file, each when those before were durable.
+fn write(lab: &Lab, key: KeyHash, generation: u64, names: &[&str]) -> (std::path::PathBuf, Vec<u8>) {
+    let mut bytes = Vec::new();
+    for name in names {
+        let durable = bytes.len() as u64;
+        frame::write(&mut bytes, generation, durable, &carried(finished(key, name, "1", START)));
+    }
+    let path = lab.path().join(format!("journal.{}", generation % 2));
+    std::fs::write(&path, &bytes).unwrap();
+    (path, bytes)
+}
+
+#[tokio::test]
+async fn what_is_in_the_journal_is_filed_once() {
+    let (lab, key, next) = begun().await;
+    write(&lab, key, next, &["1", "2"]);
+    write(&lab, key, next + 1, &["3"]);
+    for _ in 0..3 {
+        let store = lab.open();
+        let rows: Vec<_> = store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
+        assert_eq!(rows, ["req_0", "req_1", "req_2", "req_3"]);
+        assert_eq!(store.spent(key).unwrap().to_string(), "4");
+        assert_eq!(store.receipt("rcpt-3", key).unwrap(), Lookup::Found(document("rcpt-3")));
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_was_cut_off_is_nothing() {
+    let (lab, key, next) = begun().await;
+    let (path, bytes) = write(&lab, key, next, &["1", "2"]);
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let store = lab.open();
+    assert_eq!(store.counts().unwrap(), (2, 2));
+    store.finish(finished(key, "3", "1", START)).await.unwrap();
+    drop(store);
+    assert_eq!(lab.open().counts().unwrap(), (3, 3));
+}
+
+#[tokio::test]
+async fn damage_stops_the_start() {
+    let (lab, key, next) = begun().await;
+    let (path, mut bytes) = write(&lab, key, next, &["1", "2", "3"]);
+    bytes[40] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    for _ in 0..2 {
+        let error = lab.try_open().unwrap_err();
+        assert!(matches!(error, OpenError::Journal { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("byte 0") && text.contains("move this file away"), "{text}");
+        assert!(std::fs::read(&path).unwrap() == bytes, "it is left as it is");
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(lab.open().counts().unwrap(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_journal_of_other_records_stops_the_start() {
+    let (lab, key, next) = begun().await;
+    let (path, _) = write(&lab, key, next + 2, &["1"]);
+    assert!(matches!(lab.try_open(), Err(OpenError::Journal { .. })));
+    std::fs::remove_file(path).unwrap();
+    // What the database has had is no harm.
+    write(&lab, key, next - 1, &["1"]);
+    assert_eq!(lab.open().counts().unwrap(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_journal_without_its_records_stops_the_start() {
+    let (lab, key, next) = begun().await;
+    write(&lab, key, next, &["1"]);
+    std::fs::remove_file(lab.path().join("records.redb")).unwrap();
+    assert!(matches!(lab.try_open(), Err(OpenError::Lost(_))));
+}
+
+#[tokio::test]
+async fn an_orderly_end_leaves_no_journal() {
+    let (lab, key, _) = begun().await;
+    let store = lab.open();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    drop(store);
+    for name in ["journal.0", "journal.1"] {
+        assert_eq!(std::fs::metadata(lab.path().join(name)).unwrap().len(), 0);
+    }
+}
