@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cloister_verifier::Clock;
 use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Control;
@@ -66,6 +67,8 @@ pub struct Gateway {
     /// Requests that are under way, also those whose client left: each ends with its record. Whoever ends the process
     /// waits for them first.
     pub requests: TaskTracker,
+    /// Told when what is under way has to end at once, with its record.
+    pub cut: CancellationToken,
     /// The operator's rights.
     pub office: Office,
     /// Memory for bodies of requests.
@@ -93,6 +96,7 @@ impl Gateway {
             verifications,
             metrics: Metrics::default(),
             requests: TaskTracker::new(),
+            cut: CancellationToken::new(),
             office: Office::default(),
             bodies,
             is_draining: AtomicBool::new(false),

@@ -22,7 +22,11 @@ use crate::door::{self, Certificate, CertificateError};
 use crate::gateway::{Gateway, Live};
 use crate::observe;
 use crate::operator::{Settings, SettingsError};
+use crate::record::Backing;
 use crate::verification;
+
+/// How long requests that were cut off may take to be recorded.
+const RECORDING: Duration = Duration::from_secs(10);
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +68,10 @@ struct Tls {
 
 /// Starts a gateway and returns when it serves.
 pub async fn start(file: &Path) -> Result<Running, StartError> {
+    start_on(file, Backing::file()).await
+}
+
+async fn start_on(file: &Path, backing: Backing) -> Result<Running, StartError> {
     let (settings, config) = Settings::load(file)?;
     let tls = match &config.tls {
         None => None,
@@ -77,7 +85,7 @@ pub async fn start(file: &Path) -> Result<Running, StartError> {
         None => None,
         Some(bind) => Some(listen(bind).await?),
     };
-    let parts = parts::Parts::start(&config, tls.as_ref()).await?;
+    let parts = parts::Parts::start(&config, tls.as_ref(), backing).await?;
     let live = Live::new(config, None).map_err(SettingsError::from)?;
     let gateway = Arc::new(parts.gateway(live));
     parts::configure(&gateway)?;
@@ -129,12 +137,16 @@ impl Running {
         self.look_again.notify_one();
     }
 
-    /// Ends it: nothing new is begun, what is under way gets so long, and every request is recorded.
+    /// Ends it: nothing new is begun, what is under way gets so long, and is then ended. Every request is recorded.
     pub async fn stop(self, patience: Duration) {
         self.gateway.begin_draining();
         self.gateway.requests.close();
         if timeout(patience, self.gateway.requests.wait()).await.is_err() {
             tracing::warn!("requests that are still under way are cut off");
+            self.gateway.cut.cancel();
+            if timeout(RECORDING, self.gateway.requests.wait()).await.is_err() {
+                tracing::error!("requests that are still under way end without a record");
+            }
         }
         self.stop.cancel();
         for task in self.tasks {

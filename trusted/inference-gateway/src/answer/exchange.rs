@@ -23,6 +23,8 @@ use crate::record::{Finished, KeptReceipt, Row};
 const MAX_USAGE_BYTES: usize = 4 << 10;
 /// Who failed, when a client leaves.
 pub(super) const CLIENT: &str = "client";
+/// What is recorded of a request that the end of the gateway cut off.
+pub(super) const STOPPED: &str = "the gateway was stopped";
 
 /// A request that was admitted.
 #[derive(Debug)]

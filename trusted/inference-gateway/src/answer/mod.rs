@@ -30,14 +30,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::admission::KeyHash;
-use crate::door::refusal;
+use crate::door::{ending, refusal};
 use crate::error::{GatewayError, Kind};
 use crate::format::Whole;
 use crate::gateway::Gateway;
 use crate::surface::Surface;
-use asked::ask;
+use asked::{Denied, ask};
 use attempt::{Committed, Trace};
-use exchange::{CLIENT, Exchange, Outcome};
+use exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use walk::{Exhausted, Tried, Walk};
 use wire::Wire;
 
@@ -81,7 +81,12 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, mut head: oneshot::Send
         drop(head.send(respond::denial(incoming.surface, &incoming.request_id, &error, &[])));
         return;
     };
-    let (asked, sealer) = match ask(&gateway, &live, &incoming, random).await {
+    let cut = gateway.cut.clone();
+    let asked = tokio::select! {
+        asked = ask(&gateway, &live, &incoming, random) => asked,
+        () = cut.cancelled() => Err(Denied { error: ending(), sealer: None }),
+    };
+    let (asked, sealer) = match asked {
         Ok(asked) => asked,
         Err(denied) => {
             let e2ee = denied.sealer.as_ref().map(crate::e2ee::Sealer::headers).unwrap_or_default();
@@ -99,11 +104,13 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, mut head: oneshot::Send
     let walked = tokio::select! {
         walked = walk.run() => Some(walked),
         () = head.closed() => None,
+        () = cut.cancelled() => None,
     };
     let (tried, current, current_began) = (walk.tried, walk.current, walk.current_began);
     exchange.forget_bodies();
     match (walked, current) {
-        (None, current) => left(&exchange, &tried, current.as_ref()).await,
+        (None, current) if head.is_closed() => left(&exchange, &tried, current.as_ref()).await,
+        (None, current) => drop(head.send(cut_off(&exchange, &tried, current, wire).await)),
         (Some(Ok(Committed::Stream(opening))), Some(trace)) => {
             relay::relay(&exchange, &tried, trace, current_began, *opening, wire, head).await;
         }
@@ -134,6 +141,25 @@ async fn left(exchange: &Exchange, tried: &[Tried], current: Option<&Trace>) {
     let route_id = current.map(|trace| trace.route.id.clone());
     let outcome = Outcome::nothing(499, route_id, (CLIENT, "the client left"));
     drop(exchange.finish(tried, &outcome, None).await);
+}
+
+/// The gateway ends before anything was answered.
+async fn cut_off(exchange: &Exchange, tried: &[Tried], current: Option<Trace>, mut wire: Wire) -> Response {
+    let error = ending();
+    let route_id = current.as_ref().map(|trace| trace.route.id.clone());
+    let outcome = Outcome::nothing(error.status().as_u16(), route_id, ("gateway", STOPPED));
+    let Some(trace) = current else {
+        let recorded = exchange.finish(tried, &outcome, None).await;
+        return unrecorded(exchange, &recorded.err().unwrap_or(error));
+    };
+    let body = refusal(&error, exchange.incoming.surface, &exchange.incoming.request_id);
+    wire.own(&body);
+    let mut events = trace.events(&exchange.asked);
+    events.push(wire.returned());
+    match exchange.finish(tried, &outcome, Some((events, None))).await {
+        Ok(()) => respond::recorded_error(exchange, &error, body),
+        Err(error) => unrecorded(exchange, &error),
+    }
 }
 
 /// A whole answer.

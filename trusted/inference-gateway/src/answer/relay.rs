@@ -12,11 +12,12 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::attempt::{Opening, Trace};
-use super::exchange::{CLIENT, Exchange, Outcome};
+use super::exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use super::feed::{Fed, Feed};
 use super::respond;
 use super::walk::Tried;
 use super::wire::{Wire, written};
+use crate::door::ending;
 use crate::format::fault::public_in_stream;
 use crate::routing::Route;
 
@@ -74,12 +75,19 @@ pub(super) async fn relay(
     // A stream without its last bytes, which a failure of the gateway itself could make, must not end cleanly.
     let pieces = ReceiverStream::new(pieces).map(Ok::<_, oneshot::error::RecvError>);
     let body = Body::from_stream(pieces.chain(futures_util::stream::once(rest)));
-    let end = match head.send(respond::stream(exchange, body)) {
-        Err(_) => End::Left,
-        Ok(()) => match begun {
+    let is_taken = head.send(respond::stream(exchange, body)).is_ok();
+    let relayed = async {
+        match begun {
+            _ if !is_taken => End::Left,
             Err(end) => end,
             Ok(()) => relay.run(&trace.route, &mut feed, end).await,
-        },
+        }
+    };
+    let end = tokio::select! {
+        end = relayed => end,
+        () = exchange.gateway.cut.cancelled() => {
+            End::Broken { message: ending().message, source: "gateway", why: STOPPED }
+        }
     };
     trace.received_hash = Some(written(feed.received.clone()));
     trace.upstream_model = feed.translator.upstream_model().map(str::to_owned);

@@ -15,6 +15,7 @@ pub(crate) use host::{is_tee_host, normal_form};
 pub(crate) use inbound::read as read_body;
 pub use inbound::{BodyBudget, MAX_BODY_BYTES};
 pub(crate) use listener::serve;
+pub(crate) use surfaces::ending;
 pub use tls::{Certificate, CertificateError};
 
 use std::sync::Arc;
@@ -68,6 +69,10 @@ async fn root(State(gateway): State<Arc<Gateway>>) -> Response {
 async fn health(State(gateway): State<Arc<Gateway>>) -> Response {
     if gateway.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "draining" }))).into_response();
+    }
+    if let Some(trouble) = gateway.store.trouble() {
+        let body = json!({ "status": "failing", "reason": trouble.name() });
+        return (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response();
     }
     Json(json!({ "status": "ok" })).into_response()
 }

@@ -31,6 +31,8 @@ pub(super) async fn serve(
     };
     let refusal = if gateway.is_draining() {
         Some(ending())
+    } else if gateway.store.trouble().is_some() {
+        Some(failing())
     } else if key.is_none() {
         Some(caller::unauthenticated())
     } else if parts.headers.contains_key(RETIRED) {
@@ -51,7 +53,16 @@ pub(super) async fn serve(
     answer(gateway, Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id }).await
 }
 
-fn ending() -> GatewayError {
+/// What a request is told that the gateway does not answer any more.
+pub(crate) fn ending() -> GatewayError {
     let error = GatewayError::new(Kind::Unavailable, "The gateway is about to end. Please retry.");
     GatewayError { retry_after: Some(1), ..error }
+}
+
+/// What could not be recorded is not begun.
+fn failing() -> GatewayError {
+    const RETRY_S: u64 = 5;
+    let error =
+        GatewayError::new(Kind::Unavailable, "The gateway cannot keep records at the moment. Please retry.");
+    GatewayError { retry_after: Some(RETRY_S), ..error }
 }

@@ -268,6 +268,16 @@ fn figures(gateway: &Gateway) -> Response {
             "Memory that is left for bodies of requests.",
             gateway.bodies.left(),
         ),
+        (
+            "private_ai_gateway_records_healthy",
+            "1: requests are recorded; 0: they cannot be, and none is begun.",
+            usize::from(gateway.store.trouble().is_none()),
+        ),
+        (
+            "private_ai_gateway_records_pending_bytes",
+            "Memory of records that are written and not in the database yet.",
+            gateway.store.pending_bytes(),
+        ),
     ] {
         text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
         line(name, "", value, &mut text);

@@ -12,7 +12,7 @@ use crate::admission::{Control, ControlPlane, KeyHash, Keys};
 use crate::config::GatewayConfig;
 use crate::gateway::{Gateway, Live};
 use crate::proof::Notary;
-use crate::record::{Settings, Store};
+use crate::record::{Backing, Settings, Store};
 use crate::verification::{Trust, Verifications};
 
 /// Shortest token of an operator, in bytes.
@@ -28,13 +28,17 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) async fn start(config: &GatewayConfig, tls: Option<&Tls>) -> Result<Self, StartError> {
+    pub(super) async fn start(
+        config: &GatewayConfig,
+        tls: Option<&Tls>,
+        backing: Backing,
+    ) -> Result<Self, StartError> {
         let clock = Clock::system();
         let tls_keys = tls.map(|tls| tls_key(tls.certificate.spki_sha256()));
         let notary = Notary::start(config, tls_keys.into_iter().collect(), clock.clone())
             .await
             .map_err(|error| StartError::Part("identity", error.into()))?;
-        let store = store(config).await?;
+        let store = store(config, backing).await?;
         let control = match &config.control {
             None => Control::Keys(Keys::new(config, store.clone())),
             Some(control) => Control::ControlPlane(
@@ -54,7 +58,7 @@ impl Parts {
 }
 
 /// Opens the store, which may read the whole of it.
-async fn store(config: &GatewayConfig) -> Result<Store, StartError> {
+async fn store(config: &GatewayConfig, backing: Backing) -> Result<Store, StartError> {
     let dir = config.state_dir.clone();
     let settings = Settings {
         receipts_s: config.receipts.retention_s,
@@ -63,7 +67,8 @@ async fn store(config: &GatewayConfig) -> Result<Store, StartError> {
         is_logging: config.receipts.log,
         ..Settings::default()
     };
-    let opened = tokio::task::spawn_blocking(move || Store::open(&dir, settings, Clock::system())).await;
+    let open = move || Store::open_with(&dir, settings, Clock::system(), backing);
+    let opened = tokio::task::spawn_blocking(open).await;
     let part = |error| StartError::Part("store", error);
     opened.map_err(|error| part(error.into()))?.map_err(|error| part(error.into()))
 }

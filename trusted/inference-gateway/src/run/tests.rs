@@ -16,12 +16,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
-use super::{Running, start};
+use super::{Running, start, start_on};
 use crate::admission::KeyHash;
 use crate::door::MAX_BODY_BYTES;
+use crate::record::Backing;
 use crate::surface::Surface;
 
 mod changes;
+mod records;
 
 const KEY: &str = "sk-test-key";
 const TOKEN: &str = "operator-token-of-a-test";
@@ -93,6 +95,10 @@ fn entry(name: &str, url: &str, models: &[&str], more: &Value) -> Value {
 
 impl Bench {
     async fn new(change: impl FnOnce(&mut Value, &TempDir)) -> Self {
+        Self::on(Backing::file(), change).await
+    }
+
+    async fn on(backing: Backing, change: impl FnOnce(&mut Value, &TempDir)) -> Self {
         let leave = Arc::new(Semaphore::new(0));
         let url = upstream(Arc::clone(&leave)).await;
         let dir = tempfile::tempdir().unwrap();
@@ -117,7 +123,7 @@ impl Bench {
         change(&mut config, &dir);
         let file = dir.path().join("gateway.json");
         std::fs::write(&file, config.to_string()).unwrap();
-        let running = start(&file).await.unwrap();
+        let running = start_on(&file, backing).await.unwrap();
         Self { dir, config, running, client: client(rustls::RootCertStore::empty(), None), leave }
     }
 

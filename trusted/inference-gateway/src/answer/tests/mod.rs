@@ -4,6 +4,7 @@ mod cuts;
 mod faults;
 mod leaving;
 mod proof;
+mod stopping;
 mod streams;
 mod support;
 mod whole;

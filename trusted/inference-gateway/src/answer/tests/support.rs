@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::admission::KeyHash;
-use crate::record::{Lookup, UsageRow};
+use crate::record::{Lookup, Store, UsageRow};
 use crate::run::{Running, start};
 use crate::upstream::fake::{Act, Fake, chunk, client, stream_head, until};
 
@@ -20,7 +20,7 @@ pub(super) const MODEL: &str = "vendor/model";
 pub(super) struct Bench {
     pub(super) running: Running,
     pub(super) client: reqwest::Client,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// What a client got.
@@ -81,7 +81,7 @@ impl Bench {
         let file = dir.path().join("gateway.json");
         std::fs::write(&file, serde_json::to_vec(&config).unwrap()).unwrap();
         let running = start(&file).await.unwrap();
-        Self { running, client: client(), _dir: dir }
+        Self { running, client: client(), dir }
     }
 
     /// With the first route and a fallback.
@@ -114,6 +114,13 @@ impl Bench {
         Reply { status, headers, body: response.bytes().await.unwrap() }
     }
 
+    /// Ends the gateway, and gives what it recorded.
+    pub(super) async fn stop(self, patience: Duration) -> (Store, TempDir) {
+        let store = self.running.gateway().store.clone();
+        self.running.stop(patience).await;
+        (store, self.dir)
+    }
+
     /// All rows that were recorded.
     pub(super) fn rows(&self) -> Vec<UsageRow> {
         self.running.gateway().store.usage(0, 10_000).unwrap()
@@ -125,23 +132,26 @@ impl Bench {
         self.rows()
     }
 
-    /// The receipt that an answer names.
-    pub(super) fn receipt(&self, reply: &Reply) -> Value {
-        let id = reply.header("x-receipt-id").expect("no receipt");
-        let found = self.running.gateway().store.receipt(id, KeyHash::of(KEY)).unwrap();
-        let Lookup::Found(document) = found else { panic!("the receipt {id} is not there") };
-        serde_json::from_slice(&document).unwrap()
-    }
-
     /// The receipt of an answer, after a look at what holds for every one: it hashes what was sent.
     pub(super) fn checked_receipt(&self, reply: &Reply) -> Value {
-        let receipt = self.receipt(reply);
-        let events = receipt["event_log"].as_array().unwrap();
-        assert_eq!(events[0]["type"], "request.received");
-        assert_eq!(events.last().unwrap()["type"], "response.returned");
-        assert_eq!(events.last().unwrap()["body_hash"], hash(&reply.body), "{receipt}");
-        receipt
+        checked_receipt(&self.running.gateway().store, reply)
     }
+}
+
+fn receipt(store: &Store, reply: &Reply) -> Value {
+    let id = reply.header("x-receipt-id").expect("no receipt");
+    let found = store.receipt(id, KeyHash::of(KEY)).unwrap();
+    let Lookup::Found(document) = found else { panic!("the receipt {id} is not there") };
+    serde_json::from_slice(&document).unwrap()
+}
+
+pub(super) fn checked_receipt(store: &Store, reply: &Reply) -> Value {
+    let receipt = receipt(store, reply);
+    let events = receipt["event_log"].as_array().unwrap();
+    assert_eq!(events[0]["type"], "request.received");
+    assert_eq!(events.last().unwrap()["type"], "response.returned");
+    assert_eq!(events.last().unwrap()["body_hash"], hash(&reply.body), "{receipt}");
+    receipt
 }
 
 pub(super) fn hash(bytes: &[u8]) -> String {
