@@ -22,6 +22,9 @@ const RENEW_AHEAD: u64 = 60;
 /// How long a failure is told to whoever asks again, in seconds: at least this, and up to twice as long, so that
 /// gateways of one upstream do not ask in step.
 const FAILURE_KEPT: u64 = 3;
+/// How long it is remembered which keys an upstream did not have, in seconds. What proves keys that it does not have,
+/// again and again, is verified as seldom as what proves nothing.
+const MISS_KEPT: u64 = 60;
 
 /// What verifications need.
 pub(super) struct Verifying {
@@ -124,6 +127,25 @@ struct Failure {
     until: u64,
 }
 
+impl Failure {
+    fn new(reason: Reason, now: u64) -> Self {
+        Self { reason, until: now.saturating_add(FAILURE_KEPT).saturating_add(jitter(FAILURE_KEPT)) }
+    }
+}
+
+/// Keys that an upstream proved and did not have.
+#[derive(Debug)]
+struct Miss {
+    pins: Vec<[u8; 32]>,
+    at: u64,
+}
+
+impl Miss {
+    fn is_again(&self, pins: &[[u8; 32]], now: u64) -> bool {
+        self.pins == pins && (self.at..=self.at.saturating_add(MISS_KEPT)).contains(&now)
+    }
+}
+
 type Outcome = Result<Arc<Verified>, Reason>;
 /// A verification under way; its sender is dropped when it ends, however it ends.
 type Flight = watch::Receiver<Option<Outcome>>;
@@ -134,6 +156,7 @@ struct State {
     /// The last failure. A failed renewal leaves what still holds alone.
     failure: Option<Failure>,
     flight: Option<Flight>,
+    missed: Option<Miss>,
 }
 
 /// What is known about one upstream, or one model of it.
@@ -193,11 +216,17 @@ impl Slot {
     }
 
     /// Forgets a channel whose pins the upstream did not meet, if it is still the one that is given out.
-    pub(super) fn mismatched(&self, channel: &Verified) {
+    pub(super) fn mismatched(&self, channel: &Verified, now: u64) {
         let mut state = self.shared.state.lock();
-        if state.current.as_ref().is_some_and(|current| std::ptr::eq(&raw const *current.verified, channel)) {
-            warn!(upstream = self.shared.target.name, "the upstream's TLS key is not the verified one");
-            state.current = None;
+        if state.current.as_ref().is_none_or(|current| !std::ptr::eq(&raw const *current.verified, channel)) {
+            return;
+        }
+        warn!(upstream = self.shared.target.name, "the upstream's TLS key is not the verified one");
+        state.current = None;
+        let before = state.missed.replace(Miss { pins: channel.pins.clone(), at: now });
+        if before.is_some_and(|before| before.is_again(&channel.pins, now)) {
+            let reason = "the upstream's TLS key is none of those that it proves";
+            state.failure = Some(Failure::new(reason.into(), now));
         }
     }
 
@@ -260,8 +289,7 @@ impl Shared {
             }
             Err(reason) => {
                 warn!(upstream = self.target.name, %reason, "upstream not verified");
-                let until = now.saturating_add(FAILURE_KEPT).saturating_add(jitter(FAILURE_KEPT));
-                state.failure = Some(Failure { reason: reason.clone(), until });
+                state.failure = Some(Failure::new(reason.clone(), now));
                 Err(reason)
             }
         }

@@ -136,10 +136,11 @@ impl Verifications {
     }
 
     /// The upstream's TLS key was none of a channel's pins: what is known about it is dropped, unless it was
-    /// verified anew meanwhile.
+    /// verified anew meanwhile. Whoever asks next has it verified at once, for its key may be a new one; if what it
+    /// then proves is missed again, the upstream is unverified for seconds.
     pub fn mismatched(&self, route: &Route, channel: &Verified) {
         if let Some(slot) = self.slot(route) {
-            slot.mismatched(channel);
+            slot.mismatched(channel, self.verifying.now());
         }
     }
 

@@ -107,13 +107,13 @@ async fn an_upstream_with_another_key_gets_nothing() {
     let mut request = chat(false);
     request["provider"] = json!({"aci_verified": true});
     let failed = bench.ask(&request).await;
+    let mut pinned = chat(false);
+    pinned["provider"] = json!({"aci_session_ids": ["ab".repeat(32)]});
+    assert_eq!(bench.ask(&pinned).await.error(), (412, "session_not_accepted".to_owned()));
     assert_eq!(failed.error(), (503, "upstream_verification_failed".to_owned()));
     let receipt = bench.checked_receipt(&failed);
     assert!(event(&receipt, "request.forwarded").is_none());
     let verified = event(&receipt, "upstream.verified").unwrap();
     assert_eq!((&verified["result"], &verified["required"]), (&json!("failed"), &json!(true)));
     assert_eq!(fake.counts.bytes.load(Ordering::Relaxed), 0, "not a byte after the handshake");
-    let mut pinned = chat(false);
-    pinned["provider"] = json!({"aci_session_ids": ["ab".repeat(32)]});
-    assert_eq!(bench.ask(&pinned).await.error(), (412, "session_not_accepted".to_owned()));
 }

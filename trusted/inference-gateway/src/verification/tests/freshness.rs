@@ -156,6 +156,38 @@ async fn a_mismatch_drops_what_is_known_once() {
     assert_eq!(world.service.asked(), 2);
 }
 
+/// An upstream that proves one key and answers with another costs two verifications, however many ask, and then one
+/// in some seconds.
+#[tokio::test]
+async fn a_key_that_is_missed_again_is_a_failure_for_seconds() {
+    let world = World::new().await;
+    let route = world.route();
+    for _ in 0..2 {
+        let channel = world.channel(&route).await.unwrap();
+        world.verifications.mismatched(&route, &channel);
+    }
+    for _ in 0..100 {
+        let refused = world.channel(&route).await.unwrap_err().to_string();
+        assert!(refused.contains("none of those that it proves"), "{refused}");
+    }
+    assert_eq!((world.service.asked(), world.listed().len()), (2, 0));
+    world.time.advance(7);
+    let channel = world.channel(&route).await.unwrap();
+    world.verifications.mismatched(&route, &channel);
+    world.channel(&route).await.unwrap_err();
+    assert_eq!(world.service.asked(), 3);
+    // Another key is another matter, and so is a long time.
+    world.time.advance(7);
+    let more = cloister_aci::TlsKey { domain: None, spki_sha256: "01".repeat(32) };
+    world.service.change(|parts| parts.keyset.tls_public_keys.push(more));
+    for _ in 0..2 {
+        let channel = world.channel(&route).await.unwrap();
+        world.verifications.mismatched(&route, &channel);
+        world.time.advance(61);
+    }
+    world.channel(&route).await.unwrap();
+}
+
 #[tokio::test]
 async fn only_accepted_sessions_count_where_there_are_any() {
     let world = World::new().await;
