@@ -79,7 +79,8 @@ impl ComposeFile {
     }
 }
 
-fn options() -> serde_saphyr::Options {
+/// Limits that hold for the expanded form of a text, too.
+pub(crate) fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: MAX_DEPTH,

@@ -8,6 +8,7 @@ mod compose_file;
 pub mod decode;
 mod document;
 mod ids;
+mod images_only;
 mod key_provider;
 mod revise;
 
@@ -17,5 +18,6 @@ pub use document::{
     StorageFs, is_env_name,
 };
 pub use ids::{AppId, ComposeHash, InstanceId, InvalidHexId, OsImageHash};
+pub use images_only::images_only;
 pub use key_provider::{KeyProvider, UnsupportedProvider};
 pub use revise::Revision;

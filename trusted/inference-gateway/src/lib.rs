@@ -12,6 +12,8 @@ pub mod e2ee;
 pub mod error;
 pub mod format;
 pub mod gateway;
+#[cfg(test)]
+mod lab;
 pub mod models;
 pub mod observe;
 pub mod operator;

@@ -39,7 +39,7 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
         "body_memory_mib",
         "has to be between 32 and 1048576",
     )?;
-    verification::check_trust(&config.trust)?;
+    verification::check_trust(config)?;
     identity::check(config)?;
     for (index, key) in config.keys.iter().enumerate() {
         check_key(key, &format!("keys[{index}]"))?;

@@ -13,6 +13,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use cloister_verifier::appraisal::ExpectedRegisters;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, Serialize};
 use url::Url;
@@ -273,6 +274,20 @@ pub struct UpstreamConfig {
     /// Container images that an `aci-service` may consist of, each `sha256:` and 64 hex digits.
     #[serde(default)]
     pub accepted_image_digests: Vec<String>,
+    /// Compose documents that an `aci-service` may run, each 64 hex digits.
+    #[serde(default)]
+    pub accepted_compose_hashes: Vec<String>,
+    /// What the machine of an `aci-service` may have booted: all four registers of each. They are different for each
+    /// image, and for each number of CPUs and size of memory.
+    #[serde(default)]
+    pub accepted_boot_registers: Vec<ExpectedRegisters>,
+    /// Images that it may have booted, each 64 hex digits. Only of a development platform do they lead to registers.
+    #[serde(default)]
+    pub accepted_os_image_hashes: Vec<String>,
+    /// KMSes that the machine of an `aci-service` may have its keys from: `SubjectPublicKeyInfo` of the certificate
+    /// authority of each, DER in hex.
+    #[serde(default)]
+    pub accepted_key_provider_ids: Vec<String>,
     /// Roots of KMSes that may vouch for an `aci-service`'s keys: compressed secp256k1 keys, 66 hex digits.
     #[serde(default)]
     pub accepted_kms_root_public_keys: Vec<String>,

@@ -96,11 +96,17 @@ fn errors_never_quote_values() {
     assert!(GatewayConfig::parse(b"{").unwrap_err().to_string().contains("ends too early"));
 }
 
+fn boot() -> Value {
+    json!({"mrtd": "aa".repeat(48), "rtmr0": "bb".repeat(48), "rtmr1": "cc".repeat(48), "rtmr2": "dd".repeat(48)})
+}
+
 fn service() -> Value {
     let mut good = good();
     for (name, value) in [
         ("provider", json!("aci-service")),
         ("accepted_subjects", json!([format!("app-id:0x{}", "ab".repeat(20))])),
+        ("accepted_boot_registers", json!([boot()])),
+        ("accepted_key_provider_ids", json!(["3059"])),
         ("accepted_kms_root_public_keys", json!(["02".repeat(33)])),
     ] {
         good["upstreams"][0][name] = value;
@@ -118,6 +124,12 @@ fn what_verifies_an_upstream_is_complete() {
         ("accepted_subjects", json!([]), "upstreams[0].accepted_subjects"),
         ("accepted_subjects", json!(["app-id:abcd"]), "upstreams[0].accepted_subjects"),
         ("accepted_image_digests", json!(["sha256:AB"]), "upstreams[0].accepted_image_digests"),
+        ("accepted_compose_hashes", json!(["sha256:ab"]), "upstreams[0].accepted_compose_hashes"),
+        ("accepted_boot_registers", json!([]), "upstreams[0].accepted_os_image_hashes"),
+        ("accepted_boot_registers", json!([{}]), "upstreams[0].accepted_boot_registers"),
+        ("accepted_os_image_hashes", json!(["ab"]), "upstreams[0].accepted_os_image_hashes"),
+        ("accepted_key_provider_ids", json!([]), "upstreams[0].accepted_key_provider_ids"),
+        ("accepted_key_provider_ids", json!(["305"]), "upstreams[0].accepted_key_provider_ids"),
         ("accepted_kms_root_public_keys", json!([]), "upstreams[0].accepted_kms_root_public_keys"),
         ("accepted_kms_root_public_keys", json!(["02"]), "upstreams[0].accepted_kms_root_public_keys"),
         ("verification_lifetime_s", json!(59), "upstreams[0].verification_lifetime_s"),
@@ -129,6 +141,28 @@ fn what_verifies_an_upstream_is_complete() {
         let error = parse(&bad).unwrap_err();
         assert!(error.starts_with(at), "{name}: {error}");
     }
+}
+
+/// A boot of which anything is left open is open to whoever builds a machine of his own.
+#[test]
+fn what_a_service_may_have_booted_is_said_in_full() {
+    for register in ["mrtd", "rtmr0", "rtmr1", "rtmr2"] {
+        let mut bad = service();
+        bad["upstreams"][0]["accepted_boot_registers"][0].as_object_mut().unwrap().remove(register);
+        let error = parse(&bad).unwrap_err();
+        assert!(error.starts_with("upstreams[0].accepted_boot_registers"), "{register}: {error}");
+    }
+    // On hardware no image leads to registers.
+    let mut images = service();
+    images["upstreams"][0]["accepted_boot_registers"] = json!([]);
+    images["upstreams"][0]["accepted_os_image_hashes"] = json!(["ab".repeat(32)]);
+    assert!(parse(&images).unwrap_err().starts_with("upstreams[0].accepted_boot_registers"));
+    images["trust"] =
+        json!({"development_root": "/etc/root.pem", "development_pccs_url": "http://127.0.0.1:1/"});
+    parse(&images).unwrap();
+    images["upstreams"][0]["accepted_boot_registers"] = json!([boot()]);
+    images.as_object_mut().unwrap().remove("trust");
+    parse(&images).unwrap();
 }
 
 #[test]

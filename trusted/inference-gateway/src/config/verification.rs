@@ -1,5 +1,6 @@
 //! Whose evidence counts, and how an upstream's is judged.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,9 @@ use super::checks::{Checked, rule};
 use super::{GatewayConfig, ProviderKind, UpstreamConfig};
 
 /// Shortest and longest time that a verification may hold, in seconds.
-const LIFETIMES: std::ops::RangeInclusive<u32> = 60..=86_400;
+const LIFETIMES: RangeInclusive<u32> = 60..=86_400;
+/// Longest public key of a KMS's certificate authority, in hex digits.
+const MAX_ID_DIGITS: usize = 1024;
 
 pub(super) const fn default_lifetime_s() -> u32 {
     300
@@ -38,49 +41,88 @@ pub enum VerifierScope {
     Model,
 }
 
-pub(super) fn check_trust(trust: &TrustConfig) -> Checked {
-    let TrustConfig { production, development_root, development_pccs_url } = trust;
+pub(super) fn check_trust(config: &GatewayConfig) -> Checked {
+    let TrustConfig { production, development_root, development_pccs_url } = &config.trust;
     let (root, pccs) = (development_root.is_some(), development_pccs_url.is_some());
     rule(!(*production && root), "trust.development_root", "is never accepted in production")?;
-    rule(root == pccs, "trust", "development_root and development_pccs_url need each other")
+    rule(root == pccs, "trust", "development_root and development_pccs_url need each other")?;
+    let mut upstreams = config.upstreams.iter().enumerate();
+    upstreams.try_for_each(|(index, upstream)| {
+        let can_be_met = root || upstream.accepted_os_image_hashes.is_empty();
+        rule(
+            can_be_met || !upstream.accepted_boot_registers.is_empty(),
+            &format!("upstreams[{index}].accepted_boot_registers"),
+            "are needed: without trust.development_root nothing leads from an image to registers",
+        )
+    })
 }
 
 pub(super) fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
     let is_service = upstream.provider == ProviderKind::AciService;
-    let accepts_nothing = upstream.accepted_subjects.is_empty() && upstream.accepted_image_digests.is_empty();
     if is_service {
         rule(upstream.base_url.scheme() == "https", &format!("{at}.base_url"), "has to be https")?;
-        rule(
-            !accepts_nothing,
-            &format!("{at}.accepted_subjects"),
-            "or accepted_image_digests is needed for provider 'aci-service'",
-        )?;
-        rule(
-            !upstream.accepted_kms_root_public_keys.is_empty(),
-            &format!("{at}.accepted_kms_root_public_keys"),
-            "is needed for provider 'aci-service'",
-        )?;
-    } else {
-        let has_none = accepts_nothing
-            && upstream.accepted_kms_root_public_keys.is_empty()
-            && upstream.pccs_url.is_none();
-        rule(has_none, at, "only provider 'aci-service' has accepted_… and pccs_url")?;
     }
-    for (list, prefix, digits, name) in [
-        (&upstream.accepted_subjects, "app-id:0x", 40, "accepted_subjects"),
-        (&upstream.accepted_image_digests, "sha256:", 64, "accepted_image_digests"),
-        (&upstream.accepted_kms_root_public_keys, "", 66, "accepted_kms_root_public_keys"),
-    ] {
-        let are_so = list.iter().all(|text| text.strip_prefix(prefix).is_some_and(|hex| is_hex(hex, digits)));
-        let at = format!("{at}.{name}");
-        rule(are_so, &at, &format!("have to be '{prefix}' and {digits} lower-case hex digits"))?;
-    }
+    check_accepted(upstream, at, is_service)?;
     rule(
         LIFETIMES.contains(&upstream.verification_lifetime_s),
         &format!("{at}.verification_lifetime_s"),
         "has to be between 60 and 86400 seconds",
     )?;
     check_program(upstream, at, is_service)
+}
+
+/// A service has to be told by what runs there, what the machine booted, and who gave it its keys: one question that
+/// is left open is open to whoever builds a machine of his own.
+fn check_accepted(upstream: &UpstreamConfig, at: &str, is_service: bool) -> Checked {
+    let hex_lists = [
+        (&upstream.accepted_subjects, "app-id:0x", 40..=40, "accepted_subjects"),
+        (&upstream.accepted_image_digests, "sha256:", 64..=64, "accepted_image_digests"),
+        (&upstream.accepted_compose_hashes, "", 64..=64, "accepted_compose_hashes"),
+        (&upstream.accepted_os_image_hashes, "", 64..=64, "accepted_os_image_hashes"),
+        (&upstream.accepted_key_provider_ids, "", 2..=MAX_ID_DIGITS, "accepted_key_provider_ids"),
+        (&upstream.accepted_kms_root_public_keys, "", 66..=66, "accepted_kms_root_public_keys"),
+    ];
+    let is_there =
+        |wanted: &str| hex_lists.iter().any(|(list, .., name)| *name == wanted && !list.is_empty());
+    let has_registers = !upstream.accepted_boot_registers.is_empty();
+    if is_service {
+        for (one, is_answered, others) in [
+            (
+                "accepted_subjects",
+                is_there("accepted_compose_hashes") || is_there("accepted_image_digests"),
+                "or accepted_compose_hashes or accepted_image_digests ",
+            ),
+            ("accepted_os_image_hashes", has_registers, "or accepted_boot_registers "),
+            ("accepted_key_provider_ids", false, ""),
+            ("accepted_kms_root_public_keys", false, ""),
+        ] {
+            let needed = format!("{others}is needed for provider 'aci-service'");
+            rule(is_there(one) || is_answered, &format!("{at}.{one}"), &needed)?;
+        }
+    } else {
+        let has_none = hex_lists.iter().all(|(list, ..)| list.is_empty()) && !has_registers;
+        rule(
+            has_none && upstream.pccs_url.is_none(),
+            at,
+            "only provider 'aci-service' has accepted_… and pccs_url",
+        )?;
+    }
+    for (list, prefix, digits, name) in &hex_lists {
+        let is_so = |text: &String| text.strip_prefix(prefix).is_some_and(|hex| is_hex(hex, digits));
+        let (least, most) = (digits.start(), digits.end());
+        let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        let wanted = format!("have to be '{prefix}' and {count} lower-case hex digits");
+        rule(list.iter().all(is_so), &format!("{at}.{name}"), &wanted)?;
+    }
+    let are_whole = upstream
+        .accepted_boot_registers
+        .iter()
+        .all(|boot| [boot.mrtd, boot.rtmr0, boot.rtmr1, boot.rtmr2].iter().all(Option::is_some));
+    rule(
+        are_whole,
+        &format!("{at}.accepted_boot_registers"),
+        "need mrtd, rtmr0, rtmr1 and rtmr2 each: what is left out could be anything",
+    )
 }
 
 fn check_program(upstream: &UpstreamConfig, at: &str, is_service: bool) -> Checked {
@@ -101,8 +143,10 @@ fn check_program(upstream: &UpstreamConfig, at: &str, is_service: bool) -> Check
     )
 }
 
-fn is_hex(text: &str, digits: usize) -> bool {
-    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+fn is_hex(text: &str, digits: &RangeInclusive<usize>) -> bool {
+    digits.contains(&text.len())
+        && text.len().is_multiple_of(2)
+        && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl UpstreamConfig {

@@ -1,6 +1,5 @@
 //! Identities, keysets and evidence, from a guest agent of a development machine.
 
-mod agent;
 mod endpoints;
 
 use std::sync::Arc;
@@ -16,9 +15,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::agent::TestAgent;
 use super::*;
 use crate::error::Kind;
+use crate::lab::agent::{self, TestAgent};
 
 const NONCE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const START: i64 = 1_750_000_000;

@@ -10,6 +10,7 @@ use super::{Catalogue, Wish};
 use crate::body::{Body, Constraints};
 use crate::config::GatewayConfig;
 use crate::error::GatewayError;
+use crate::lab::machine;
 
 fn catalogue() -> Catalogue {
     let upstream = |name: &str, more: Value| {
@@ -29,6 +30,8 @@ fn catalogue() -> Catalogue {
                     "provider": "aci-service",
                     "priority": 1,
                     "accepted_subjects": [format!("app-id:0x{}", "ab".repeat(20))],
+                    "accepted_boot_registers": [machine::boot(&machine::image("kernel"))],
+                    "accepted_key_provider_ids": [machine::KEY_PROVIDER],
                     "accepted_kms_root_public_keys": ["02".repeat(33)],
                 }),
             ),

@@ -1,31 +1,37 @@
 //! Verification of a confidential inference service, from its report to the keys that TLS may end at.
 
-use std::collections::BTreeMap;
-
 use cloister_aci::report::{Bound, Nonce, bound};
-use cloister_aci::session::{Claim, ClaimSource, ClaimStatus, Claims, Fact};
 use cloister_evidence::{AppInfo, AttestationDocument, EventLog};
 use cloister_verifier::appraisal::{
-    Appraisal, Claim as Judged, ClaimId, Connection, Evidence, Expectations, Nonce as MadeOver, Outcome,
-    appraise,
+    Appraisal, Claim, ClaimId, Connection, Evidence, Expectations, ExpectedRegisters, Nonce as MadeOver,
+    Outcome, appraise,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
 
+use super::claims::Known;
 use super::evidence::{MachineEvidence, Report, seen};
 use super::finding::{Finding, Pins};
-use super::provenance::{self, Provenance};
 use super::reason::Reason;
+use super::software::acceptance;
 use super::target::{Accepted, Target};
-use super::{Trust, custody, fetch};
+use super::{Trust, custody, fetch, machine};
 
+/// Begin of the names of the gateway's own verifiers, which no other may take.
+pub(super) const FAMILY: &str = "aci-service";
 const VERIFIER_ID: &str = "aci-service/v2";
 /// The only kind of machine whose evidence is judged.
-const TEE_TYPE: &str = "tdx";
-/// Claims without which nothing is verified. What the machine booted is not among them: the registers of hardware
-/// can only be compared with values that somebody looked up.
-const NEEDED: [ClaimId; 5] =
-    [ClaimId::Signature, ClaimId::Freshness, ClaimId::Debug, ClaimId::EventLog, ClaimId::EventNames];
+pub(super) const TEE_TYPE: &str = "tdx";
+/// Claims without which nothing is verified. What runs is among them only because what was booted is: nothing else
+/// makes the machine's own words about it true.
+const NEEDED: [ClaimId; 7] = [
+    ClaimId::Signature,
+    ClaimId::Freshness,
+    ClaimId::Debug,
+    ClaimId::Boot,
+    ClaimId::EventLog,
+    ClaimId::EventNames,
+    ClaimId::Compose,
+];
 
 /// Asks a service for evidence and judges it. `now` tells seconds since the Unix epoch.
 pub(super) async fn verify(
@@ -48,12 +54,17 @@ pub(super) async fn verify(
         .verifier(accepted.pccs_url.as_ref())
         .map_err(|_| "the evidence cannot be judged: no collateral service")?;
     let evidence = Evidence {
-        document: machine(&attestation.evidence),
+        document: document_of(&attestation.evidence),
         // Whom the connection ended at is for the pins to say.
         connection: Connection::Terminated,
     };
-    let appraised = appraise(&verifier, &evidence, &expectations(trust, &bound)).await;
-    let tcb = judge(&appraised.appraisal)?;
+    let boot = machine::shown_boot(&attestation.evidence.quote, accepted);
+    let appraised = appraise(&verifier, &evidence, &expectations(trust, &bound, boot)).await;
+    let appraisal = &appraised.appraisal;
+    let tcb = judge(appraisal)?;
+    if boot.is_none() {
+        machine::check_image(appraisal, accepted)?;
+    }
     if bound.keyset.not_after <= now() {
         return Err("the keyset has ended".into());
     }
@@ -66,19 +77,27 @@ pub(super) async fn verify(
     if bound.keyset.subject.as_ref().is_some_and(|said| *said != subject) {
         return Err("the keyset is of another application than the machine measured".into());
     }
+    machine::check_key_provider(&measured, accepted)?;
     let by = acceptance(accepted, &subject, &provenance, &attestation.evidence.app_compose)?;
     let root =
         custody::root_of(&attestation.evidence.key_custody, &bound.keyset, &app_id, &accepted.kms_roots)?;
     let pins = pins(&bound, target)?;
 
-    let hardware = appraised.appraisal.hardware;
-    let known =
-        Known { subject: &subject, bound: &bound, measured: &measured, provenance: &provenance, root: &root };
+    let known = Known {
+        appraisal,
+        bound: &bound,
+        by,
+        measured: &measured,
+        provenance: &provenance,
+        root: &root,
+        subject: &subject,
+        tcb: &tcb,
+    };
     Ok(Finding {
         verifier_id: VERIFIER_ID.to_owned(),
         identity: Some(known.identity()),
         pins,
-        claims: Claims { extra: known.facts(&appraised.appraisal, &tcb), ..claims(hardware, &tcb, by) },
+        claims: known.claims(),
         evidence: seen(&bytes, &nonce, appraised.collateral.as_deref())
             .map_err(|_| "the evidence cannot be kept")?,
         not_after: Some(bound.keyset.not_after),
@@ -91,7 +110,7 @@ fn nonce() -> Option<Nonce> {
     hex::encode(random).parse().ok()
 }
 
-fn machine(evidence: &MachineEvidence) -> AttestationDocument {
+fn document_of(evidence: &MachineEvidence) -> AttestationDocument {
     AttestationDocument {
         quote: Some(evidence.quote.clone()),
         event_log: evidence.event_log.clone(),
@@ -102,12 +121,13 @@ fn machine(evidence: &MachineEvidence) -> AttestationDocument {
     }
 }
 
-fn expectations(trust: &Trust, bound: &Bound) -> Expectations {
+fn expectations(trust: &Trust, bound: &Bound, boot: Option<ExpectedRegisters>) -> Expectations {
     let mut report_data = [0; 64];
     report_data.iter_mut().zip(bound.report_data).for_each(|(to, from)| *to = from);
     Expectations {
         nonce: Some(MadeOver::Own(report_data)),
         production: trust.is_production(),
+        registers: boot.unwrap_or_default(),
         ..Expectations::default()
     }
 }
@@ -115,8 +135,8 @@ fn expectations(trust: &Trust, bound: &Bound) -> Expectations {
 /// The platform's state in its vendor's words, if the evidence holds. An old platform is no failure: it is a claim
 /// that is refuted, for whoever reads the session.
 fn judge(appraisal: &Appraisal) -> Result<String, Reason> {
-    let fails = |claim: &&Judged| claim.outcome == Outcome::Fails && claim.id != ClaimId::Tcb;
-    let lacks = |claim: &&Judged| claim.outcome != Outcome::Holds;
+    let fails = |claim: &&Claim| claim.outcome == Outcome::Fails && claim.id != ClaimId::Tcb;
+    let lacks = |claim: &&Claim| claim.outcome != Outcome::Holds;
     let needed = NEEDED.into_iter().filter_map(|id| appraisal.claim(id));
     // What fails says more than what could not be looked at because of it.
     if let Some(claim) = appraisal.claims.iter().find(fails).or_else(|| needed.clone().find(lacks)) {
@@ -125,39 +145,13 @@ fn judge(appraisal: &Appraisal) -> Result<String, Reason> {
     if needed.count() < NEEDED.len() {
         return Err("the evidence was not judged in full".into());
     }
-    let status = appraisal.claim(ClaimId::Tcb).and_then(|claim| {
-        claim.evidence.iter().find(|fact| fact.name == "status").map(|fact| fact.value.clone())
-    });
-    status.ok_or_else(|| "the state of the platform is unknown".into())
+    machine::fact(appraisal, ClaimId::Tcb, "status")
+        .ok_or_else(|| "the state of the platform is unknown".into())
 }
 
 fn measured(event_log: &str) -> Result<AppInfo, Reason> {
     let log = EventLog::parse(event_log).map_err(|error| error.to_string())?;
     Ok(AppInfo::from_event_log(&log).map_err(|error| error.to_string())?)
-}
-
-/// Why the software is one that the operator accepts.
-#[derive(Debug, Clone, Copy)]
-enum By {
-    Subject,
-    Images,
-}
-
-fn acceptance(
-    accepted: &Accepted,
-    subject: &str,
-    provenance: &Provenance,
-    app_compose: &str,
-) -> Result<By, Reason> {
-    if accepted.subjects.iter().any(|one| one == subject) {
-        return Ok(By::Subject);
-    }
-    let is_named =
-        provenance.image_digest.as_ref().is_some_and(|digest| accepted.image_digests.contains(digest));
-    if is_named && provenance::runs_only(app_compose, &accepted.image_digests) {
-        return Ok(By::Images);
-    }
-    Err("the measured application is not an accepted one".into())
 }
 
 /// The keys that TLS to the upstream's host may end at.
@@ -167,82 +161,4 @@ fn pins(bound: &Bound, target: &Target) -> Result<Pins, Reason> {
     let of_host = keys.filter(|key| key.domain.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(host)));
     Pins::from_hex(of_host.map(|key| key.spki_sha256.as_str()))
         .ok_or_else(|| "the keyset ties no TLS key to the upstream's host".into())
-}
-
-fn claim(status: ClaimStatus, source: ClaimSource, reason: impl Into<String>) -> Claim {
-    Claim { reason: Some(reason.into()), source: Some(source), status }
-}
-
-fn claims(hardware: bool, tcb: &str, by: By) -> Claims {
-    let (source, reason) = if hardware {
-        (ClaimSource::HardwareProven, "a TDX quote was verified up to its vendor's root")
-    } else {
-        (
-            ClaimSource::OperatorAsserted,
-            "only a development root of the operator vouches: no hardware protects this",
-        )
-    };
-    let is_current = if tcb == "UpToDate" { ClaimStatus::Asserted } else { ClaimStatus::Refuted };
-    let software = match by {
-        By::Subject => "the measured application is one that the operator accepts",
-        By::Images => "the measured compose document runs nothing but images that the operator accepts",
-    };
-    Claims {
-        tee_attested: claim(ClaimStatus::Asserted, source, reason),
-        tcb_up_to_date: claim(
-            is_current,
-            ClaimSource::VerifierDerived,
-            format!("the vendor calls the platform {tcb}"),
-        ),
-        serving_software_known_good: claim(ClaimStatus::Asserted, ClaimSource::VerifierDerived, software),
-        ..Claims::default()
-    }
-}
-
-/// What was verified, to be told.
-struct Known<'a> {
-    subject: &'a str,
-    bound: &'a Bound,
-    measured: &'a AppInfo,
-    provenance: &'a Provenance,
-    root: &'a str,
-}
-
-impl Known<'_> {
-    fn identity(&self) -> Value {
-        json!({
-            "subject": self.subject,
-            "compose_hash": self.measured.compose_hash.map(|hash| hex::encode(hash.as_bytes())),
-            "instance_id": self.measured.instance_id.map(|id| hex::encode(id.as_bytes())),
-            "workload_keyset_digest": self.bound.digest,
-        })
-    }
-
-    fn facts(&self, appraisal: &Appraisal, tcb: &str) -> BTreeMap<String, Fact> {
-        let of_signature = |name: &str| {
-            let claim = appraisal.claim(ClaimId::Signature)?;
-            claim.evidence.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone())
-        };
-        let of_tcb = |name: &str| {
-            let claim = appraisal.claim(ClaimId::Tcb)?;
-            claim.evidence.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone())
-        };
-        let texts = [
-            ("tee_type", Some(TEE_TYPE.to_owned())),
-            ("trust_root", of_signature("trust root")),
-            ("tcb_status", Some(tcb.to_owned())),
-            ("tcb_advisories", of_tcb("advisories")),
-            ("app_id", self.measured.app_id.map(|id| hex::encode(id.as_bytes()))),
-            ("compose_hash", self.measured.compose_hash.map(|hash| hex::encode(hash.as_bytes()))),
-            ("os_image_hash", self.measured.os_image_hash.map(|hash| hex::encode(hash.as_bytes()))),
-            ("instance_id", self.measured.instance_id.map(|id| hex::encode(id.as_bytes()))),
-            ("kms_root_public_key", Some(self.root.to_owned())),
-            ("workload_keyset_digest", Some(self.bound.digest.clone())),
-            ("source_repo_url", self.provenance.repo_url.clone()),
-            ("source_repo_commit", self.provenance.repo_commit.clone()),
-            ("source_image_digest", self.provenance.image_digest.clone()),
-        ];
-        let texts = texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Fact::Text(text?))));
-        texts.chain([("hardware".to_owned(), Fact::Flag(appraisal.hardware))]).collect()
-    }
 }

@@ -1,10 +1,13 @@
-//! Who holds the keys of a keyset: a KMS that gave them to the measured application.
+//! Whose the keys of a keyset are: a KMS vouches that they are the measured application's.
+//!
+//! A chain of signatures is public, and proves no possession: whoever has read it can show it. It counts because the
+//! evidence that it is shown with is fresh, covers the keyset, and is that of a machine whose boot is accepted and
+//! which measured that this KMS gave it the application's keys ([`machine`](super::machine)).
 
 use cloister_aci::Keyset;
 use cloister_aci::RECEIPT_ED25519;
 use cloister_app_compose::AppId;
 use cloister_kms_api::statements::{K256Public, verify_key_chain};
-use k256::elliptic_curve::sec1::ToSec1Point as _;
 use serde::Deserialize;
 
 use super::reason::Reason;
@@ -28,7 +31,7 @@ struct CustodyKey {
     algo: String,
     /// The key of the keyset, hex.
     public_key: String,
-    /// The secp256k1 key of the same secret, hex, where the KMS vouches for that one.
+    /// The key that the chain is said to be over, hex.
     #[serde(default)]
     kms_public_key: Option<String>,
     /// By the application's key, then by the root; hex.
@@ -72,26 +75,16 @@ impl CustodyKey {
         let chain: Vec<Vec<u8>> =
             self.signature_chain.iter().take(3).map(|text| bytes(text)).collect::<Option<_>>()?;
         let own = bytes(&self.public_key)?;
-        let of_secret = match &self.kms_public_key {
-            // Two forms of one point are one key: the chain is over the compressed one.
-            Some(key) => compressed(&bytes(key)?)?.to_vec(),
-            None => own.clone(),
-        };
-        let is_root = |root: &K256Public| {
-            [&own, &of_secret]
-                .into_iter()
-                .any(|key| verify_key_chain(app_id, &self.purpose, key, &chain, root).is_ok())
-        };
+        // A chain over another key, be it of the same secret, says nothing of this one: nothing ties the two.
+        if self.kms_public_key.as_ref().is_some_and(|key| bytes(key).as_ref() != Some(&own)) {
+            return None;
+        }
+        let is_root = |root: &K256Public| verify_key_chain(app_id, &self.purpose, &own, &chain, root).is_ok();
         accepted
             .iter()
             .find(|root| bytes(root).and_then(|root| root.try_into().ok()).is_some_and(|root| is_root(&root)))
             .cloned()
     }
-}
-
-fn compressed(key: &[u8]) -> Option<K256Public> {
-    let key = k256::PublicKey::from_sec1_bytes(key).ok()?;
-    key.to_sec1_point(true).as_bytes().try_into().ok()
 }
 
 fn bytes(text: &str) -> Option<Vec<u8>> {

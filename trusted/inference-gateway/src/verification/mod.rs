@@ -6,15 +6,18 @@
 
 mod aci_service;
 mod cache;
+mod claims;
 mod custody;
 mod evidence;
 mod fetch;
 mod finding;
+mod machine;
 mod program;
 mod provenance;
 mod reason;
 mod routes;
 mod session;
+mod software;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,5 @@
-//! Where a service's software comes from.
+//! Where a service says that its software comes from.
 
-use std::collections::BTreeSet;
-
-use cloister_app_compose::{AppCompose, ComposeFile};
 use serde::Deserialize;
 
 use super::reason::Reason;
@@ -39,25 +36,6 @@ impl Provenance {
             _ => Err("the report does not say where the software comes from".into()),
         }
     }
-}
-
-/// Whether a measured compose document runs nothing but accepted images. What a service says of itself is not bound
-/// to its evidence; this is. Scripts that run before the containers, and images without a digest, are software that
-/// no accepted digest covers.
-pub(super) fn runs_only(app_compose: &str, accepted: &[String]) -> bool {
-    let accepted: BTreeSet<&str> = accepted.iter().map(String::as_str).collect();
-    let Ok(document) = AppCompose::parse(app_compose.as_bytes()) else { return false };
-    let members = document.members();
-    let scripts = [&members.init_script, &members.pre_launch_script, &members.bash_script];
-    if scripts.into_iter().flatten().any(|script| !script.is_empty()) {
-        return false;
-    }
-    let Some(Ok(file)) = members.docker_compose_file.as_deref().map(ComposeFile::parse) else { return false };
-    file.services().all(|service| {
-        file.image(service)
-            .and_then(|image| image.split_once('@'))
-            .is_some_and(|(_, digest)| accepted.contains(digest))
-    })
 }
 
 fn is_digest(text: &str) -> bool {

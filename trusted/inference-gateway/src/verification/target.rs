@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cloister_verifier::appraisal::ExpectedRegisters;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -44,6 +45,14 @@ pub(super) struct Accepted {
     pub(super) subjects: Vec<String>,
     /// `sha256:…`
     pub(super) image_digests: Vec<String>,
+    /// Hashes of compose documents, hex.
+    pub(super) compose_hashes: Vec<String>,
+    /// What the machine may have booted, all registers of each.
+    pub(super) boot_registers: Vec<ExpectedRegisters>,
+    /// Hashes of guest images, hex.
+    pub(super) os_image_hashes: Vec<String>,
+    /// Whom the machine may have its keys from: public keys of KMSes' certificate authorities, DER in hex.
+    pub(super) key_providers: Vec<String>,
     /// Compressed secp256k1 keys, hex.
     pub(super) kms_roots: Vec<String>,
     /// Collateral service, where it is not the vendor's own.
@@ -71,6 +80,10 @@ impl Target {
             ProviderKind::AciService => Method::AciService(Accepted {
                 subjects: upstream.accepted_subjects.clone(),
                 image_digests: upstream.accepted_image_digests.clone(),
+                compose_hashes: upstream.accepted_compose_hashes.clone(),
+                boot_registers: upstream.accepted_boot_registers.clone(),
+                os_image_hashes: upstream.accepted_os_image_hashes.clone(),
+                key_providers: upstream.accepted_key_provider_ids.clone(),
                 kms_roots: upstream.accepted_kms_root_public_keys.clone(),
                 pccs_url: upstream.pccs_url.clone(),
             }),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use super::support::*;
+use crate::lab::machine;
 use crate::upstream::fake::{Act, Fake};
 
 #[tokio::test]
@@ -30,6 +31,8 @@ async fn what_proves_nothing_gets_no_prompt() {
             &json!({
                 "provider": "aci-service",
                 "accepted_subjects": [format!("app-id:0x{}", "ab".repeat(20))],
+                "accepted_boot_registers": [machine::boot(&machine::image("kernel"))],
+                "accepted_key_provider_ids": [machine::KEY_PROVIDER],
                 "accepted_kms_root_public_keys": [format!("02{}", "ab".repeat(32))],
             }),
         )],
@@ -104,12 +107,12 @@ async fn an_upstream_with_the_verified_key_answers() {
 async fn an_upstream_with_another_key_gets_nothing() {
     let fake = Fake::start_tls(|_, _| vec![Act::Send(crate::upstream::fake::json(200, WHOLE))]).await;
     let bench = verified(&fake, [0xAB; 32]).await;
-    let mut request = chat(false);
-    request["provider"] = json!({"aci_verified": true});
-    let failed = bench.ask(&request).await;
     let mut pinned = chat(false);
     pinned["provider"] = json!({"aci_session_ids": ["ab".repeat(32)]});
     assert_eq!(bench.ask(&pinned).await.error(), (412, "session_not_accepted".to_owned()));
+    let mut request = chat(false);
+    request["provider"] = json!({"aci_verified": true});
+    let failed = bench.ask(&request).await;
     assert_eq!(failed.error(), (503, "upstream_verification_failed".to_owned()));
     let receipt = bench.checked_receipt(&failed);
     assert!(event(&receipt, "request.forwarded").is_none());

@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::agent::TestAgent;
 use super::{NONCE, seconds};
 use crate::admission::KeyHash;
+use crate::lab::agent::TestAgent;
 use crate::record::{Finished, KeptReceipt, Settings, Store};
 use crate::run::{self, Running};
 

@@ -227,6 +227,8 @@ async fn rounds_verify_ahead_and_forget() {
     world.verifications.round(&live(json!({
         "provider": "openai-compatible",
         "accepted_subjects": [],
+        "accepted_os_image_hashes": [],
+        "accepted_key_provider_ids": [],
         "accepted_kms_root_public_keys": [],
     })));
     assert!(world.listed().is_empty());

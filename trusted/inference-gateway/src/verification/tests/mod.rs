@@ -1,6 +1,8 @@
 //! A gateway's view of a confidential service: what it takes to be verified, for how long that holds, and who shares it.
 
+mod attackers;
 mod freshness;
+mod own;
 mod programs;
 mod routes;
 mod service;
@@ -17,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::{KeepSessions, Trust, Unverified, Verifications, Verified};
 use crate::config::GatewayConfig;
+use crate::lab::machine;
 use crate::record::StoreError;
 use crate::routing::{Catalogue, Route};
 use service::{APP_ID, Service, Time, kms_root};
@@ -81,10 +84,16 @@ impl World {
             "models": {"public": "own"},
             "ca_file": self.files.path().join("ca.pem"),
             "accepted_subjects": [format!("app-id:0x{}", hex::encode(APP_ID.as_bytes()))],
+            "accepted_os_image_hashes": ["02".repeat(32), machine::image_hash(&machine::image("kernel"))],
+            "accepted_key_provider_ids": ["02".repeat(59), machine::KEY_PROVIDER],
             "accepted_kms_root_public_keys": ["02".repeat(33), kms_root()],
         });
         upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let config = json!({"state_dir": self.files.path().join("state"), "upstreams": [upstream]});
+        let config = json!({
+            "state_dir": self.files.path().join("state"),
+            "upstreams": [upstream],
+            "trust": {"development_root": "/root.pem", "development_pccs_url": "http://127.0.0.1:1"},
+        });
         GatewayConfig::parse(&serde_json::to_vec(&config).unwrap()).unwrap()
     }
 
@@ -94,6 +103,16 @@ impl World {
 
     fn route(&self) -> Arc<Route> {
         self.route_with(&json!({}))
+    }
+
+    /// Why the service as it is now is not verified, by a rule with other members.
+    async fn refusal(&self, more: &Value) -> String {
+        // What was found before has ended.
+        self.time.advance(600);
+        match self.channel(&self.route_with(more)).await {
+            Err(Unverified::Failed(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
     }
 
     async fn channel(&self, route: &Route) -> Result<Arc<Verified>, Unverified> {

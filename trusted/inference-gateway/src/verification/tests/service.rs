@@ -4,20 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use cloister_aci::report::{Nonce, report_data};
 use cloister_aci::{Keyset, PublicKey, TlsKey};
-use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
-use cloister_development_tee::{CollateralOptions, Platform, PlatformKey, TdReport, Vendor, VendorOptions};
-use cloister_evidence::{
-    EventLog, ImageMeasurement, LaunchMeasurement, Measurement, Registers, RuntimeEvent, VmConfig,
-};
+use cloister_app_compose::AppId;
+use cloister_evidence::{ImageMeasurement, RuntimeEvent};
 use cloister_kms_api::statements::{app_key_digest, purpose_digest};
-use cloister_verifier::{
-    Clock, Collateral, CollateralCache, CollateralError, CollateralSources, InProcess, TrustRoot, TrustRoots,
-    Verifier,
-};
+use cloister_verifier::{Clock, Verifier};
 use jiff::Timestamp;
 use k256::ecdsa::SigningKey;
 use parking_lot::Mutex;
@@ -28,12 +20,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+use crate::lab::machine::{self, Machine};
+
 pub(super) const COMPOSE: &str = r#"{"docker_compose_file":"services:\n  gateway:\n    image: gateway@sha256:1111111111111111111111111111111111111111111111111111111111111111\n","manifest_version":2,"name":"gateway","pre_launch_script":"","runner":"docker-compose"}"#;
 pub(super) const IMAGE: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 pub(super) const APP_ID: AppId = AppId::from_bytes([0xA5; 20]);
 const RECEIPT_KEY: [u8; 32] = [0x81; 32];
-const CPUS: u32 = 2;
-const MEMORY: u64 = 2 << 30;
 
 pub(super) fn begin() -> Timestamp {
     "2026-11-21T14:00:00Z".parse().unwrap()
@@ -81,6 +73,8 @@ pub(super) fn kms_root() -> String {
 
 /// What the service is made of. Changes hold from the next report.
 pub(super) struct Parts {
+    /// What the machine booted.
+    pub(super) image: ImageMeasurement,
     pub(super) events: Vec<RuntimeEvent>,
     pub(super) keyset: Keyset,
     pub(super) custody: Value,
@@ -123,20 +117,9 @@ pub(super) fn custody_of_secret() -> Value {
 
 impl Parts {
     pub(super) fn new(spki: &[u8; 32]) -> Self {
-        let compose_hash = ComposeHash::of(COMPOSE.as_bytes());
-        let mut mr_config_id = [0; 48];
-        mr_config_id[0] = 1;
-        mr_config_id[1..33].copy_from_slice(compose_hash.as_bytes());
         Self {
-            events: vec![
-                RuntimeEvent::new("system-preparing", []),
-                RuntimeEvent::new("app-id", *APP_ID.as_bytes()),
-                RuntimeEvent::new("compose-hash", *compose_hash.as_bytes()),
-                RuntimeEvent::new("instance-id", [0x1D; 20]),
-                RuntimeEvent::new("boot-mr-done", []),
-                RuntimeEvent::new("key-provider", *br#"{"name":"kms","id":""}"#),
-                RuntimeEvent::new("system-ready", []),
-            ],
+            image: machine::image("kernel"),
+            events: machine::events(&APP_ID, COMPOSE),
             keyset: Keyset {
                 e2ee_public_keys: Vec::new(),
                 not_after: u64::try_from(begin().as_second()).unwrap() + 30 * 86_400,
@@ -150,13 +133,21 @@ impl Parts {
             },
             custody: custody(&APP_ID, "aci.receipt.ed25519.v1", &RECEIPT_KEY, &json!({})),
             compose: COMPOSE.to_owned(),
-            mr_config_id,
+            mr_config_id: machine::mr_config_id(COMPOSE),
             td_attributes: cloister_development_tee::SEPT_VE_DISABLE,
             report_data: None,
             nonce: None,
             on_the_way: Box::new(|_| {}),
             answer: None,
         }
+    }
+
+    /// Another compose document runs, and is measured honestly.
+    pub(super) fn compose_is(&mut self, compose: &str) {
+        let hash = cloister_app_compose::ComposeHash::of(compose.as_bytes());
+        self.compose = compose.to_owned();
+        self.event("compose-hash").payload = hash.as_bytes().to_vec();
+        self.mr_config_id = machine::mr_config_id(compose);
     }
 
     pub(super) fn event(&mut self, name: &str) -> &mut RuntimeEvent {
@@ -166,26 +157,18 @@ impl Parts {
 
 pub(super) struct Service {
     pub(super) parts: Mutex<Parts>,
-    pub(super) collateral: Mutex<CollateralOptions>,
+    pub(super) machine: Arc<Machine>,
     /// Reports that were asked for.
     pub(super) asked: AtomicUsize,
     /// Permits to answer; closed when none is needed.
     pub(super) gate: Semaphore,
     pub(super) spki: [u8; 32],
-    vendor: Vendor,
-    platform: Platform,
-    image: ImageMeasurement,
     certificate: rcgen::Certificate,
     port: u16,
 }
 
 impl Service {
     pub(super) async fn start() -> Arc<Self> {
-        let vendor = Vendor::in_memory(VendorOptions::default(), begin()).unwrap();
-        let platform_key = PlatformKey::generate().unwrap();
-        let chain = vendor
-            .issue_platform_certificate(platform_key.ppid(), platform_key.public_key(), begin())
-            .unwrap();
         let tls_key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])
             .unwrap()
@@ -201,18 +184,10 @@ impl Service {
         gate.close();
         let service = Arc::new(Self {
             parts: Mutex::new(Parts::new(&spki)),
-            collateral: Mutex::new(CollateralOptions::at(begin())),
+            machine: Arc::new(Machine::new(begin())),
             asked: AtomicUsize::new(0),
             gate,
             spki,
-            platform: Platform::new(platform_key, &chain).unwrap(),
-            vendor,
-            image: ImageMeasurement {
-                firmware: Measurement::of("firmware"),
-                kernel: Measurement::of("kernel"),
-                initrd: Measurement::of("initrd"),
-                cmdline: "console=ttyS0".to_owned(),
-            },
             port: listener.local_addr().unwrap().port(),
             certificate,
         });
@@ -255,20 +230,8 @@ impl Service {
     }
 
     /// A verifier that trusts the vendor of this service's platform.
-    pub(super) fn verifier(self: &Arc<Self>, clock: Clock) -> Verifier {
-        let this = Arc::clone(self);
-        let source = InProcess::new(move |_| Ok::<_, CollateralError>(this.made()));
-        let cache = CollateralCache::start(
-            CollateralSources::new().with(TrustRoot::Development, source),
-            clock.clone(),
-        );
-        let roots = TrustRoots::vendors().with_development_root(self.vendor.root_der()).unwrap();
-        Verifier::new(roots, cache.unwrap(), clock)
-    }
-
-    fn made(&self) -> Collateral {
-        let collateral = self.vendor.collateral_with(&self.collateral.lock()).unwrap();
-        serde_json::from_value(serde_json::to_value(collateral).unwrap()).unwrap()
+    pub(super) fn verifier(&self, clock: Clock) -> Verifier {
+        self.machine.verifier(clock)
     }
 
     fn report(&self, nonce: &Nonce) -> Vec<u8> {
@@ -277,13 +240,10 @@ impl Service {
         let hash = report_data(&digest, Some(parts.nonce.as_ref().unwrap_or(nonce)));
         let slot =
             parts.report_data.unwrap_or_else(|| cloister_evidence::report_data::padded(&hash).unwrap());
-        let launch = self.image.launch(CPUS, MEMORY);
-        let events = launch.events.into_iter().chain(parts.events.iter().map(RuntimeEvent::entry));
-        let log = EventLog::new(events.collect());
-        let [rtmr0, rtmr1, rtmr2, rtmr3] = log.replay().unwrap();
-        let registers = Registers { mrtd: launch.mrtd, rtmr0, rtmr1, rtmr2, rtmr3 };
-        let mut body = TdReport::new(registers, parts.mr_config_id, slot);
-        body.td_attributes = parts.td_attributes;
+        let minted = self.machine.evidence(&parts.image, &parts.events, slot, |body| {
+            body.mr_config_id = parts.mr_config_id;
+            body.td_attributes = parts.td_attributes;
+        });
         let mut report = json!({
             "api_version": "aci/1",
             "workload_keyset_digest": digest,
@@ -297,10 +257,10 @@ impl Service {
                     "image_digest": IMAGE,
                 },
                 "evidence": {
-                    "quote": hex::encode(self.platform.quote(&body).unwrap()),
+                    "quote": minted.quote,
                     "quote_report_data": hex::encode(slot),
-                    "event_log": serde_json::to_string(&log).unwrap(),
-                    "vm_config": serde_json::to_string(&vm_config(&self.image)).unwrap(),
+                    "event_log": minted.event_log,
+                    "vm_config": minted.vm_config,
                     "app_compose": parts.compose,
                     "key_custody": parts.custody,
                 },
@@ -340,20 +300,4 @@ async fn serve(service: Arc<Service>, acceptor: TlsAcceptor, stream: TcpStream) 
     let answer = service.answer(std::str::from_utf8(&head).unwrap());
     stream.write_all(&answer).await.ok()?;
     stream.shutdown().await.ok()
-}
-
-fn vm_config(image: &ImageMeasurement) -> VmConfig {
-    let measurement = serde_json::to_vec(image).unwrap();
-    let checksums = format!("{}  measurement.json\n", hex::encode(Sha256::digest(&measurement)));
-    VmConfig {
-        spec_version: 1,
-        os_image_hash: OsImageHash::from_bytes(Sha256::digest(&checksums).into()),
-        cpu_count: CPUS,
-        memory_size: MEMORY,
-        image: None,
-        launch_measurement: Some(LaunchMeasurement {
-            checksum_file: BASE64_STANDARD.encode(checksums),
-            measurement: BASE64_STANDARD.encode(measurement),
-        }),
-    }
 }

