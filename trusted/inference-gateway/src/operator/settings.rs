@@ -18,7 +18,10 @@ const MAX_BYTES: u64 = 4 << 20;
 const REPLACED_FILE: &str = "upstreams.json";
 const UPSTREAMS: &str = "upstreams";
 /// Members of an upstream that nobody is shown.
-const SECRETS: [&str; 1] = ["bearer_token"];
+const SECRETS: [&str; 2] = ["bearer_token", "verifier_options"];
+/// Members of an upstream that only the file may say: who has the operator's token must not run programs beside the
+/// keys, tell those of the file something else, or name files.
+const OF_THE_FILE: [&str; 4] = ["ca_file", "verifier_command", "verifier_options", "verifier_scope"];
 
 /// Why a configuration does not take effect.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +96,8 @@ impl Settings {
         Ok(true)
     }
 
-    /// Other upstreams, a JSON array: checked together with everything else, kept, and then in force at once.
+    /// Other upstreams, a JSON array: checked together with everything else, kept, and then in force at once. One that
+    /// runs a program or names a file has to do so in the words of the upstream with its name in the file.
     pub async fn replace_upstreams(&self, gateway: &Gateway, list: &[u8]) -> Result<(), SettingsError> {
         let mut held = self.held.lock().await;
         let upstreams = cloister_aci::parse(list)
@@ -130,7 +134,7 @@ impl Settings {
 fn redacted(upstream: &Value) -> Value {
     let mut upstream = upstream.as_object().cloned().unwrap_or_default();
     for secret in SECRETS {
-        let is_there = upstream.shift_remove(secret).is_some_and(|value| !value.is_null());
+        let is_there = upstream.shift_remove(secret).is_some_and(|value| !is_default(&value));
         upstream.insert(format!("{secret}_configured"), Value::Bool(is_there));
     }
     Value::Object(upstream)
@@ -165,8 +169,42 @@ fn upstreams_of(text: &[u8]) -> Result<Value, SettingsError> {
 
 fn with_upstreams(text: &[u8], upstreams: &Value) -> Result<GatewayConfig, SettingsError> {
     let mut members = members_of(text)?;
+    check_members(upstreams, members.get(UPSTREAMS))?;
     members.insert(UPSTREAMS.to_owned(), upstreams.clone());
     Ok(GatewayConfig::parse(&serde_json::to_vec(&members).unwrap_or_default())?)
+}
+
+/// Whether upstreams say nothing that only the file may say, or all of it as the file does.
+fn check_members(upstreams: &Value, own: Option<&Value>) -> Result<(), SettingsError> {
+    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let own = list(own);
+    for (index, upstream) in list(Some(upstreams)).iter().enumerate() {
+        let name = upstream.get("name");
+        let of_file = own.iter().find(|own| name.is_some() && own.get("name") == name);
+        let said = |upstream: Option<&Value>, member| {
+            upstream.and_then(|upstream| upstream.get(member)).filter(|value| !is_default(value)).cloned()
+        };
+        let says_any = OF_THE_FILE.iter().any(|member| said(Some(upstream), *member).is_some());
+        let different =
+            OF_THE_FILE.iter().find(|member| said(Some(upstream), **member) != said(of_file, **member));
+        if let Some(member) = different.filter(|_| says_any) {
+            return Err(SettingsError::Config(ConfigError::Rule {
+                at: format!("{UPSTREAMS}[{index}].{member}"),
+                rule: "may only be what the file says for the upstream of this name".to_owned(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a member says no more than if it were absent.
+fn is_default(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
 }
 
 fn digest(upstreams: &Value) -> Result<String, SettingsError> {

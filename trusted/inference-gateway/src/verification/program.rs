@@ -4,13 +4,14 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use cloister_aci::session::{ChannelBinding, Claim, Claims, Evidence, Fact};
+use cloister_aci::session::{ChannelBinding, Claim, ClaimSource, Claims, Evidence, Fact};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
+use super::aci_service::FAMILY;
 use super::finding::{Finding, Pins};
 use super::reason::Reason;
 use super::target::{Program, Target};
@@ -149,6 +150,9 @@ pub(super) fn read(target: &Target, program: &Program, bytes: &[u8]) -> Result<F
     if !is_id {
         return Err(MALFORMED.into());
     }
+    if verifier_id.to_ascii_lowercase().starts_with(FAMILY) {
+        return Err("the verifier program takes the name of a verifier of the gateway".into());
+    }
     // Other bindings may be true, but nothing here enforces them.
     let digests = answer.channel_bindings.iter().filter_map(|binding| match binding {
         ChannelBinding::TlsSpki { origin, spki_sha256, .. } if *origin == target.origin => {
@@ -172,9 +176,10 @@ pub(super) fn read(target: &Target, program: &Program, bytes: &[u8]) -> Result<F
 fn claims(mut said: Map<String, Value>) -> Option<Claims> {
     let mut claim = |name| match said.remove(name) {
         None => Some(Claim::default()),
-        Some(value) => {
-            serde_json::from_value::<Claim>(value).ok().filter(|claim| text_fits(claim.reason.as_deref()))
-        }
+        Some(value) => serde_json::from_value::<Claim>(value)
+            .ok()
+            .filter(|claim| text_fits(claim.reason.as_deref()))
+            .map(|claim| Claim { source: claim.source.map(as_derived), ..claim }),
     };
     let mut claims = Claims {
         gpu_attested: claim("gpu_attested")?,
@@ -197,6 +202,14 @@ fn claims(mut said: Map<String, Value>) -> Option<Claims> {
         claims.extra.insert(name, fact);
     }
     Some(claims)
+}
+
+/// Hardware proves to who looks at its evidence, and that was the program.
+const fn as_derived(source: ClaimSource) -> ClaimSource {
+    match source {
+        ClaimSource::HardwareProven => ClaimSource::VerifierDerived,
+        other => other,
+    }
 }
 
 fn fact(value: Value) -> Option<Fact> {

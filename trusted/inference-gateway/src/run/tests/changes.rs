@@ -61,6 +61,68 @@ async fn upstreams_are_the_operators_to_see_and_to_replace() {
     assert!(!bench.ids("/v1/models").await.contains(&"vendor/new".to_owned()));
 }
 
+/// What runs programs beside the keys, or names files, is in the file alone.
+#[tokio::test]
+async fn the_operators_token_runs_no_programs() {
+    const PATH: &str = "/v1/admin/upstreams";
+    let program = json!({
+        "verifier_command": ["/bin/false"],
+        "verifier_options": { "key": "s3cret-option" },
+        "verifier_scope": "model",
+    });
+    let bench = Bench::new(|config, _| {
+        let proves = entry("proves", "https://127.0.0.1:9", &["vendor/proven"], &program);
+        config["upstreams"].as_array_mut().unwrap().push(proves);
+    })
+    .await;
+    let view = bench.get(PATH, Some(TOKEN)).await;
+    assert!(!String::from_utf8_lossy(&view.body).contains("s3cret"));
+    assert_eq!(view.json()["upstreams"][2]["verifier_options_configured"], true);
+    assert_eq!(view.json()["upstreams"][1]["verifier_options_configured"], false);
+    let put =
+        |list: &Value| reply(bench.request(Method::PUT, PATH).bearer_auth(TOKEN).body(list.to_string()));
+    let own = bench.config["upstreams"].clone();
+    for (at, member, value, named) in [
+        (0, "verifier_command", json!(["/bin/sh", "-c", "evil"]), "upstreams[0].verifier_command"),
+        (0, "ca_file", json!("/etc/shadow"), "upstreams[0].ca_file"),
+        (2, "ca_file", json!("/etc/shadow"), "upstreams[2].ca_file"),
+        (2, "verifier_command", json!(["/bin/true"]), "upstreams[2].verifier_command"),
+        (2, "verifier_command", json!(["/bin/false", "evil"]), "upstreams[2].verifier_command"),
+        (2, "verifier_options", json!({ "key": "other" }), "upstreams[2].verifier_options"),
+        (2, "verifier_options", Value::Null, "upstreams[2].verifier_options"),
+        (2, "verifier_scope", json!("router"), "upstreams[2].verifier_scope"),
+        // The program is another upstream's.
+        (2, "name", json!("other"), "upstreams[2].verifier_command"),
+    ] {
+        let mut list = own.clone();
+        list[at][member] = value;
+        let refused = put(&list).await;
+        assert_eq!(refused.error().1, "invalid_upstream_config", "{named}");
+        let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with(named) && !message.contains("s3cret"), "{named}: {message}");
+    }
+    assert_eq!(bench.get(PATH, Some(TOKEN)).await.json(), view.json());
+    // As the file says it, or not at all.
+    let mut list = own.clone();
+    list[2]["weight"] = json!(7);
+    assert_eq!(put(&list).await.status, StatusCode::OK);
+    for member in ["verifier_command", "verifier_options", "verifier_scope"] {
+        list[2].as_object_mut().unwrap().shift_remove(member);
+    }
+    assert_eq!(put(&list).await.status, StatusCode::OK);
+
+    // What was kept on disk is looked at in the same way.
+    let file = bench.file();
+    let kept = bench.dir.path().join("state/upstreams.json");
+    let Bench { dir: _dir, running, .. } = bench;
+    running.stop(PATIENCE).await;
+    let mut replaced: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    replaced["upstreams"][2]["verifier_command"] = json!(["/bin/true"]);
+    std::fs::write(&kept, replaced.to_string()).unwrap();
+    let refused = start(&file).await.unwrap_err().to_string();
+    assert!(refused.contains("upstreams[2].verifier_command"), "{refused}");
+}
+
 #[tokio::test]
 async fn an_operator_without_a_token_has_no_endpoints() {
     let bench = Bench::new(|config, _| {

@@ -67,7 +67,8 @@ async fn a_clear_yes_is_a_finding() {
     let found = verify(&route(&saying(&yes()), &json!({}))).await.unwrap();
     assert_eq!(found.verifier_id, "third/v1");
     assert_eq!(found.pins.to_vec(), [[0xAB; 32]]);
-    assert_eq!(found.claims.tee_attested.source, Some(ClaimSource::HardwareProven));
+    // The program says what hardware proved, which is another thing than hardware that proves it here.
+    assert_eq!(found.claims.tee_attested.source, Some(ClaimSource::VerifierDerived));
     assert_eq!(found.claims.gpu_attested.status, ClaimStatus::Unknown);
     let facts = [
         ("arch", Fact::Text("HOPPER".to_owned())),
@@ -113,6 +114,12 @@ async fn everything_else_is_a_failure() {
             "cannot be read",
         ),
         ("wrong scope", changed(|of| of["attested_scope"] = json!("model")), "another scope"),
+        (
+            "a name of the gateway's",
+            changed(|of| of["verifier_id"] = json!("aci-service/v2")),
+            "takes the name",
+        ),
+        ("the same in capitals", changed(|of| of["verifier_id"] = json!("ACI-Service")), "takes the name"),
         (
             "no scope",
             changed(|of| drop(of.as_object_mut().unwrap().remove("attested_scope"))),
