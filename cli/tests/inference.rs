@@ -12,18 +12,18 @@ use tempfile::TempDir;
 
 use crate::support::bare;
 
-const KEY: &str = "sk-of-a-test";
+pub(crate) const KEY: &str = "sk-of-a-test";
 const MODEL: &str = "cloister/echo";
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A process with a log of JSON lines; killed if the test ends early.
-struct Part {
+pub(crate) struct Part {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Part {
-    fn start(home: &TempDir, line: &str, log: &str) -> Self {
+    pub(crate) fn start(home: &TempDir, line: &str, log: &str) -> Self {
         let path = home.path().join(log);
         let mut command = bare(home, &format!("{line} --log-format json"));
         command.stdout(Stdio::null()).stderr(File::create(&path).unwrap());

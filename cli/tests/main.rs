@@ -14,6 +14,7 @@ mod help;
 mod inference;
 mod kms;
 mod owners;
+mod receipts;
 mod serve;
 mod support;
 mod up;

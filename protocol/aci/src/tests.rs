@@ -119,6 +119,8 @@ fn findings(document: &Value) -> Vec<(Check, Finding)> {
         &Known {
             keyset: Some(&keyset),
             keyset_digest: Some(DIGEST),
+            subject: keyset.subject.as_deref(),
+            id: Some("rcpt-0001"),
             request: Some(REQUEST),
             response: Some(RESPONSE),
             session: Some(&session),
@@ -235,6 +237,8 @@ fn every_change_of_a_receipt_is_found() {
         ("/api_version", json!("aci/2"), Check::Version),
         ("/key_id", json!("receipt-2"), Check::Key),
         ("/served_at", json!(1_750_003_601), Check::Session),
+        ("/served_at", json!(1_800_000_000), Check::Keyset),
+        ("/receipt_id", json!("rcpt-0002"), Check::Id),
         ("/workload_keyset_digest", json!(sha256(b"")), Check::Keyset),
         ("/event_log/0/body_hash", json!(sha256(b"")), Check::Request),
         ("/event_log/3/body_hash", json!(sha256(b"")), Check::Response),
@@ -264,6 +268,60 @@ fn an_event_that_says_two_things_says_nothing() {
 fn without_a_keyset_nothing_holds() {
     let found = verify::receipt(&signed(), &Known::default());
     assert!(!verify::holds(&found));
+}
+
+/// What one check finds with other knowledge.
+fn finding(check: Check, change: impl Fn(&mut Known<'_>)) -> (Finding, bool) {
+    let (keyset, session) = (keyset(), session().document().unwrap());
+    let mut known = Known {
+        keyset: Some(&keyset),
+        keyset_digest: Some(DIGEST),
+        session: Some(&session),
+        ..Known::default()
+    };
+    change(&mut known);
+    let found = verify::receipt(&signed(), &known);
+    let holds = verify::holds(&found);
+    (found.into_iter().find(|(of, _)| *of == check).unwrap().1, holds)
+}
+
+#[test]
+fn a_session_that_is_missing_is_a_failure() {
+    let (found, holds) = finding(Check::Session, |known| known.session = None);
+    assert!(matches!(&found, Finding::Fails(why) if why.contains("not at hand")) && !holds, "{found:?}");
+    let (found, holds) = finding(Check::Session, |_| {});
+    assert!(found == Finding::Holds && holds, "{found:?}");
+}
+
+#[test]
+fn a_receipt_is_the_one_that_was_asked_for() {
+    for id in ["rcpt-0001", "chatcmpl-123"] {
+        assert_eq!(finding(Check::Id, |known| known.id = Some(id)), (Finding::Holds, true));
+    }
+    let (found, holds) = finding(Check::Id, |known| known.id = Some("rcpt-0002"));
+    assert!(matches!(found, Finding::Fails(_)) && !holds);
+    // Nobody asked: it is a file.
+    let (found, holds) = finding(Check::Id, |_| {});
+    assert!(matches!(found, Finding::Open(_)) && holds);
+}
+
+#[test]
+fn a_keyset_is_that_of_the_measured_application_and_holds() {
+    let (found, holds) = finding(Check::Subject, |known| known.subject = Some("dstack-app://example-app"));
+    assert_eq!((found, holds), (Finding::Holds, true));
+    let (found, holds) = finding(Check::Subject, |known| known.subject = Some("app-id:0x00"));
+    assert!(matches!(found, Finding::Fails(_)) && !holds);
+    let ended = Keyset { not_after: 1_750_000_000, ..keyset() };
+    let session = session().document().unwrap();
+    let known = Known {
+        keyset: Some(&ended),
+        keyset_digest: Some(DIGEST),
+        session: Some(&session),
+        ..Known::default()
+    };
+    let found = verify::receipt(&signed(), &known);
+    let ended = Finding::Fails("the keyset had ended when the request was served".to_owned());
+    assert!(found.contains(&(Check::Keyset, ended)) && !verify::holds(&found));
 }
 
 #[test]

@@ -15,12 +15,16 @@ use crate::{API_VERSION, Keyset};
 pub enum Check {
     /// The document is of this version.
     Version,
+    /// It is the one that was asked for.
+    Id,
     /// The keyset has the key that signed.
     Key,
     /// The signature is of that key, over the whole document.
     Signature,
-    /// The receipt belongs to the keyset.
+    /// The receipt belongs to the keyset, which held when the request was served.
     Keyset,
+    /// The keyset is that of the application which the evidence measured.
+    Subject,
     /// The log begins with the request, ends with the answer, and is numbered without a gap.
     Order,
     /// The request that was sent is the one that came in.
@@ -37,11 +41,13 @@ pub enum Check {
 
 impl Check {
     /// Every check, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Version,
+        Self::Id,
         Self::Key,
         Self::Signature,
         Self::Keyset,
+        Self::Subject,
         Self::Order,
         Self::Request,
         Self::Response,
@@ -55,9 +61,11 @@ impl Check {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Version => "version",
+            Self::Id => "id",
             Self::Key => "key",
             Self::Signature => "signature",
             Self::Keyset => "keyset",
+            Self::Subject => "subject",
             Self::Order => "event_log",
             Self::Request => "request",
             Self::Response => "response",
@@ -92,6 +100,10 @@ pub struct Known<'a> {
     pub keyset: Option<&'a Keyset>,
     /// Its digest, over the keyset as it was sent.
     pub keyset_digest: Option<&'a str>,
+    /// The application that the evidence measured, `app-id:0x…`.
+    pub subject: Option<&'a str>,
+    /// Id that the receipt was asked for by: its own, or that of the answer.
+    pub id: Option<&'a str>,
     /// The request body, byte for byte.
     pub request: Option<&'a [u8]>,
     /// The answer's body, byte for byte.
@@ -123,8 +135,12 @@ pub fn receipt(document: &Value, known: &Known<'_>) -> Vec<(Check, Finding)> {
 /// checked proves nothing.
 #[must_use]
 pub fn holds(findings: &[(Check, Finding)]) -> bool {
-    let is_needed =
-        |check| !matches!(check, Check::Request | Check::Response | Check::Session | Check::Unchanged);
+    let is_needed = |check| {
+        !matches!(
+            check,
+            Check::Id | Check::Subject | Check::Request | Check::Response | Check::Session | Check::Unchanged
+        )
+    };
     findings.iter().all(|(check, finding)| match finding {
         Finding::Holds => true,
         Finding::Fails(_) => matches!(check, Check::Unchanged),
@@ -153,15 +169,11 @@ impl<'a> Look<'a> {
     fn at(&self, check: Check) -> Finding {
         match check {
             Check::Version => is(self.text("api_version") == Some(API_VERSION), "not of version aci/1"),
+            Check::Id => self.id(),
             Check::Key => self.key(),
             Check::Signature => self.signature(),
-            Check::Keyset => match self.known.keyset_digest {
-                None => open("no keyset was established"),
-                Some(digest) => is(
-                    self.text("workload_keyset_digest") == Some(digest),
-                    "the receipt belongs to another keyset",
-                ),
-            },
+            Check::Keyset => self.keyset(),
+            Check::Subject => self.subject(),
             Check::Order => self.order(),
             Check::Request => self.body("request.received", self.known.request, "the request is not at hand"),
             Check::Response => {
@@ -186,6 +198,39 @@ impl<'a> Look<'a> {
         let mut found = self.events().iter().filter(|event| kind_of(event) == Some(kind));
         let event = found.next()?;
         found.next().is_none().then_some(event)
+    }
+
+    fn served_at(&self) -> Option<u64> {
+        self.document.get("served_at").and_then(Value::as_u64)
+    }
+
+    fn id(&self) -> Finding {
+        let Some(asked) = self.known.id else { return open("it was not asked for by an id") };
+        let is_one = ["receipt_id", "chat_id"].iter().any(|name| self.text(name) == Some(asked));
+        is(is_one, "the receipt is of another request than the one that was asked for")
+    }
+
+    fn keyset(&self) -> Finding {
+        let (Some(digest), Some(keyset)) = (self.known.keyset_digest, self.known.keyset) else {
+            return open("no keyset was established");
+        };
+        if self.text("workload_keyset_digest") != Some(digest) {
+            return fails("the receipt belongs to another keyset");
+        }
+        let held = self.served_at().is_some_and(|at| at < keyset.not_after);
+        is(held, "the keyset had ended when the request was served")
+    }
+
+    fn subject(&self) -> Finding {
+        let said = self.known.keyset.and_then(|keyset| keyset.subject.as_deref());
+        match (said, self.known.subject) {
+            (None, _) => open("the keyset does not say whose it is"),
+            (_, None) => open("it is not known which application was measured"),
+            (Some(said), Some(measured)) if said == measured => Finding::Holds,
+            (Some(said), Some(measured)) => {
+                fails(format!("the keyset is that of {said}, and the evidence that of {measured}"))
+            }
+        }
     }
 
     fn key(&self) -> Finding {
@@ -267,7 +312,9 @@ impl<'a> Look<'a> {
         if !self.known.pinned.is_empty() && !self.known.pinned.iter().any(|pinned| pinned == named) {
             return fails("the session is none of those that were asked for");
         }
-        let Some(record) = self.known.session else { return open("the session's record is not at hand") };
+        let Some(record) = self.known.session else {
+            return fails("the session's record is not at hand: nothing says what was verified");
+        };
         match session::id(record) {
             Ok(id) if id == named => {}
             _ => return fails("the record is not that of the session"),
@@ -281,8 +328,8 @@ impl<'a> Look<'a> {
         if session.evidence.bytes().is_none() {
             return fails("the session's evidence does not have the digest that the session says");
         }
-        let served_at = self.document.get("served_at").and_then(Value::as_u64);
-        let held = served_at.is_some_and(|at| (session.established_at..=session.expires_at).contains(&at));
+        let held =
+            self.served_at().is_some_and(|at| (session.established_at..=session.expires_at).contains(&at));
         is(held, "the session did not hold when the request was served")
     }
 

@@ -80,10 +80,14 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     let (verifier, notes) = args.trust.verifier(session, &Clock::system(), false)?;
     let mut expectations = args.expectations.read()?;
     let gateway = args.url.as_ref().map(|url| Gateway::new(url, args.key_file.as_ref())).transpose()?;
-    let receipt = receipt(&args, gateway.as_ref()).await?;
+    let (receipt, id) = receipt(&args, gateway.as_ref()).await?;
     let (report, nonce) = report(&args, gateway.as_ref()).await?;
     let bound = bound(&report, nonce.as_ref())
         .map_err(|error| refused("the report does not bind its keys").caused_by(error))?;
+    let now = u64::try_from(verifier.clock().now().as_second()).unwrap_or_default();
+    if args.report.is_none() && bound.keyset.not_after <= now {
+        return Err(refused("the gateway shows a keyset that has ended"));
+    }
 
     let mut quoted = [0; 64];
     quoted.iter_mut().zip(bound.report_data).for_each(|(to, from)| *to = from);
@@ -95,12 +99,16 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     let upstream = upstream_session(&args, gateway.as_ref(), &receipt).await?;
     let request = args.request.as_ref().map(|path| read(path, MAX_BODY_BYTES)).transpose()?;
     let response = args.response.as_ref().map(|path| read(path, MAX_BODY_BYTES)).transpose()?;
+    let measured = appraisal.subject.as_ref().and_then(|subject| subject.app_id);
+    let measured = measured.map(|app_id| format!("app-id:0x{app_id}"));
     let serving = report.pointer("/service_capabilities/serving").and_then(Value::as_str);
     let findings = verify::receipt(
         &receipt,
         &Known {
             keyset: Some(&keyset),
             keyset_digest: Some(&digest),
+            subject: measured.as_deref(),
+            id: id.as_deref(),
             request: request.as_deref(),
             response: response.as_deref(),
             session: upstream.as_ref(),
@@ -136,11 +144,15 @@ fn file(path: &PathBuf) -> Result<Value, Failure> {
     parsed(&read(path, MAX_DOCUMENT_BYTES)?, &path.display().to_string())
 }
 
-async fn receipt(args: &Args, gateway: Option<&Gateway>) -> Result<Value, Failure> {
+/// The receipt, with the id that a gateway was asked for it by.
+async fn receipt(args: &Args, gateway: Option<&Gateway>) -> Result<(Value, Option<String>), Failure> {
     let path = PathBuf::from(&args.receipt);
     match gateway {
-        Some(gateway) if !path.exists() => gateway.receipt(&args.receipt).await,
-        _ => file(&path),
+        Some(gateway) if !path.exists() => {
+            let receipt = gateway.receipt(&args.receipt).await?;
+            Ok((receipt, Some(args.receipt.clone())))
+        }
+        _ => Ok((file(&path)?, None)),
     }
 }
 

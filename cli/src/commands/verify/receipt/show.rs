@@ -83,10 +83,16 @@ fn names(findings: &[(Check, Finding)], which: impl Fn(Check, &Finding) -> bool)
 }
 
 /// What to do when a check fails.
-const HINTS: [(Check, &str); 4] = [
+const HINTS: [(Check, &str); 6] = [
     (
         Check::Keyset,
         "the receipt is of another keyset: give it with --keyset FILE, or ask the gateway with --url",
+    ),
+    (Check::Id, "the gateway gave the receipt of another request: what it did with yours is not known"),
+    (
+        Check::Session,
+        "the session says what the upstream proved: ask the gateway with --url, or give it with --upstream-session \
+         FILE",
     ),
     (Check::Request, "give the bytes that were sent, not the same JSON written again"),
     (Check::Response, "give the bytes that were received, of a stream with every event and comment"),
