@@ -1,6 +1,6 @@
 //! `cloister tokens`: API keys of the workspace.
 
-use cloister_management_api::{KeyScope, Token};
+use cloister_management_api::{DeviceDecision, KeyScope, Token};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -12,6 +12,7 @@ use crate::output::{Align, Table};
 use crate::session::Session;
 
 const TOKENS: [&str; 1] = ["tokens"];
+const DECISION: [&str; 3] = ["auth", "device", "decision"];
 
 /// The subcommands of `tokens`.
 #[derive(Debug, clap::Subcommand)]
@@ -22,6 +23,10 @@ pub(crate) enum Command {
     Create(CreateArgs),
     /// End an API key
     Delete(DeleteArgs),
+    /// Let a device in that shows a code: it gets an API key for 90 days
+    Approve(ApproveArgs),
+    /// Refuse a device that shows a code
+    Deny(DenyArgs),
 }
 
 /// Arguments of `tokens list`.
@@ -48,6 +53,26 @@ pub(crate) struct DeleteArgs {
     /// Its id, see `cloister tokens list`
     #[arg(value_parser = path_segment())]
     id: String,
+}
+
+/// Arguments of `tokens approve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Approve only what you began yourself a moment ago, and that shows the same code.")]
+pub(crate) struct ApproveArgs {
+    /// What the device shows, such as BCDF-GHJK
+    #[arg(value_parser = path_segment())]
+    code: String,
+    /// What its key may do [default: deploy]
+    #[arg(long, value_enum)]
+    scope: Option<Scope>,
+}
+
+/// Arguments of `tokens deny`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DenyArgs {
+    /// What the device shows, such as BCDF-GHJK
+    #[arg(value_parser = path_segment())]
+    code: String,
 }
 
 /// What a key may do.
@@ -110,7 +135,27 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
                 output.say(&format!("{} does not work any more.", args.id));
             }
         }
+        Command::Approve(args) => decide(session, &args.code, true, args.scope).await?,
+        Command::Deny(args) => decide(session, &args.code, false, None).await?,
     }
+    Ok(())
+}
+
+/// Lets a device in, with what its key may do, or refuses it.
+async fn decide(session: &Session, code: &str, approve: bool, scope: Option<Scope>) -> Outcome {
+    let (client, output) = (session.client()?, &session.output);
+    let scope = scope.map(KeyScope::from);
+    let body = json!({ "user_code": code, "approve": approve, "scope": scope });
+    let document = client.post(&DECISION, Some(&body)).await?;
+    if output.json {
+        output.document(&document);
+        return Ok(());
+    }
+    let decided: DeviceDecision = read(&document)?;
+    output.say(&match decided.scope {
+        Some(scope) => format!("{} was let in, with a key of scope {scope} for 90 days.", decided.client_id),
+        None => format!("{} was refused.", decided.client_id),
+    });
     Ok(())
 }
 

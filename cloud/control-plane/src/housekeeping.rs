@@ -11,6 +11,7 @@
 //! | previous secrets | of webhooks | until both secrets need not sign any more | a secret is kept while it is used |
 //! | deleted webhooks | their rows, without secrets | while a delivery tells of them | |
 //! | old attempts | what gateways told of inference | 90 days; sums by the hour for ever | told again, it is known; people look at what was charged |
+//! | old requests | requests with an idempotency key, and their answers | 1 day | nobody repeats one later |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 
@@ -33,6 +34,8 @@ const KEPT_EVENTS: i64 = 100_000;
 const KEPT_DELIVERIES_MS: i64 = 30 * 24 * 60 * 60 * 1000;
 /// How long it is known of each attempt at inference that it was recorded.
 pub(crate) const KEPT_ATTEMPTS_MS: i64 = 90 * 24 * 60 * 60 * 1000;
+/// How long a request is known by its idempotency key.
+pub(crate) const KEPT_REQUESTS: Duration = Duration::from_hours(24);
 /// Quotes that are kept; none is larger than 64 KiB.
 const KEPT_QUOTES: i64 = 4096;
 
@@ -61,11 +64,12 @@ enum Job {
     PreviousSecrets,
     DeletedWebhooks,
     OldAttempts,
+    OldRequests,
     OldQuotes,
     UnusedCollaterals,
 }
 
-const JOBS: [Job; 10] = [
+const JOBS: [Job; 11] = [
     Job::ExpiredProvisions,
     Job::ExpiredChanges,
     Job::StaleUpdates,
@@ -74,6 +78,7 @@ const JOBS: [Job; 10] = [
     Job::PreviousSecrets,
     Job::DeletedWebhooks,
     Job::OldAttempts,
+    Job::OldRequests,
     Job::OldQuotes,
     Job::UnusedCollaterals,
 ];
@@ -124,6 +129,7 @@ impl Job {
                 Self::OldAttempts => {
                     change.delete_old_attempts(now_ms.saturating_sub(KEPT_ATTEMPTS_MS), BATCH).await?
                 }
+                Self::OldRequests => change.delete_old_requests(now_ms, KEPT_REQUESTS, BATCH).await?,
                 Self::OldQuotes => change.delete_old_quotes(KEPT_QUOTES, BATCH).await?,
                 Self::UnusedCollaterals => change.delete_unused_collaterals(BATCH).await?,
             };

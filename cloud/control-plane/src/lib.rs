@@ -22,11 +22,12 @@ pub mod proof_of_cloud;
 mod replicas;
 pub mod rollouts;
 mod scheduled_deletes;
+mod sealing;
 mod start;
 pub mod store;
 mod trust;
 pub mod webhooks;
 
 pub use first_account::{AccountError, FirstKey};
-pub use start::{App, Config, ControlPlane, StartError};
+pub use start::{App, Config, ControlPlane, DEFAULT_REQUESTS_PER_MINUTE, StartError};
 pub use trust::{DEVELOPMENT_ROOT_FILE, TrustError};

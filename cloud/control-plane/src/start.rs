@@ -2,6 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use crate::webhooks::{Dispatcher, Figures, Secrets, SecretsError};
 mod config;
 mod workers;
 
-pub use config::Config;
+pub use config::{Config, DEFAULT_REQUESTS_PER_MINUTE};
 
 /// How long requests may go on after a stop was asked for; above the limit of every request but uploads.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -146,6 +147,8 @@ pub struct App {
     pub webhook_secrets: Arc<Secrets>,
     /// What was delivered to webhooks.
     pub webhook_figures: Arc<Figures>,
+    /// Requests that each API key may make in a minute; `None` is no limit.
+    pub requests_per_minute: Option<NonZeroU32>,
     /// What inference gateways are served with, if they are.
     pub inference: Option<Inference>,
 }
@@ -255,9 +258,8 @@ impl ControlPlane {
             Some(url) => url,
             None => Url::parse(&format!("http://{api_address}"))?,
         };
-        let proof_of_cloud = ProofOfCloud::new(config.proof_of_cloud, store.clone(), clock.clone());
         let app = Arc::new(App {
-            proof_of_cloud: Arc::new(proof_of_cloud),
+            proof_of_cloud: ProofOfCloud::new(config.proof_of_cloud, store.clone(), clock.clone()).into(),
             verifier: trust.verifier,
             collateral: trust.collateral,
             development_vendor: trust.development_vendor,
@@ -277,6 +279,7 @@ impl ControlPlane {
             outbound,
             webhook_secrets,
             webhook_figures: Arc::default(),
+            requests_per_minute: config.requests_per_minute,
             inference,
         });
         let webhooks = workers::start(&app, config.rollout_observer, config.webhook_observer, &stop);

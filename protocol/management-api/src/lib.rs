@@ -15,6 +15,7 @@ mod catalogue;
 mod changes;
 mod compose_schema;
 mod cvms;
+mod device_logins;
 mod domains;
 mod errors;
 mod ids;
@@ -76,6 +77,10 @@ pub use catalogue::{
 pub use changes::{BeforeAfter, Compared, ConfigurationChange, ConfigurationDiff};
 pub use compose_schema::AppComposeV2;
 pub use cvms::{Composition, Container, CvmState, CvmStatus, GuestEvent, ProvisionResponse, Vm};
+pub use device_logins::{
+    DEVICE_CODE_GRANT, DeviceCode, DeviceCodeRequest, DeviceDecision, DeviceDecisionRequest, DeviceRefusal,
+    DeviceRefusalDetail, DeviceToken, DeviceTokenRequest, WaitingDevice,
+};
 pub use domains::{
     AcmeFetchResult, CaaCheckResult, DiagnoseDomainsRequest, DnsRecordResult, DomainCheckRequest,
     DomainDiagnosis, DomainDiagnosisResult,

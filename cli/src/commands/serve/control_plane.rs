@@ -1,11 +1,12 @@
 //! `cloister serve control-plane`.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use cloister_control_plane::Config;
 use cloister_control_plane::inference::InferenceConfig;
 use cloister_control_plane::proof_of_cloud::{ListSigner, ListSource, ProofOfCloudConfig};
+use cloister_control_plane::{Config, DEFAULT_REQUESTS_PER_MINUTE};
 use ipnet::IpNet;
 use url::Url;
 
@@ -66,6 +67,9 @@ pub(crate) struct Args {
     /// Let webhooks in those networks do without TLS
     #[arg(long, requires = "webhook_allow_network")]
     webhook_allow_http: bool,
+    /// Requests that each API key may make in a minute; 0 is no limit
+    #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_REQUESTS_PER_MINUTE)]
+    requests_per_minute: u32,
     /// File with the token that inference gateways present; without it they are not served
     #[arg(long, value_name = "FILE")]
     inference_token_file: Option<PathBuf>,
@@ -95,6 +99,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         control_token_file,
         requests_per_minute: args.inference_requests_per_minute,
     });
+    config.requests_per_minute = NonZeroU32::new(args.requests_per_minute);
     config.node_names.extend(args.fleet_name);
     config.proof_of_cloud = args
         .platform_list

@@ -2,10 +2,13 @@
 
 use std::future::Future;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cloister_control_plane::{Config as ControlPlaneConfig, ControlPlane, DEVELOPMENT_ROOT_FILE};
+use cloister_control_plane::{
+    Config as ControlPlaneConfig, ControlPlane, DEFAULT_REQUESTS_PER_MINUTE, DEVELOPMENT_ROOT_FILE,
+};
 use cloister_fleet_tls::Credentials;
 use cloister_metering::PriceList;
 use cloister_node::ingress::{Domain, server_config, wildcard_names};
@@ -99,6 +102,7 @@ impl Cloud {
         config.webhooks.allowed = vec![IpNet::from(LOOPBACK_V4), IpNet::from(LOOPBACK_V6)];
         config.webhooks.plain_http_to_allowed = true;
         config.prices = prices;
+        config.requests_per_minute = NonZeroU32::new(DEFAULT_REQUESTS_PER_MINUTE);
         let control_plane = control_plane::start(config).await?;
         let host_process = HostProcess {
             socket: node::kms_agent_socket(&node_dir)?,

@@ -8,7 +8,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use cloister_management_api::KeyScope;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -57,9 +57,21 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> ApiResult<Response> {
     let caller = caller(&api, request.headers()).await?;
-    access::check(&request, &caller)?;
-    request.extensions_mut().insert(Arc::clone(&caller));
-    Ok(access::recorded(&api, request, &caller, next).await)
+    let left = match api.key_rates.take(caller.api_key_id) {
+        Ok(left) => left,
+        Err(left) => return Ok(left.refusal()),
+    };
+    let mut response = match access::check(&request, &caller) {
+        Ok(()) => {
+            request.extensions_mut().insert(Arc::clone(&caller));
+            access::recorded(&api, request, &caller, next).await
+        }
+        Err(error) => error.into_response(),
+    };
+    if let Some(left) = left {
+        left.tell(&mut response);
+    }
+    Ok(response)
 }
 
 /// Who asks a public operation that tells members more; nobody, when no credential was sent or it is that of a key that

@@ -34,17 +34,7 @@ pub(crate) async fn guard(State(api): State<Arc<Api>>, mut request: Request, nex
     let span = tracing::info_span!("request", %request_id);
     let response = next.run(request).instrument(span.clone()).await;
 
-    let mut response = match response.extensions().get::<ApiError>().cloned() {
-        Some(error) => error.render(response.headers().clone(), &request_id, &api.public_url),
-        None if response.status().is_client_error() || response.status().is_server_error() => {
-            ApiError::of_status(response.status()).render(
-                kept_headers(&response),
-                &request_id,
-                &api.public_url,
-            )
-        }
-        None => response,
-    };
+    let mut response = written(&api, response, &request_id);
     if let Ok(value) = HeaderValue::from_str(&request_id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -53,6 +43,31 @@ pub(crate) async fn guard(State(api): State<Arc<Api>>, mut request: Request, nex
     let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     span.in_scope(|| tracing::info!(%method, route, status, duration_ms, "answered"));
     response
+}
+
+/// Marks a failure whose body was written.
+#[derive(Debug, Clone, Copy)]
+struct Written;
+
+/// Gives a failure its body, once.
+pub(crate) fn written(api: &Api, response: Response, request_id: &str) -> Response {
+    let extensions = response.extensions();
+    let (error, headers) = match extensions.get::<ApiError>().cloned() {
+        _ if extensions.get::<Written>().is_some() => return response,
+        Some(error) => (error, response.headers().clone()),
+        None if response.status().is_client_error() || response.status().is_server_error() => {
+            (ApiError::of_status(response.status()), kept_headers(&response))
+        }
+        None => return response,
+    };
+    let mut response = error.render(headers, request_id, &api.public_url);
+    response.extensions_mut().insert(Written);
+    response
+}
+
+/// A failure of before, with its body.
+pub(crate) fn keep_body(response: &mut Response) {
+    response.extensions_mut().insert(Written);
 }
 
 /// A library's failure keeps what describes the resource, not what described its body.

@@ -4,6 +4,7 @@ use axum::RequestExt;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use cloister_app_compose::decode::{self, Decode, Source};
 use serde_json::{Map, Value};
@@ -20,6 +21,9 @@ pub(crate) struct Body<T>(pub(crate) T);
 
 /// A JSON body that may be left out, empty or null.
 pub(crate) struct OptionalBody<T>(pub(crate) Option<T>);
+
+/// A required body, as JSON or as a form, for interfaces of OAuth.
+pub(crate) struct FormOrBody<T>(pub(crate) T);
 
 /// The query string.
 pub(crate) struct Query<T>(pub(crate) T);
@@ -61,19 +65,38 @@ impl<T: Decode, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
+/// The media type of a form without files.
+const FORM: &str = "application/x-www-form-urlencoded";
+
+impl<T: Decode, S: Send + Sync> FromRequest<S> for FormOrBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+        if !media_type.eq_ignore_ascii_case(FORM) {
+            return Body::from_request(request, state).await.map(|Body(body)| Self(body));
+        }
+        let bytes: Bytes =
+            request.extract().await.map_err(|_| ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE))?;
+        let value = Value::Object(parameters(&bytes));
+        decode::decode(&value, Source::Query, &["body"]).map(Self).map_err(ApiError::faults)
+    }
+}
+
 impl<T: Decode, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let value = Value::Object(parameters(parts.uri.query().unwrap_or_default()));
+        let value = Value::Object(parameters(parts.uri.query().unwrap_or_default().as_bytes()));
         decode::decode(&value, Source::Query, &["query"]).map(Self).map_err(ApiError::faults)
     }
 }
 
 /// Repeated parameters become a list.
-fn parameters(query: &str) -> Map<String, Value> {
+fn parameters(query: &[u8]) -> Map<String, Value> {
     let mut map = Map::new();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()).take(MAX_PARAMETERS) {
+    for (name, value) in form_urlencoded::parse(query).take(MAX_PARAMETERS) {
         let value = Value::String(value.into_owned());
         match map.get_mut(name.as_ref()) {
             None => {
@@ -113,7 +136,7 @@ mod tests {
 
     #[test]
     fn repeated_parameters_become_lists() {
-        let map = parameters("a=1&b=x%20y&a=2&a=3&c");
+        let map = parameters(b"a=1&b=x%20y&a=2&a=3&c");
         assert_eq!(Value::Object(map), json!({"a": ["1", "2", "3"], "b": "x y", "c": ""}));
     }
 
@@ -129,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_query_panics(query in "[ -~]{0,100}") {
-            parameters(&query);
+            parameters(query.as_bytes());
         }
     }
 }

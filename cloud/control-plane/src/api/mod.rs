@@ -1,7 +1,7 @@
 //! The management API over HTTP: requests to calls of the other modules, rows to wire types.
 //!
 //! A request passes, from the outside: `guard` (id, log, figures, bodies of failures), a bound on
-//! panics and time, `auth`, `negotiate`, and one file per operation.
+//! panics and time, `auth`, `negotiate`, `idempotency`, and one file per operation.
 
 mod access;
 mod account;
@@ -23,6 +23,7 @@ mod governance;
 mod gpu_wish;
 mod guard;
 mod health;
+mod idempotency;
 mod images;
 mod inference;
 mod input;
@@ -30,9 +31,11 @@ mod kms;
 mod logs;
 mod metrics;
 mod negotiate;
+mod page;
 mod paging;
 mod placing;
 mod provisioning;
+mod rate;
 mod responses;
 mod routes;
 mod scene;
@@ -79,6 +82,8 @@ pub(crate) struct Api {
     stop: CancellationToken,
     metrics: metrics::Metrics,
     key_uses: auth::KeyUses,
+    /// Requests by API key.
+    key_rates: rate::KeyRates,
     /// Streams of states by user.
     streams: Slots,
     /// Logs that are being read by CVM.
@@ -125,6 +130,7 @@ impl Deref for Api {
 impl Api {
     fn new(app: Arc<App>, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self {
+            key_rates: rate::KeyRates::new(app.requests_per_minute, &app.clock),
             app,
             stop,
             metrics: metrics::Metrics::default(),
@@ -190,7 +196,7 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route("/readyz", get(health::readyz))
         .route("/errors/{code}", get(health::error_page))
         .merge(development_pccs::router())
-        .merge(approvals::page::router())
+        .merge(page::router())
         .merge(metrics)
         .merge(inference::router(api))
         .route_layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT))
@@ -201,6 +207,7 @@ fn described(api: &Arc<Api>) -> Router<Arc<Api>> {
     let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
     let own = Router::from(routes::protected())
         .route_layer(timely)
+        .route_layer(from_fn_with_state(Arc::clone(api), idempotency::once))
         .merge(Router::from(routes::protected_streams()))
         .route_layer(from_fn(negotiate::negotiate))
         .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate));

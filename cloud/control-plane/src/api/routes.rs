@@ -50,6 +50,8 @@ pub(super) fn public() -> OpenApiRouter<Arc<Api>> {
         .merge(commit_routes())
         .routes(routes!(catalogue::instance_types::list))
         .routes(routes!(catalogue::instance_types::family))
+        .routes(routes!(account::devices::code))
+        .routes(routes!(account::devices::token))
 }
 
 fn evidence_routes() -> OpenApiRouter<Arc<Api>> {
@@ -187,6 +189,8 @@ fn account_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(account::workspaces::nodes))
         .routes(routes!(account::quotas::quotas))
         .routes(routes!(account::tokens::list, account::tokens::create))
+        .routes(routes!(account::devices::waiting))
+        .routes(routes!(account::devices::decide))
         .routes(routes!(account::tokens::delete_self))
         .routes(routes!(account::tokens::delete))
         .routes(routes!(catalogue::teepods::available))

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use cloister_management_api::{AuditActor, TokenId, UserId};
 
 use crate::clock::Clock;
-use crate::store::Caller;
+use crate::store::{Caller, Run};
 
 pub(crate) use head::HeadKey;
 
@@ -64,12 +64,21 @@ pub(crate) struct Scope {
     pub(crate) named: Named,
     pub(crate) clock: Clock,
     chain: OnceLock<i64>,
+    run: OnceLock<Run>,
 }
 
 impl Scope {
     /// Somebody whose chain is found later, at the latest by [`in_workspace`].
     pub(crate) fn new(actor: AuditActor, operation: &'static str, named: Named, clock: Clock) -> Self {
-        Self { actor, request_id: None, operation, named, clock, chain: OnceLock::new() }
+        Self {
+            actor,
+            request_id: None,
+            operation,
+            named,
+            clock,
+            chain: OnceLock::new(),
+            run: OnceLock::new(),
+        }
     }
 
     /// The same for a request.
@@ -82,6 +91,16 @@ impl Scope {
     pub(crate) fn in_chain(self, chain: i64) -> Self {
         let _ = self.chain.set(chain);
         self
+    }
+
+    /// Says that all of it is one run of a request, which has its effect once.
+    pub(crate) fn is_run(&self, run: Run) {
+        let _ = self.run.set(run);
+    }
+
+    /// The run of a request that all of it is.
+    pub(crate) fn run(&self) -> Option<&Run> {
+        self.run.get()
     }
 
     /// Its chain; that of the installation where nobody said.
@@ -122,8 +141,8 @@ pub(crate) fn current() -> Option<Arc<Scope>> {
 }
 
 /// Runs something in a scope. A task that is spawned in it is not in it.
-pub(crate) async fn within<F: Future>(scope: Scope, work: F) -> F::Output {
-    SCOPE.scope(Arc::new(scope), work).await
+pub(crate) async fn within<F: Future>(scope: impl Into<Arc<Scope>>, work: F) -> F::Output {
+    SCOPE.scope(scope.into(), work).await
 }
 
 /// Runs something that the service does by itself to something of a kind, in the chain of a workspace or of the

@@ -1,6 +1,7 @@
 //! How a control plane runs.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use cloister_chain::ChainConfig;
@@ -14,6 +15,9 @@ use crate::kms::KmsConfig;
 use crate::operations::EngineOptions;
 use crate::proof_of_cloud::ProofOfCloudConfig;
 use crate::{rollouts, webhooks};
+
+/// Requests that an API key may make in a minute, unless the operator says otherwise.
+pub const DEFAULT_REQUESTS_PER_MINUTE: u32 = 1200;
 
 /// How a control plane runs.
 #[derive(Clone)]
@@ -55,6 +59,8 @@ pub struct Config {
     pub webhooks: OutboundConfig,
     /// Watches attempts of webhooks.
     pub webhook_observer: Option<webhooks::Observer>,
+    /// Requests that each API key may make in a minute; `None` is no limit.
+    pub requests_per_minute: Option<NonZeroU32>,
     /// How inference gateways are served; `None` serves none.
     pub inference: Option<InferenceConfig>,
 }
@@ -81,6 +87,7 @@ impl Config {
             prices: PriceList::default(),
             webhooks: OutboundConfig::default(),
             webhook_observer: None,
+            requests_per_minute: None,
             inference: None,
         }
     }

@@ -14,8 +14,10 @@ mod budgets;
 mod cvm_changes;
 mod cvm_settings;
 mod cvms;
+mod device_logins;
 mod gpus;
 mod history;
+mod idempotency;
 mod inference;
 mod instance_ids;
 mod kmses;
@@ -63,7 +65,9 @@ pub use billing::{CreditRow, Credited, Funds, NewCredit, SETTLED_AFTER_MS};
 pub use budgets::{BudgetRow, NewBudget};
 pub use cvm_settings::{DueDeletion, PolicyChange};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
+pub(crate) use device_logins::{DeviceLoginRow, NewDeviceLogin};
 pub use history::RevisionSummary;
+pub(crate) use idempotency::{Begun, KeptAnswer, NamedRequest, Run, Times};
 pub use inference::{InferenceHour, NewAttempt};
 pub use instance_ids::InstanceIdFilter;
 pub use metering::UsageScope;
@@ -106,6 +110,9 @@ pub enum StoreError {
     /// The database URL names an engine other than SQLite and PostgreSQL.
     #[error("the database URL must start with sqlite: or postgres:")]
     UnknownEngine,
+    /// Another run of the same request took over: what this one did is undone.
+    #[error("another run of this request took over")]
+    TakenOver,
 }
 
 impl StoreError {

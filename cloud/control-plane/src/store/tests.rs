@@ -4,6 +4,7 @@ mod apps;
 mod audit;
 mod billing;
 mod evidence;
+mod idempotency;
 mod inference;
 mod nodes;
 pub(crate) mod owners;

@@ -1,26 +1,18 @@
-//! Secrets of webhooks at rest: sealed with AES-256-GCM under a key of the installation, each for its webhook.
-//!
-//! ```text
-//! base64url(version (1 byte, 1) ‖ nonce (12) ‖ ciphertext ‖ tag (16))
-//! ```
+//! Secrets of webhooks at rest: sealed (`crate::sealing`) under a key of the installation, each for its webhook.
 //!
 //! The key lies beside the fleet's authority, never in the database: a copy of the database alone opens nothing, and
 //! a sealed secret that is moved to another webhook opens nowhere.
 
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use cloister_fleet_tls::{FleetTlsError, shared_secret};
 use cloister_webhooks::Secret;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
 use crate::clock::{NoRandomness, Random};
+use crate::sealing::{SealError, Sealer};
 
 const KEY_FILE: &str = "webhook-secrets.key";
-const VERSION: u8 = 1;
-const NONCE_BYTES: usize = 12;
 
 /// Why a secret cannot be sealed or opened.
 #[derive(Debug, thiserror::Error)]
@@ -42,46 +34,41 @@ pub enum SecretsError {
     Foreign,
 }
 
+impl From<SealError> for SecretsError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Random(error) => Self::Random(error),
+            SealError::Cipher => Self::Cipher,
+        }
+    }
+}
+
 /// Seals and opens secrets of webhooks.
-pub struct Secrets(LessSafeKey);
+pub struct Secrets(Sealer);
 
 impl Secrets {
     /// With the key in a directory, which is made when there is none.
     pub fn open(dir: &Path, random: Random) -> Result<Self, SecretsError> {
         let key = Zeroizing::new(shared_secret(dir, KEY_FILE, random.bytes()?)?);
-        let key = UnboundKey::new(&AES_256_GCM, &*key).map_err(|_| SecretsError::Cipher)?;
-        Ok(Self(LessSafeKey::new(key)))
+        Ok(Self(Sealer::new(&key)?))
     }
 
     /// Seals a secret for a webhook.
     pub fn seal(&self, webhook_id: i64, secret: &Secret, random: Random) -> Result<String, SecretsError> {
-        let nonce: [u8; NONCE_BYTES] = random.bytes()?;
-        // Becomes the ciphertext in place: no copy in clear stays behind.
-        let mut text = secret.expose().as_bytes().to_vec();
-        self.0
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), context(webhook_id), &mut text)
-            .map_err(|_| SecretsError::Cipher)?;
-        let sealed = [&[VERSION], nonce.as_slice(), &text].concat();
-        Ok(BASE64_URL_SAFE_NO_PAD.encode(sealed))
+        Ok(self.0.seal(&place(webhook_id), secret.expose().as_bytes().to_vec(), random)?)
     }
 
     /// Opens a secret that was sealed for a webhook.
     pub fn unseal(&self, webhook_id: i64, sealed: &str) -> Result<Secret, SecretsError> {
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SecretsError::Foreign)?;
-        let bytes = bytes.strip_prefix(&[VERSION]).ok_or(SecretsError::Foreign)?;
-        let (nonce, text) = bytes.split_at_checked(NONCE_BYTES).ok_or(SecretsError::Foreign)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SecretsError::Foreign)?;
-        let mut text = Zeroizing::new(text.to_vec());
-        let opened =
-            self.0.open_in_place(nonce, context(webhook_id), &mut text).map_err(|_| SecretsError::Foreign)?;
-        let opened = std::str::from_utf8(opened).map_err(|_| SecretsError::Foreign)?;
-        Secret::parse(opened).map_err(|_| SecretsError::Foreign)
+        let text = self.0.open(&place(webhook_id), sealed).map_err(|_| SecretsError::Foreign)?;
+        let text = std::str::from_utf8(&text).map_err(|_| SecretsError::Foreign)?;
+        Secret::parse(text).map_err(|_| SecretsError::Foreign)
     }
 }
 
 /// What a sealed secret is bound to.
-fn context(webhook_id: i64) -> Aad<Vec<u8>> {
-    Aad::from([b"cloister-webhook-secret".as_slice(), &webhook_id.to_be_bytes()].concat())
+fn place(webhook_id: i64) -> Vec<u8> {
+    [b"cloister-webhook-secret".as_slice(), &webhook_id.to_be_bytes()].concat()
 }
 
 #[cfg(test)]

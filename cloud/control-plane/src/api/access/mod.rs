@@ -67,6 +67,11 @@ fn rule(method: &Method, path: &str) -> Option<&'static Rule> {
     BY_ROUTE.get(&(method, path.as_str())).copied()
 }
 
+/// The rule for an operation of the document.
+pub(super) fn rule_named(operation: &str) -> Option<&'static Rule> {
+    table::RULES.iter().find(|rule| rule.operation == operation)
+}
+
 fn rule_of(request: &Request) -> Option<&'static Rule> {
     let path = request.extensions().get::<MatchedPath>()?;
     rule(request.method(), path.as_str())

@@ -1,5 +1,6 @@
 //! The account behind a credential.
 
+pub(crate) mod devices;
 pub(crate) mod me;
 pub(crate) mod quotas;
 pub(crate) mod ssh_keys;

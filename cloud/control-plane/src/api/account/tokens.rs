@@ -84,11 +84,8 @@ pub(crate) async fn create(
 ) -> ApiResult<(StatusCode, Json<Token>)> {
     let now_ms = api.clock.now_ms();
     check(&request)?;
-    let scope = scope_of(&request, &caller)?;
-    if api.store.api_keys(caller.workspace_id).await?.len() >= MAX_KEYS {
-        return Err(ApiError::coded(ErrorCode::TooManyKeys));
-    }
-    api.creation_rate.take(caller.workspace_id, now_ms)?;
+    let scope = request.scope.map_or(Ok(caller.scope), |Parsed(wanted)| allowed(&caller, wanted))?;
+    may_make(&api, caller.workspace_id, now_ms).await?;
     let (key, shown) = new_key(api.random.bytes()?);
     let new = NewApiKey {
         user_id: caller.user_id,
@@ -116,16 +113,23 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(Token { token: Some(key), ..wire(row, now_ms) })))
 }
 
-/// What a new key may do: never more than the one that makes it.
-fn scope_of(request: &CreateTokenRequest, caller: &Caller) -> ApiResult<KeyScope> {
-    match request.scope {
-        Some(Parsed(wanted)) if !caller.scope.includes(wanted) => Err(ApiError::forbidden(&format!(
-            "A key of scope '{}' makes no key of scope '{wanted}'; ask for '{}' or less",
-            caller.scope, caller.scope
-        ))),
-        Some(Parsed(wanted)) => Ok(wanted),
-        None => Ok(caller.scope),
+/// Whether a workspace may make one more key now.
+pub(super) async fn may_make(api: &Api, workspace_id: i64, now_ms: i64) -> ApiResult<()> {
+    if api.store.api_keys(workspace_id).await?.len() >= MAX_KEYS {
+        return Err(ApiError::coded(ErrorCode::TooManyKeys));
     }
+    api.creation_rate.take(workspace_id, now_ms)
+}
+
+/// What a new key may do: never more than the one that makes it.
+pub(super) fn allowed(caller: &Caller, wanted: KeyScope) -> ApiResult<KeyScope> {
+    if caller.scope.includes(wanted) {
+        return Ok(wanted);
+    }
+    Err(ApiError::forbidden(&format!(
+        "A key of scope '{}' makes no key of scope '{wanted}'; ask for '{}' or less",
+        caller.scope, caller.scope
+    )))
 }
 
 fn check(request: &CreateTokenRequest) -> ApiResult<()> {

@@ -12,7 +12,6 @@ mod find;
 mod info;
 mod matter;
 mod owners;
-pub(super) mod page;
 mod replica;
 mod required;
 mod rollout;

@@ -9,10 +9,12 @@ mod audit;
 mod authorisation;
 mod billing;
 mod cvms;
+mod devices;
 mod domains;
 mod evidence;
 mod governance;
 mod gpus;
+mod idempotency;
 mod inference;
 mod instance_ids;
 mod kms;
@@ -82,7 +84,7 @@ struct Installation {
     name_server: std::net::UdpSocket,
     /// The hardware of its nodes and the vendor of that.
     tee: Tee,
-    _data: TempDir,
+    data: TempDir,
 }
 
 /// An answer, read to its end.
@@ -227,24 +229,14 @@ impl Installation {
             outbound: webhooks::outbound(),
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
             webhook_figures: Arc::default(),
+            requests_per_minute: None,
             inference: Some(inference::served(data.path())),
         });
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());
         let router = surface(Arc::clone(&api));
-        let installation = Self {
-            router,
-            api,
-            app,
-            tenant,
-            admin,
-            tenant_workspace,
-            node,
-            stop,
-            name_server,
-            tee,
-            _data: data,
-        };
+        let installation =
+            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, name_server, tee, data };
         installation.report(&report(65536, false)).await;
         installation
     }

@@ -108,6 +108,9 @@ impl Change {
         let Some(mut notes) = self.audit.take().filter(|_| self.transaction.has_changed()) else {
             return Ok(());
         };
+        if let Some(run) = notes.scope.run() {
+            self.carry_out(run).await?;
+        }
         let (target, before, after) = match notes.chosen() {
             None => {
                 let named = &notes.scope.named;

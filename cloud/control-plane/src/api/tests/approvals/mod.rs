@@ -231,6 +231,7 @@ async fn govern(installation: &mut Installation, contracts: Arc<FakeContracts>) 
         outbound: old.outbound.clone(),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
+        requests_per_minute: None,
         inference: None,
     });
     let api = Api::new(Arc::clone(&app), installation.stop.clone());

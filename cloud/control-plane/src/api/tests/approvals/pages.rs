@@ -84,7 +84,7 @@ async fn a_page_for_people_comes_alone_and_knows_nothing() {
     let script = get("/commit.js").await;
     assert!(script.header("content-type").starts_with("text/javascript"));
     assert!(!script.text.contains("innerHTML"));
-    assert!(get("/commit.css").await.header("content-type").starts_with("text/css"));
+    assert!(get("/page.css").await.header("content-type").starts_with("text/css"));
 }
 
 #[tokio::test]

@@ -323,6 +323,7 @@ pub(in crate::api::tests) async fn know_with(
         outbound: old.outbound.clone(),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
+        requests_per_minute: None,
         inference: None,
     });
     let api = Api::new(Arc::clone(&app), installation.stop.clone());

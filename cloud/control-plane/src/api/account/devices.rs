@@ -1,0 +1,333 @@
+//! `POST /auth/device/code`, `/auth/device/token` and `/auth/device/decision`, `GET /auth/device/{user_code}`: a device
+//! without a browser is let in by a person at another one (RFC 8628).
+//!
+//! The device's API key is made of its code, which only the device has: what is kept beforehand is the key's hash, and
+//! whoever approves makes that a key. A device whose answer got lost asks again.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use cloister_management_api::{
+    DEVICE_CODE_GRANT, DeviceCode, DeviceCodeRequest, DeviceDecision, DeviceDecisionRequest, DeviceRefusal,
+    DeviceRefusalDetail, DeviceToken, DeviceTokenRequest, KeyScope, Parsed, PlainError, WaitingDevice,
+};
+use zeroize::Zeroizing;
+
+use super::tokens::{allowed, may_make};
+use crate::api::Api;
+use crate::api::auth::{Auth, hash_key, new_key};
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::guard::keep_body;
+use crate::api::input::{Body, FormOrBody};
+use crate::api::negotiate::Version;
+use crate::api::responses::Authenticated;
+use crate::api::view::time;
+use crate::clock::{NoRandomness, Random};
+use crate::sealing::derived;
+use crate::store::{DeviceLoginRow, NewApiKey, NewDeviceLogin};
+
+/// Seconds that a device waits for somebody.
+const WAITS_S: u32 = 600;
+/// Seconds between two questions of a device, and by how much it grows for one that asks more often.
+const INTERVAL_S: u32 = 5;
+/// Devices that wait at the same time, whoever they are.
+const MAX_WAITING: i64 = 1_000;
+/// How long the key of a device works.
+const KEY_DAYS: u32 = 90;
+const KEY_S: u32 = KEY_DAYS * 24 * 60 * 60;
+const MAX_CLIENT: usize = 100;
+/// Letters that nobody takes for others, and that make no words (RFC 8628 section 6.1).
+const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
+const HALF: usize = 4;
+
+/// Begin to wait as a device
+///
+/// A person goes to `verification_uri_complete`, or runs `cloister tokens approve`, and lets the device in. The body is
+/// JSON or a form.
+#[utoipa::path(
+    post, path = "/auth/device/code", tag = "Account", operation_id = "begin_device_login",
+    request_body(content((DeviceCodeRequest = "application/json"), (DeviceCodeRequest = "application/x-www-form-urlencoded"))),
+    security(()),
+    responses(
+        (status = 200, description = "The codes", body = DeviceCode),
+        (status = 422, description = "The request does not fit its schema", body = cloister_management_api::ValidationError),
+        (status = 429, description = "Too many devices wait; repeat the request after `Retry-After`", body = PlainError),
+    ),
+)]
+pub(crate) async fn code(
+    State(api): State<Arc<Api>>,
+    FormOrBody(request): FormOrBody<DeviceCodeRequest>,
+) -> ApiResult<Json<DeviceCode>> {
+    let length = request.client_id.chars().count();
+    if !(1..=MAX_CLIENT).contains(&length) || request.client_id.contains(char::is_control) {
+        let message = format!("Input should be 1 to {MAX_CLIENT} characters, without control characters");
+        return Err(ApiError::fault(&["body", "client_id"], "value_error", message));
+    }
+    let internal = |error: NoRandomness| ApiError::internal(&error);
+    let device_code = Zeroizing::new(hex::encode(api.random.bytes::<32>().map_err(internal)?));
+    let user_code = user_code(api.random).map_err(internal)?;
+    let (key, key_prefix) = key_of(&device_code)?;
+    let now_ms = api.clock.now_ms();
+    let new = NewDeviceLogin {
+        device_code_hash: &hash_key(&device_code),
+        user_code: &user_code,
+        client: &request.client_id,
+        key_hash: &hash_key(&key),
+        key_prefix: &key_prefix,
+        expires_at_ms: now_ms + i64::from(WAITS_S) * 1000,
+        interval_s: i64::from(INTERVAL_S),
+    };
+    let mut change = api.store.upkeep().await?;
+    let waits = change.insert_device_login(new, now_ms, MAX_WAITING).await?;
+    change.commit().await?;
+    if !waits {
+        let detail = "Too many devices wait to be let in; try again in a minute";
+        return Err(ApiError::plain(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(60));
+    }
+    let page = |query: &str| -> String {
+        let mut url = api.public_url.clone();
+        url.set_path("/device");
+        url.set_query(Some(query).filter(|query| !query.is_empty()));
+        url.into()
+    };
+    Ok(Json(DeviceCode {
+        device_code: device_code.to_string(),
+        verification_uri: page(""),
+        verification_uri_complete: page(&format!("user_code={user_code}")),
+        user_code,
+        expires_in: WAITS_S,
+        interval: INTERVAL_S,
+    }))
+}
+
+/// Ask whether a device was let in
+///
+/// The answer is an API key of whoever approved, which works for 90 days. Until somebody decides the answer is 400 with
+/// `authorization_pending`.
+#[utoipa::path(
+    post, path = "/auth/device/token", tag = "Account", operation_id = "end_device_login",
+    request_body(content((DeviceTokenRequest = "application/json"), (DeviceTokenRequest = "application/x-www-form-urlencoded"))),
+    security(()),
+    responses(
+        (status = 200, description = "The device's API key", body = DeviceToken),
+        (status = 400, description = "Not, or not yet", body = DeviceRefusal),
+        (status = 422, description = "The request does not fit its schema", body = cloister_management_api::ValidationError),
+    ),
+)]
+pub(crate) async fn token(
+    State(api): State<Arc<Api>>,
+    FormOrBody(request): FormOrBody<DeviceTokenRequest>,
+) -> ApiResult<Response> {
+    if request.grant_type != DEVICE_CODE_GRANT {
+        return Ok(Refusal::UnsupportedGrantType.into_response());
+    }
+    let now_ms = api.clock.now_ms();
+    let hash = hash_key(&request.device_code);
+    let mut change = api.store.upkeep().await?;
+    let device = change.asking_device(&hash).await?;
+    let Some(device) = device.filter(|device| device.expires_at_ms > now_ms) else {
+        return Ok(Refusal::ExpiredToken.into_response());
+    };
+    match device.decision.as_deref() {
+        Some("approved") => {
+            let (key, _) = key_of(&request.device_code)?;
+            let token = DeviceToken { access_token: key, token_type: "bearer".to_owned(), expires_in: KEY_S };
+            Ok(Json(token).into_response())
+        }
+        Some(_) => Ok(Refusal::AccessDenied.into_response()),
+        None => {
+            let refusal = wait(&device, now_ms);
+            let grown = i64::from(if refusal == Refusal::SlowDown { INTERVAL_S } else { 0 });
+            change.note_question(&hash, device.interval_s + grown, now_ms).await?;
+            change.commit().await?;
+            Ok(refusal.into_response())
+        }
+    }
+}
+
+/// Look at a device that waits
+#[utoipa::path(
+    get, path = "/auth/device/{user_code}", tag = "Account", operation_id = "get_waiting_device",
+    params(("user_code" = String, Path, description = "What the device shows")),
+    responses(
+        (status = 200, description = "The device", body = WaitingDevice),
+        (status = 404, description = "No device that waits shows this", body = PlainError),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn waiting(
+    State(api): State<Arc<Api>>,
+    Path(text): Path<String>,
+) -> ApiResult<Json<WaitingDevice>> {
+    let user_code = typed(&text);
+    let device = api.store.waiting_device(&user_code, api.clock.now_ms()).await?.ok_or_else(missing)?;
+    Ok(Json(WaitingDevice { user_code, client_id: device.client, expires_at: time(device.expires_at_ms) }))
+}
+
+/// Let a device in, or not
+///
+/// Approved, it gets an API key of the workspace of this request, for 90 days.
+#[utoipa::path(
+    post, path = "/auth/device/decision", tag = "Account", operation_id = "decide_device_login",
+    request_body(content = DeviceDecisionRequest, example = json!({"user_code": "BCDF-GHJK", "approve": true})),
+    responses(
+        (status = 200, description = "What was decided", body = DeviceDecision),
+        (status = 400, description = "The workspace has too many keys (ERR-05-001)", body = cloister_management_api::ErrorBody),
+        (status = 403, description = "A scope beyond that of the key of this request", body = PlainError),
+        (status = 404, description = "No device that waits shows this", body = PlainError),
+        Authenticated,
+    ),
+)]
+pub(crate) async fn decide(
+    State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
+    Version(version): Version,
+    Body(request): Body<DeviceDecisionRequest>,
+) -> ApiResult<Json<DeviceDecision>> {
+    let scope = match request.scope {
+        Some(Parsed(wanted)) => allowed(&caller, wanted)?,
+        None if caller.scope.includes(KeyScope::Deploy) => KeyScope::Deploy,
+        None => caller.scope,
+    };
+    let now_ms = api.clock.now_ms();
+    if request.approve {
+        may_make(&api, caller.workspace_id, now_ms).await?;
+    }
+    let decision = if request.approve { "approved" } else { "denied" };
+    let mut change = api.store.change().await?;
+    let device = change.decide_device(&typed(&request.user_code), decision, now_ms).await?;
+    let device = device.ok_or_else(missing)?;
+    if request.approve {
+        let new = NewApiKey {
+            user_id: caller.user_id,
+            workspace_id: caller.workspace_id,
+            name: device.client.clone(),
+            key_hash: device.key_hash,
+            key_prefix: device.key_prefix,
+            scope,
+            default_version: version.as_str().to_owned(),
+            expires_at_ms: Some(now_ms + i64::from(KEY_S) * 1000),
+        };
+        change.insert_api_key(&new, now_ms).await?;
+    }
+    change.commit().await?;
+    let scope = request.approve.then_some(scope);
+    Ok(Json(DeviceDecision { client_id: device.client, approved: request.approve, scope }))
+}
+
+fn missing() -> ApiError {
+    ApiError::plain(
+        StatusCode::NOT_FOUND,
+        "No device that waits shows this code; it may have waited too long, or somebody decided already",
+    )
+}
+
+/// The key of the device with a code, and what of it may be shown.
+fn key_of(device_code: &str) -> ApiResult<(String, String)> {
+    let secret = derived(device_code.as_bytes(), b"cloister-device-key", b"")
+        .map_err(|error| ApiError::internal(&error))?;
+    Ok(new_key(*secret))
+}
+
+/// A code for people. Bytes that would make some letters likelier than others are passed over.
+fn user_code(random: Random) -> Result<String, NoRandomness> {
+    let mut code = String::with_capacity(2 * HALF + 1);
+    while code.len() <= 2 * HALF {
+        for byte in random.bytes::<16>()? {
+            if code.len() == HALF {
+                code.push('-');
+            }
+            let letter = LETTERS.get(usize::from(byte) % LETTERS.len()).copied();
+            if let Some(letter) = letter.filter(|_| byte < 240 && code.len() <= 2 * HALF) {
+                code.push(char::from(letter));
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// The code that somebody typed.
+fn typed(text: &str) -> String {
+    let letters = text.chars().filter(char::is_ascii_alphanumeric).take(2 * HALF + 1);
+    let mut code: String = letters.map(|letter| letter.to_ascii_uppercase()).collect();
+    if code.len() > HALF {
+        code.insert(HALF, '-');
+    }
+    code
+}
+
+/// What a device is told that asks while nobody has decided.
+fn wait(device: &DeviceLoginRow, now_ms: i64) -> Refusal {
+    // Networks make answers late and questions early.
+    let soonest_ms = device.interval_s * 1000 / 2;
+    match device.asked_at_ms {
+        Some(asked_at_ms) if now_ms - asked_at_ms < soonest_ms => Refusal::SlowDown,
+        _ => Refusal::AuthorizationPending,
+    }
+}
+
+/// Why a device gets nothing, or not yet (RFC 8628 section 3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    AuthorizationPending,
+    SlowDown,
+    ExpiredToken,
+    AccessDenied,
+    UnsupportedGrantType,
+}
+
+impl Refusal {
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::AuthorizationPending => ("authorization_pending", "Nobody has decided yet; ask again"),
+            Self::SlowDown => ("slow_down", "Ask less often: wait five seconds more than before"),
+            Self::ExpiredToken => ("expired_token", "The code is unknown or waited too long; begin anew"),
+            Self::AccessDenied => ("access_denied", "Somebody refused to let the device in"),
+            Self::UnsupportedGrantType => (
+                "unsupported_grant_type",
+                "grant_type has to be urn:ietf:params:oauth:grant-type:device_code",
+            ),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (error, error_description) = self.words();
+        let (error, error_description) = (error.to_owned(), error_description.to_owned());
+        let detail =
+            DeviceRefusalDetail { error: error.clone(), error_description: error_description.clone() };
+        let body = Json(DeviceRefusal { error, error_description, detail });
+        let mut response = (StatusCode::BAD_REQUEST, body).into_response();
+        keep_body(&mut response);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_for_people_are_eight_letters_of_twenty() {
+        for _ in 0..200 {
+            let code = user_code(Random).unwrap();
+            assert_eq!((code.len(), code.as_bytes()[HALF]), (9, b'-'));
+            assert!(code.bytes().all(|byte| byte == b'-' || LETTERS.contains(&byte)), "{code}");
+            assert_eq!(typed(&code), code);
+            assert_eq!(typed(&code.to_lowercase().replace('-', " ")), code);
+        }
+    }
+
+    #[test]
+    fn whatever_is_typed_is_short() {
+        for (text, code) in
+            [("", ""), ("b", "B"), ("bcdfg", "BCDF-G"), ("\u{e4}--", ""), ("bcdfghjklmnp", "BCDF-GHJKL")]
+        {
+            assert_eq!(typed(text), code, "{text}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What is asked for again under the same name happens once.
+
+use std::collections::HashSet;
+use std::fs;
+
+use axum::body::Body;
+use axum::http::Request;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::{Answer, Installation};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+impl Installation {
+    async fn named(&self, name: &str, method: &str, path: &str, body: Value) -> Answer {
+        self.call_with(&[("x-api-key", &self.tenant), ("idempotency-key", name)], method, path, body).await
+    }
+
+    /// Names of the tenant's keys but the first.
+    async fn key_names(&self) -> Vec<String> {
+        let keys = self.call("GET", "/tokens", Value::Null).await.expect(200).json();
+        let names = keys.as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name != "first").collect()
+    }
+}
+
+fn token(name: &str) -> Value {
+    json!({"name": name, "scope": "read"})
+}
+
+#[tokio::test]
+async fn the_same_request_gets_the_same_answer_for_a_day() {
+    let installation = Installation::new().await;
+    let made = installation.named("a", "POST", "/tokens", token("ci")).await.expect(201);
+    assert!(made.headers.get("idempotency-replayed").is_none());
+    for _ in 0..2 {
+        let again = installation.named("a", "POST", "/tokens", token("ci")).await.expect(201);
+        assert_eq!((&again.text, again.header("idempotency-replayed")), (&made.text, "true"));
+        assert_eq!(again.header("content-type"), made.header("content-type"));
+        assert_eq!(again.header("x-phala-version"), made.header("x-phala-version"));
+    }
+    assert_eq!(installation.key_names().await, ["ci"]);
+    installation.app.clock.advance_ms(DAY_MS + 1);
+    let other = installation.named("a", "POST", "/tokens", token("ci")).await.expect(201);
+    assert_ne!(other.text, made.text);
+}
+
+#[tokio::test]
+async fn a_name_is_for_one_request_of_one_key() {
+    let installation = Installation::new().await;
+    installation.named("a", "POST", "/tokens", token("ci")).await.expect(201);
+    let version = [
+        ("x-api-key", installation.tenant.as_str()),
+        ("idempotency-key", "a"),
+        ("x-phala-version", "2025-10-28"),
+    ];
+    for answer in [
+        installation.named("a", "POST", "/tokens", token("other")).await,
+        installation.named("a", "POST", "/tokens?x=1", token("ci")).await,
+        installation.named("a", "POST", "/user/ssh-keys", token("ci")).await,
+        installation.call_with(&version, "POST", "/tokens", token("ci")).await,
+    ] {
+        assert!(answer.expect(422).json()["detail"].as_str().unwrap().contains("take a new one"));
+    }
+    let other = [("x-api-key", installation.admin.as_str()), ("idempotency-key", "a")];
+    installation.call_with(&other, "POST", "/tokens", token("ci")).await.expect(201);
+    assert_eq!(installation.key_names().await, ["ci"]);
+}
+
+#[tokio::test]
+async fn names_are_printable_and_short_and_only_changes_have_one() {
+    let installation = Installation::new().await;
+    for name in ["", "\u{e4}", &"x".repeat(256)] {
+        let answer = installation.named(name, "POST", "/tokens", token("ci")).await.expect(422);
+        assert_eq!(answer.json()["detail"][0]["loc"], json!(["header", "Idempotency-Key"]));
+    }
+    let name = "x".repeat(255);
+    installation.named(&name, "POST", "/tokens", token("ci")).await.expect(201);
+    for _ in 0..2 {
+        let read = installation.named(&name, "GET", "/tokens", Value::Null).await.expect(200);
+        assert!(read.headers.get("idempotency-replayed").is_none());
+    }
+}
+
+#[tokio::test]
+async fn what_was_refused_can_be_mended_under_the_same_name() {
+    let installation = Installation::new().await;
+    installation.named("a", "POST", "/tokens", token("")).await.expect(422);
+    installation.named("a", "POST", "/tokens", token("ci")).await.expect(201);
+    // A key that may not is refused before anything is looked up.
+    let read = installation.call("POST", "/tokens", token("reader")).await.expect(201).json();
+    let headers = [("x-api-key", read["token"].as_str().unwrap()), ("idempotency-key", "a")];
+    let refused = installation.call_with(&headers, "POST", "/tokens", token("ci")).await.expect(403);
+    assert!(refused.headers.get("idempotency-replayed").is_none());
+}
+
+#[tokio::test]
+async fn a_cvm_is_created_once() {
+    let installation = Installation::new().await;
+    let provision = installation.provision("hello").await;
+    let body = json!({"app_id": provision["app_id"], "compose_hash": provision["compose_hash"]});
+    let made = installation.named("a", "POST", "/cvms", body.clone()).await.expect(200);
+    assert_eq!(installation.named("a", "POST", "/cvms", body).await.expect(200).text, made.text);
+    let all = installation.call("GET", "/cvms", Value::Null).await.expect(200).json();
+    assert_eq!(all.as_array().unwrap().len(), 1);
+}
+
+async fn of_many_one_runs(installation: Installation) {
+    let names = 0..12;
+    let all = join_all(names.map(|_| installation.named("a", "POST", "/tokens", token("ci")))).await;
+    let mut answers = HashSet::new();
+    for answer in all {
+        match answer.status.as_u16() {
+            201 => drop(answers.insert(answer.text)),
+            409 => assert_eq!(answer.header("retry-after"), "1"),
+            other => panic!("{other}: {}", answer.text),
+        }
+    }
+    assert_eq!(answers.len(), 1);
+    assert_eq!(installation.key_names().await, ["ci"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_that_come_together_one_runs() {
+    of_many_one_runs(Installation::new().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_that_come_together_one_runs_on_postgres() {
+    of_many_one_runs(Installation::on_postgres().await).await;
+}
+
+/// Wherever a client leaves, it gets the answer when it comes back, and there is one effect.
+#[tokio::test]
+async fn a_client_that_left_gets_the_answer_when_it_comes_back() {
+    let installation = Installation::new().await;
+    for polls in 0..16 {
+        let name = format!("left-{polls}");
+        let request = Request::post("/api/v1/tokens")
+            .header("x-api-key", &installation.tenant)
+            .header("idempotency-key", &name)
+            .header("content-type", "application/json");
+        let request = request.body(Body::from(token(&name).to_string())).unwrap();
+        {
+            let mut left = Box::pin(installation.router.clone().oneshot(request));
+            for _ in 0..polls {
+                if futures_util::poll!(&mut left).is_ready() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        let answer = loop {
+            let answer = installation.named(&name, "POST", "/tokens", token(&name)).await;
+            if answer.status != 409 {
+                break answer.expect(201);
+            }
+            tokio::task::yield_now().await;
+        };
+        assert_eq!(answer.json()["name"], name);
+        // The workspace makes ten keys in a minute.
+        installation.app.clock.advance_ms(10_000);
+    }
+    let names = installation.key_names().await;
+    assert_eq!(names.len(), 16);
+    assert_eq!(names.iter().collect::<HashSet<_>>().len(), 16);
+}
+
+#[tokio::test]
+async fn what_was_answered_cannot_be_read_from_the_database() {
+    let installation = Installation::new().await;
+    let made = installation.named("my-secret-name", "POST", "/tokens", token("ci")).await.expect(201).json();
+    let secret = made["token"].as_str().unwrap();
+    let mut read = 0;
+    for file in fs::read_dir(installation.data.path()).unwrap() {
+        let Ok(bytes) = fs::read(file.unwrap().path()) else { continue };
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains(secret) && !text.contains("my-secret-name"));
+        read += usize::from(text.contains("idempotent_requests"));
+    }
+    assert!(read > 0, "the database was looked at");
+}
