@@ -285,14 +285,24 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// A view of what is durable now; waits for nobody who writes.
+    /// A view of what is in the database now; waits for nobody who writes.
     pub(super) fn read<T>(
         &self,
         work: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.read_after(|| (), |transaction, ()| work(transaction))
+    }
+
+    /// The same, of a moment after something that needs the database open.
+    pub(super) fn read_after<F, T>(
+        &self,
+        first: impl FnOnce() -> F,
+        work: impl FnOnce(&ReadTransaction, F) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let database = self.database.read();
-        let transaction = database.as_ref().ok_or_else(StoreError::closed)?.begin_read()?;
-        work(&transaction)
+        let database = database.as_ref().ok_or_else(StoreError::closed)?;
+        let first = first();
+        work(&database.begin_read()?, first)
     }
 
     /// Changes that become durable together, or not at all.

@@ -82,9 +82,9 @@ impl Shared {
         &self,
         work: impl FnOnce(&View<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        // First what is pending: what leaves it is in the database before.
-        let pending = self.pending.read();
-        self.disk.read(|database| {
+        // What is pending is looked at first: what leaves it is in the database before.
+        let pending = || self.pending.read();
+        self.disk.read_after(pending, |database, pending| {
             let next = counter(database, NEXT_GENERATION)?.unwrap_or_default();
             work(&View { database, pending: &pending, next })
         })

@@ -4,6 +4,7 @@ mod cuts;
 mod faults;
 mod leaving;
 mod proof;
+mod sessions;
 mod stopping;
 mod streams;
 mod support;

@@ -60,7 +60,7 @@ async fn what_proves_nothing_gets_no_prompt() {
 }
 
 /// An upstream that is verified to have this TLS key.
-async fn verified(fake: &Fake, pin: [u8; 32]) -> Bench {
+pub(super) async fn verified(fake: &Fake, pin: [u8; 32]) -> Bench {
     let answer = json!({
         "result": "verified",
         "verifier_id": "third/v1",

@@ -138,13 +138,15 @@ impl Bench {
     }
 }
 
-fn receipt(store: &Store, reply: &Reply) -> Value {
+/// The receipt that an answer names.
+pub(super) fn receipt(store: &Store, reply: &Reply) -> Value {
     let id = reply.header("x-receipt-id").expect("no receipt");
     let found = store.receipt(id, KeyHash::of(KEY)).unwrap();
     let Lookup::Found(document) = found else { panic!("the receipt {id} is not there") };
     serde_json::from_slice(&document).unwrap()
 }
 
+/// The same, after a look at what holds for every one: it hashes what was sent.
 pub(super) fn checked_receipt(store: &Store, reply: &Reply) -> Value {
     let receipt = receipt(store, reply);
     let events = receipt["event_log"].as_array().unwrap();

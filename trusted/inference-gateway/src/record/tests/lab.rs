@@ -67,6 +67,13 @@ impl Lab {
     }
 }
 
+impl Store {
+    /// How many sessions are held.
+    pub(crate) fn held_sessions(&self) -> usize {
+        self.shared().holds.names().len()
+    }
+}
+
 /// A row that costs something.
 pub(super) fn row(request: &str, cost: &str, ended_at: u64) -> Row {
     Row {
