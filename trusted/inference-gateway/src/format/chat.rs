@@ -32,7 +32,7 @@ impl Chat {
             model: raw_text(&shaped.model),
             wants_usage: shaped.wants_usage,
             hides_reasoning: shaped.hides_reasoning,
-            stream: ChatStream::default(),
+            stream: ChatStream::of(shaped.choices),
             meter: Meter::new(shaped.prompt_estimate, pricing),
         }
     }

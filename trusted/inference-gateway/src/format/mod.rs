@@ -44,6 +44,8 @@ pub struct Shaped {
     pub wants_usage: bool,
     /// Whether reasoning is taken out of the answer.
     pub hides_reasoning: bool,
+    /// How many choices the answer has to have, from 1.
+    pub choices: usize,
     /// Names of the parameters that the client sent and that not every model takes.
     pub parameters: Vec<String>,
     /// A low estimate of the tokens of the prompt, for where the upstream tells no usage.
@@ -185,6 +187,13 @@ pub fn translator(
         Pairing::ChatAtAnthropic => Box::new(anthropic::ToChat::new(shaped, answer_id, pricing)),
         Pairing::None => return None,
     })
+}
+
+/// What ends a stream that has begun with comments alone and gets no answer: an error that no client can take for an
+/// end. Begins with a blank line. `request_id` is `req_…`.
+#[must_use]
+pub fn failed_tail(surface: Surface, request_id: &str, error: &GatewayError) -> Bytes {
+    frame::failed(surface, request_id, 0, error)
 }
 
 /// What stands between a surface and an upstream.

@@ -89,6 +89,7 @@ pub fn shape(surface: Surface, bytes: &Bytes, model: &Model) -> Result<Shaped, G
         is_streaming,
         wants_usage,
         hides_reasoning: is_hidden,
+        choices: choices(surface, body)?,
         parameters,
         prompt_estimate: features::estimate(body),
         max_output: model.config.max_output_length,
@@ -119,6 +120,21 @@ pub(super) fn for_route(shaped: &Shaped, route: &Route) -> Result<Bytes, Gateway
     let (body, at) = (&shaped.body, &shaped.model_at);
     let parts = [body.get(..at.start), Some(model.get().as_bytes()), body.get(at.end..)];
     Ok(Bytes::from(parts.into_iter().flatten().collect::<Vec<_>>().concat()))
+}
+
+/// How many choices are asked for: `n`, of text completions for each prompt.
+fn choices(surface: Surface, body: &Body<'_>) -> Result<usize, GatewayError> {
+    let each: Option<f64> = match surface {
+        Surface::Chat | Surface::Completions => body.get("n", "an integer")?,
+        Surface::Embeddings | Surface::Responses | Surface::Messages => None,
+    };
+    let each = each.and_then(parameters::whole).and_then(|each| usize::try_from(each).ok()).unwrap_or(1);
+    // A list of numbers is one prompt in tokens.
+    let prompts: Option<Few<&RawValue, MAX_ENTRIES>> =
+        body.raw("prompt").filter(|_| surface == Surface::Completions).and_then(|list| Raw::of(list).read());
+    let is_prompt = |entry: &&&RawValue| entry.get().starts_with(['"', '[']);
+    let prompts = prompts.map_or(1, |prompts| prompts.0.iter().filter(is_prompt).count());
+    Ok(each.max(1).saturating_mul(prompts.max(1)))
 }
 
 fn wants_usage(body: &Body<'_>) -> Result<bool, GatewayError> {

@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::frame::named_event;
+use super::frame::{broken_responses, named_event};
 use super::metering::Meter;
-use super::object::Object;
 use super::{Ending, NotAnAnswer, Shaped, Step, Translate, UpstreamFault, Whole, fault};
 use crate::accounting::Tokens;
 use crate::body::{Body, Change, Raw, members, object, raw_text, to_json};
@@ -216,10 +215,7 @@ impl Translate for Responses {
     }
 
     fn broken_tail(&mut self, message: &str) -> Bytes {
-        let number = self.next_number.to_string();
-        let error = Object::of_type("error").text("code", "server_error").text("message", message);
-        let error = error.json("param", "null").json("sequence_number", &number);
-        [b"\n\n".as_slice(), &named_event("error", error.bytes())].concat().into()
+        broken_responses(message, self.next_number)
     }
 
     fn usage(&self) -> Option<&RawValue> {

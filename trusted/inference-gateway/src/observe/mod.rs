@@ -39,6 +39,9 @@ const FINISH_REASONS: [&str; 12] = [
     "model_context_window_exceeded",
 ];
 
+/// What the log has instead of a reason that is none of them: it is an upstream's text, and may say anything.
+const ODD: &str = "other";
+
 /// How a request that was admitted ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
@@ -188,8 +191,8 @@ impl Metrics {
             }
         }
         self.total.of([endpoint, mode]).add(outcome.total);
-        let is_odd = |reason: &String| !FINISH_REASONS.contains(&reason.as_str());
-        if outcome.failure.is_some() || outcome.finish_reasons.iter().any(is_odd) {
+        let reasons: Vec<&str> = outcome.finish_reasons.iter().map(|reason| known(reason)).collect();
+        if outcome.failure.is_some() || reasons.contains(&ODD) {
             let (source, why) = outcome.failure.unwrap_or(("upstream", "the answer ended for an odd reason"));
             tracing::warn!(
                 request_id = outcome.request_id,
@@ -201,7 +204,7 @@ impl Metrics {
                 status = outcome.status,
                 first_content_ms = outcome.first_content.map(|time| time.as_millis()),
                 total_ms = outcome.total.as_millis(),
-                finish_reasons = shown(&outcome.finish_reasons.join(",")),
+                finish_reasons = reasons.join(","),
                 source,
                 why,
                 "a request failed"
@@ -226,6 +229,11 @@ impl Metrics {
         self.first_content.write(out);
         self.total.write(out);
     }
+}
+
+/// Why an answer ended, fit for a log.
+fn known(reason: &str) -> &'static str {
+    FINISH_REASONS.into_iter().find(|known| *known == reason).unwrap_or(ODD)
 }
 
 /// What somebody else wrote, fit for a log.
@@ -298,4 +306,19 @@ fn figures(gateway: &Gateway) -> Response {
     }
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_reasons_the_log_has_known_ones_only() {
+        for reason in FINISH_REASONS {
+            assert_eq!(known(reason), reason);
+        }
+        for reason in ["", "Stop", "stop\nfake line", "the prompt said: secret"] {
+            assert_eq!(known(reason), ODD, "{reason}");
+        }
+    }
 }

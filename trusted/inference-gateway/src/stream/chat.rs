@@ -12,6 +12,8 @@ const DONE: &[u8] = b"[DONE]";
 const MAX_CHOICES: usize = 128;
 /// Longest usage, in bytes: it is kept.
 const MAX_USAGE_BYTES: usize = 4096;
+/// Longest reason of an end that is kept, in bytes.
+const MAX_REASON_BYTES: usize = 64;
 
 /// What one event is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,29 +37,30 @@ pub enum Verdict {
 pub enum Ended {
     /// With its terminator.
     Complete,
-    /// Every choice has its finish reason, and the terminator is missing: it may be supplied.
+    /// Every choice that was asked for has its finish reason, and the terminator is missing: it may be supplied.
     WithoutTerminator,
     /// Before the answer was whole.
     Truncated,
 }
 
-/// What is known of one choice.
-#[derive(Debug, Default, Clone)]
-struct Progress {
-    is_seen: bool,
-    finish_reason: Option<String>,
-}
-
 /// Follows one stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ChatStream {
-    /// By index of the choice.
-    choices: Vec<Progress>,
+    /// How many choices there have to be.
+    asked: usize,
+    /// Why each ended, by its index; `None` before that.
+    choices: Vec<Option<String>>,
     has_content: bool,
     is_done: bool,
     usage: Option<Box<RawValue>>,
     id: Option<String>,
     model: Option<String>,
+}
+
+impl Default for ChatStream {
+    fn default() -> Self {
+        Self::of(1)
+    }
 }
 
 /// A chunk of a chat or text completion, or such an answer as a whole: the members that clients get.
@@ -179,6 +182,21 @@ impl Choice<'_> {
 }
 
 impl ChatStream {
+    /// The stream of an answer that has to have so many choices, at least one.
+    #[must_use]
+    pub const fn of(choices: usize) -> Self {
+        let asked = if choices == 0 { 1 } else { choices };
+        Self {
+            asked,
+            choices: Vec::new(),
+            has_content: false,
+            is_done: false,
+            usage: None,
+            id: None,
+            model: None,
+        }
+    }
+
     /// What an event is.
     pub fn judge(&mut self, event: &Event) -> Verdict {
         event.data().map_or(Verdict::Comment, |data| self.follow(&data).0)
@@ -229,27 +247,25 @@ impl ChatStream {
     fn note(&mut self, choice: &Choice<'_>) {
         let index = index(choice);
         if self.choices.len() <= index {
-            self.choices.resize_with(index + 1, Progress::default);
+            self.choices.resize(index + 1, None);
         }
-        if let Some(progress) = self.choices.get_mut(index) {
-            progress.is_seen = true;
-            // Some engines send an empty one with every chunk.
-            if choice.finish_reason.says_something() {
-                progress.finish_reason = Some(choice.finish_reason.read().unwrap_or_default());
-            }
+        // Some engines send an empty one with every chunk.
+        let ended = self.choices.get_mut(index).filter(|_| choice.finish_reason.says_something());
+        if let Some(reason) = ended {
+            let told: Option<String> = choice.finish_reason.read();
+            *reason = Some(told.filter(|told| told.len() <= MAX_REASON_BYTES).unwrap_or_default());
         }
     }
 
     /// Why the choices ended, in their order.
     pub fn finish_reasons(&self) -> impl Iterator<Item = &str> {
-        self.choices.iter().filter_map(|progress| progress.finish_reason.as_deref())
+        self.choices.iter().filter_map(Option::as_deref)
     }
 
     /// How the stream stands, if nothing more comes.
     #[must_use]
     pub fn ended(&self) -> Ended {
-        let mut seen = self.choices.iter().filter(|progress| progress.is_seen).peekable();
-        let is_finished = seen.peek().is_some() && seen.all(|progress| progress.finish_reason.is_some());
+        let is_finished = self.choices.len() >= self.asked && self.choices.iter().all(Option::is_some);
         match (is_finished, self.is_done) {
             (true, true) => Ended::Complete,
             (true, false) => Ended::WithoutTerminator,
@@ -288,95 +304,4 @@ fn index(choice: &Choice<'_>) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stream::Events;
-
-    const ROLE: &str = r#"{"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
-    const HELLO: &str =
-        r#"{"id":"c","choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}]}"#;
-    const STOP: &str = r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-    const USAGE: &str = r#"{"id":"c","choices":[],"usage":{"prompt_tokens":1}}"#;
-
-    fn follow(stream: &[u8]) -> (Vec<Verdict>, ChatStream) {
-        let (mut events, mut chat, mut verdicts) = (Events::default(), ChatStream::default(), Vec::new());
-        events.push(stream);
-        while let Some(event) = events.next() {
-            verdicts.push(chat.judge(&event.unwrap()));
-        }
-        if let Some(event) = events.finish() {
-            verdicts.push(chat.judge(&event));
-        }
-        (verdicts, chat)
-    }
-
-    fn wire(events: &[&str]) -> String {
-        events.iter().fold(String::new(), |stream, data| stream + "data: " + data + "\n\n")
-    }
-
-    #[test]
-    fn a_whole_answer() {
-        let (verdicts, chat) = follow(wire(&[ROLE, HELLO, STOP, USAGE, "[DONE]"]).as_bytes());
-        let frame = Verdict::Frame;
-        assert_eq!(verdicts, [frame.clone(), Verdict::Content, frame.clone(), frame, Verdict::Done]);
-        assert_eq!(chat.ended(), Ended::Complete);
-        assert_eq!(chat.usage().map(RawValue::get), Some(r#"{"prompt_tokens":1}"#));
-        assert_eq!(chat.id(), Some("c"));
-    }
-
-    #[test]
-    fn half_answers_are_not_whole() {
-        for (events, ended) in [
-            (vec![ROLE, HELLO, STOP], Ended::WithoutTerminator),
-            (vec![ROLE, HELLO], Ended::Truncated),
-            (vec![ROLE, HELLO, "[DONE]"], Ended::Truncated),
-            (vec!["[DONE]"], Ended::Truncated),
-            (vec![], Ended::Truncated),
-        ] {
-            assert_eq!(follow(wire(&events).as_bytes()).1.ended(), ended, "{events:?}");
-        }
-        let second = r#"{"choices":[{"index":1,"delta":{"content":"x"}}]}"#;
-        assert_eq!(follow(wire(&[HELLO, second, STOP, "[DONE]"]).as_bytes()).1.ended(), Ended::Truncated);
-    }
-
-    #[test]
-    fn what_is_no_chunk_is_broken() {
-        for data in ["{", "[]", "{}", "nonsense", r#"{"choices":3}"#, r#"{"choices":[{"index":4000000000}]}"#]
-        {
-            assert_eq!(follow(wire(&[data]).as_bytes()).0, [Verdict::Broken], "{data}");
-        }
-        assert_eq!(follow(wire(&[STOP, "[DONE]", HELLO]).as_bytes()).0.last(), Some(&Verdict::Broken));
-    }
-
-    #[test]
-    fn an_error_in_the_stream_is_one() {
-        let (verdicts, chat) = follow(wire(&[ROLE, r#"{"error":{"message":"no"}}"#]).as_bytes());
-        assert_eq!(verdicts, [Verdict::Frame, Verdict::Error(r#"{"message":"no"}"#.into())]);
-        assert!(!chat.has_content());
-        assert_eq!(follow(wire(&[r#"{"error":null,"choices":[]}"#]).as_bytes()).0, [Verdict::Frame]);
-        assert_eq!(follow(b": ping\n\n").0, [Verdict::Comment]);
-    }
-
-    #[test]
-    fn tool_calls_and_texts_are_content() {
-        for data in [
-            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]}}]}"#,
-            r#"{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}"#,
-            r#"{"choices":[{"index":0,"text":"x"}]}"#,
-        ] {
-            assert_eq!(follow(wire(&[data]).as_bytes()).0, [Verdict::Content], "{data}");
-        }
-    }
-
-    /// Cut at every byte, an answer is never taken for a whole one before its last finish reason was there.
-    #[test]
-    fn cut_anywhere() {
-        let whole = wire(&[ROLE, HELLO, STOP, USAGE, "[DONE]"]);
-        let finished = wire(&[ROLE, HELLO, STOP]).len() - 1;
-        for cut in 0..whole.len() {
-            let (verdicts, chat) = follow(&whole.as_bytes()[..cut]);
-            assert!(!verdicts.contains(&Verdict::Broken), "{cut}");
-            assert_eq!(chat.ended() == Ended::Truncated, cut < finished, "{cut}");
-        }
-    }
-}
+mod tests;

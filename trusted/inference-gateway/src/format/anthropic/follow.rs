@@ -39,7 +39,7 @@ pub(super) enum Moment<'a> {
     /// Part of a block.
     BlockDelta(u32, Delta<'a>),
     /// A block ends.
-    BlockStop,
+    BlockStop(u32),
     /// Why it ended, and what was used.
     MessageDelta(Delta<'a>),
     /// The end of a whole answer.
@@ -115,7 +115,7 @@ impl Follow {
                 let delta: Delta<'a> = wire.delta.text().and_then(crate::body::object)?;
                 self.open.contains(&index).then_some(Moment::BlockDelta(index, delta))
             }
-            _ => self.open.remove(&index).then_some(Moment::BlockStop),
+            _ => self.open.remove(&index).then_some(Moment::BlockStop(index)),
         }
     }
 

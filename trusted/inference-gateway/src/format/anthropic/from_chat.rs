@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::wrong;
-use crate::body::{Body, Few, Raw, members, object};
+use crate::body::{Body, Few, Raw, members, object, to_json};
 use crate::error::GatewayError;
 use crate::format::features::MAX_ENTRIES;
 use crate::format::object::{Object, inside, list, object_in};
@@ -59,6 +59,8 @@ members! {
     struct File { file_data, filename }
     struct Call { id, kind as "type", function }
     struct Function { name, description, arguments, parameters, schema }
+    /// A block of thoughts as the upstream told it: streams number them for the client.
+    struct Thought { kind as "type", thinking, signature, data }
 }
 
 /// The request for a route.
@@ -167,7 +169,12 @@ impl Turn {
                 self.role("assistant");
                 let thoughts: Few<&RawValue, MAX_ENTRIES> =
                     message.thinking_blocks.read().unwrap_or_default();
-                self.blocks.extend(thoughts.0.iter().map(|thought| thought.get().to_owned()));
+                for (index, thought) in thoughts.0.iter().enumerate() {
+                    let thought: Thought<'_> = object(thought.get()).ok_or_else(|| {
+                        wrong(&format!("{at}.thinking_blocks[{index}]"), "must be an object")
+                    })?;
+                    self.blocks.push(String::from_utf8(to_json(&thought)).unwrap_or_default());
+                }
                 content(&mut self.blocks)?;
                 let calls = calls_of(message.tool_calls, &format!("{at}.tool_calls"))?;
                 self.has_unproved_calls = !calls.is_empty() && thoughts.0.is_empty();

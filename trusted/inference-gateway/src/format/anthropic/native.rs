@@ -69,7 +69,7 @@ impl Native {
             Moment::BlockStart(_, block) if block.name.says_something() => {
                 Step::Content(named_event(&kind, to_json(&wire)))
             }
-            Moment::BlockStart(..) | Moment::BlockStop => Step::Frame(named_event(&kind, to_json(&wire))),
+            Moment::BlockStart(..) | Moment::BlockStop(_) => Step::Frame(named_event(&kind, to_json(&wire))),
             Moment::Stop => Step::Done(stop()),
             Moment::Other => Step::Frame(Bytes::new()),
         })

@@ -27,9 +27,23 @@ pub(in crate::format) struct ToChat {
     hides_reasoning: bool,
     follow: Follow,
     meter: Meter,
-    /// Index of the block of the tool call that is under way, and which call it is.
-    call: Option<(u32, usize)>,
+    /// The tool call that is under way.
+    call: Option<Call>,
     calls: usize,
+    /// Index of the block of thoughts that is under way, and which of them it is.
+    thought: Option<(u32, usize)>,
+    thoughts: usize,
+}
+
+/// A tool call that is under way.
+#[derive(Debug)]
+struct Call {
+    /// Index of its block.
+    block: u32,
+    /// Which call it is.
+    number: usize,
+    /// Its arguments, JSON, as they stand where no more is said of them; `None` once more was said.
+    input: Option<String>,
 }
 
 impl ToChat {
@@ -44,6 +58,8 @@ impl ToChat {
             meter: Meter::new(shaped.prompt_estimate, pricing),
             call: None,
             calls: 0,
+            thought: None,
+            thoughts: 0,
         }
     }
 
@@ -90,7 +106,8 @@ impl ToChat {
             }
             Moment::BlockStart(index, block) => self.block(index, &block),
             Moment::BlockDelta(index, delta) => self.delta(index, &delta)?,
-            Moment::BlockStop | Moment::Other => Step::Frame(Bytes::new()),
+            Moment::BlockStop(index) => self.block_stop(index),
+            Moment::Other => Step::Frame(Bytes::new()),
             Moment::MessageDelta(delta) => {
                 self.note(false);
                 let reason: Option<String> = delta.stop_reason.read();
@@ -125,7 +142,8 @@ impl ToChat {
                 let function = Object::new().maybe("name", block.name.text()).text("arguments", "").done();
                 let call = Object::new().json("index", &self.calls.to_string()).maybe("id", block.id.text());
                 let call = call.text("type", "function").json("function", &function).done();
-                self.call = Some((index, self.calls));
+                let input = Some(block.input.text().unwrap_or("{}").to_owned());
+                self.call = Some(Call { block: index, number: self.calls, input });
                 self.calls += 1;
                 Step::Content(self.chunk(&Object::new().json("tool_calls", &list(&[call])).done(), None))
             }
@@ -134,29 +152,75 @@ impl ToChat {
                 self.meter.characters.add_json(text);
                 Step::Content(self.chunk(&Object::new().json("content", text).done(), None))
             }
+            Some("\"thinking\"" | "\"redacted_thinking\"") => {
+                self.thought = Some((index, self.thoughts));
+                self.thoughts += 1;
+                match block.data.text() {
+                    Some(data) => self.thinking(index, "redacted_thinking", "data", data, Object::new()),
+                    None => Step::Frame(Bytes::new()),
+                }
+            }
             _ => Step::Frame(Bytes::new()),
         }
+    }
+
+    /// A call of which nothing more was said has the arguments that it began with: none, mostly.
+    fn block_stop(&mut self, index: u32) -> Step {
+        let ended = self.call.take_if(|call| call.block == index);
+        match ended.and_then(|call| Some((call.number, call.input?))) {
+            Some((number, input)) => Step::Content(self.arguments(number, raw_text(&input).get())),
+            None => Step::Frame(Bytes::new()),
+        }
+    }
+
+    /// More of a call's arguments: `json` is a text.
+    fn arguments(&self, number: usize, json: &str) -> Bytes {
+        let function = Object::new().json("arguments", json).done();
+        let call = Object::new().json("index", &number.to_string()).json("function", &function).done();
+        self.chunk(&Object::new().json("tool_calls", &list(&[call])).done(), None)
+    }
+
+    /// More of a block of thoughts, in the delta that tells it otherwise. Who sends the blocks back as they came, with
+    /// their signatures, may go on with tools.
+    fn thinking(&self, index: u32, kind: &str, member: &str, json: &str, delta: Object) -> Step {
+        let Some((_, number)) = self.thought.filter(|(open, _)| *open == index && !self.hides_reasoning)
+        else {
+            return Step::Content(Bytes::new());
+        };
+        let block = Object::new().json("index", &number.to_string()).text("type", kind).json(member, json);
+        Step::Content(self.chunk(&delta.json("thinking_blocks", &list(&[block.done()])).done(), None))
     }
 
     fn delta(&mut self, index: u32, delta: &Delta<'_>) -> Option<Step> {
         delta.added().into_iter().filter_map(Raw::text).for_each(|text| self.meter.characters.add_json(text));
         let kind: String = delta.kind.read()?;
-        let turned = match kind.as_str() {
-            "text_delta" => Object::new().json("content", delta.text.text()?),
-            "thinking_delta" if self.hides_reasoning => return Some(Step::Content(Bytes::new())),
-            "thinking_delta" => Object::new().json("reasoning_content", delta.thinking.text()?),
-            "input_json_delta" => {
-                // Blocks of the upstream's own tools are no calls of the client's.
-                let Some((_, call)) = self.call.filter(|(open, _)| *open == index) else {
-                    return Some(Step::Frame(Bytes::new()));
-                };
-                let function = Object::new().json("arguments", delta.partial_json.text()?).done();
-                let call = Object::new().json("index", &call.to_string()).json("function", &function).done();
-                Object::new().json("tool_calls", &list(&[call]))
+        Some(match kind.as_str() {
+            "text_delta" => {
+                let delta = Object::new().json("content", delta.text.text()?);
+                Step::Content(self.chunk(&delta.done(), None))
             }
-            _ => return Some(Step::Frame(Bytes::new())),
-        };
-        Some(Step::Content(self.chunk(&turned.done(), None)))
+            "thinking_delta" => {
+                let text = delta.thinking.text()?;
+                let delta = Object::new().json("reasoning_content", text);
+                self.thinking(index, "thinking", "thinking", text, delta)
+            }
+            "signature_delta" => {
+                self.thinking(index, "thinking", "signature", delta.signature.text()?, Object::new())
+            }
+            "input_json_delta" => {
+                let json = delta.partial_json.text()?;
+                // Blocks of the upstream's own tools are no calls of the client's.
+                match self.call.as_mut().filter(|call| call.block == index) {
+                    Some(call) if delta.partial_json.says_something() => {
+                        call.input = None;
+                        let number = call.number;
+                        Step::Content(self.arguments(number, json))
+                    }
+                    Some(_) | None => Step::Frame(Bytes::new()),
+                }
+            }
+            _ => Step::Frame(Bytes::new()),
+        })
     }
 
     /// The message of a whole answer.
@@ -179,12 +243,19 @@ impl ToChat {
         if !calls.is_empty() {
             message = message.json("tool_calls", &list(&calls));
         }
-        let thoughts: Vec<&str> = of("\"thinking\"").filter_map(|block| block.thinking.text()).collect();
-        if !self.hides_reasoning && !thoughts.is_empty() {
-            let proved: Vec<String> =
-                of("\"thinking\"").chain(of("\"redacted_thinking\"")).map(json).collect();
-            message =
-                message.json("reasoning_content", &joined(thoughts)).json("thinking_blocks", &list(&proved));
+        if !self.hides_reasoning {
+            let thoughts: Vec<&str> = of("\"thinking\"").filter_map(|block| block.thinking.text()).collect();
+            if !thoughts.is_empty() {
+                message = message.json("reasoning_content", &joined(thoughts));
+            }
+            let is_thought = |block: &&Block<'_>| {
+                matches!(block.kind.text(), Some("\"thinking\"" | "\"redacted_thinking\""))
+            };
+            // In their order: the signatures are over it.
+            let proved: Vec<String> = blocks.iter().filter(is_thought).map(json).collect();
+            if !proved.is_empty() {
+                message = message.json("thinking_blocks", &list(&proved));
+            }
         }
         message.done()
     }

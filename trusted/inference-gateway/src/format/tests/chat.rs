@@ -271,3 +271,30 @@ fn cut_anywhere_or_split_anywhere() {
         assert_eq!(is_whole, cut_off.text.ends_with("data: [DONE]\n\n"), "{cut}");
     }
 }
+
+#[test]
+fn as_many_choices_have_to_come_as_were_asked_for() {
+    let one = r#"{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}"#;
+    let other = r#"{"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":"stop"}]}"#;
+    let text = r#"{"choices":[{"index":0,"text":"x","finish_reason":"stop"},{"index":1,"text":"x","finish_reason":"stop"}]}"#;
+    let chat = |more: &str| format!(r#"{{"model":"m","messages":[],"stream":true{more}}}"#);
+    let prompt = |more: &str| format!(r#"{{"model":"m","stream":true,"prompt":{more}}}"#);
+    for (surface, body, events, is_whole) in [
+        (Surface::Chat, chat(""), vec![one], true),
+        (Surface::Chat, chat(r#","n":2"#), vec![one], false),
+        (Surface::Chat, chat(r#","n":2.0"#), vec![one], false),
+        (Surface::Chat, chat(r#","n":2"#), vec![other, one], true),
+        (Surface::Chat, chat(r#","n":null"#), vec![one], true),
+        (Surface::Completions, prompt(r#"["a","b"]"#), vec![text], true),
+        (Surface::Completions, prompt(r#"["a","b"],"n":2"#), vec![text], false),
+        (Surface::Completions, prompt("[1,2,3]"), vec![text], true),
+        (Surface::Completions, prompt("[[1,2],[3],[4]]"), vec![text], false),
+    ] {
+        for terminator in [true, false] {
+            let mut events = events.clone();
+            events.extend(terminator.then_some("[DONE]"));
+            let got = relay(follow(surface, &body, &openai()).as_mut(), &[stream(&events).as_bytes()]);
+            assert_eq!(got.text.ends_with("[DONE]\n\n"), is_whole, "{body}: {got:?}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ mod chat;
 mod fault;
 mod messages;
 mod responses;
+mod streamed;
 mod turned;
 
 use bytes::Bytes;

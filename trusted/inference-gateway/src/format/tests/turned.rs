@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::messages::{anthropic, ask, documents, events, recorded, whole};
 use super::*;
 
-fn json_sent(surface: Surface, body: &Value, model: &Model) -> Value {
+pub(super) fn json_sent(surface: Surface, body: &Value, model: &Model) -> Value {
     serde_json::from_str(&sent(surface, &body.to_string(), model).unwrap()).unwrap()
 }
 
@@ -281,7 +281,8 @@ fn a_stream_of_messages_becomes_a_chat_stream() {
         deltas,
         [
             &json!({"role": "assistant", "content": ""}),
-            &json!({"reasoning_content": "hm"}),
+            &json!({"reasoning_content": "hm", "thinking_blocks": [{"index": 0, "type": "thinking", "thinking": "hm"}]}),
+            &json!({"thinking_blocks": [{"index": 0, "type": "thinking", "signature": "c2ln"}]}),
             &json!({"content": "hel\nlo"}),
             &json!({"tool_calls": [{"index": 0, "id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": ""}}]}),
             &json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"a\":"}}]}),
