@@ -14,12 +14,14 @@ use super::Incoming;
 use super::asked::Asked;
 use super::failure::{Failure, Rank};
 use super::feed::{Break, Fed, Feed};
+use crate::door::Share;
+use crate::e2ee;
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Outgoing, Translate, Whole};
 use crate::gateway::{Gateway, Live};
 use crate::record::SessionHold;
 use crate::routing::Route;
-use crate::upstream::{Answer, MAX_BODY_BYTES, ReadFailure, SendFailure, Upstream};
+use crate::upstream::{Answer, MAX_BODY_BYTES, ReadFailure, SendFailure, Unanswered, Upstream};
 use crate::verification::{Unverified, Verified};
 
 /// Most bytes that are held back while nothing of the answer has come.
@@ -37,7 +39,9 @@ const MISMATCHES: usize = 2;
 #[derive(Debug, Clone)]
 pub(super) struct Trace {
     pub(super) route: Arc<Route>,
-    /// Of the exact bytes that were sent; `None` when nothing was.
+    /// When the request went out, over the channel that the receipt names; before that, when the attempt began.
+    pub(super) sent: Instant,
+    /// Of the exact bytes that went out, or may have; `None` when none did.
     pub(super) forwarded_hash: Option<String>,
     pub(super) required: bool,
     /// What was found out about the upstream; `None` before that.
@@ -51,9 +55,10 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    pub(super) const fn new(route: Arc<Route>, required: bool) -> Self {
+    pub(super) fn new(route: Arc<Route>, required: bool) -> Self {
         Self {
             route,
+            sent: Instant::now(),
             forwarded_hash: None,
             required,
             verification: None,
@@ -61,6 +66,11 @@ impl Trace {
             upstream_model: None,
             session: None,
         }
+    }
+
+    /// Whether bytes of the request may have gone out.
+    pub(super) const fn may_be_out(&self) -> bool {
+        self.forwarded_hash.is_some()
     }
 
     /// The events between a request and what is returned for it.
@@ -96,8 +106,8 @@ impl Trace {
 /// An answer that goes to the client, whatever happens to it from here on.
 #[derive(Debug)]
 pub(super) enum Committed {
-    /// Whole.
-    Whole(Box<Whole>),
+    /// Whole, with its share of the memory for bodies.
+    Whole(Box<Whole>, Share),
     /// A stream whose first content is there.
     Stream(Box<Opening>),
 }
@@ -133,11 +143,14 @@ impl Attempt<'_> {
             .ok_or_else(|| Failure::new(Rank::Routing, internal(), "the upstream is not set up"))?;
         let outgoing = format::outgoing(&self.asked.shaped, self.route)
             .map_err(|error| Failure::new(Rank::Routing, error, "the route cannot answer such a request"))?;
-        let (answer, began) = self.send(upstream, &outgoing, trace).await?;
         let timeouts = &self.route.upstream.timeouts;
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let idle = seconds(timeouts.idle);
-        let whole_until = timeouts.total.map(|total| began + seconds(total));
+        let (idle, total) = (seconds(timeouts.idle), timeouts.total.map(seconds));
+        // The first byte of an answer at once comes with its last: until then it is silent.
+        let first = if self.asked.shaped.is_streaming { seconds(timeouts.first_byte) } else { idle };
+        let patience = total.map_or(first, |total| first.min(total));
+        let answer = self.send(upstream, &outgoing, patience, trace).await?;
+        let whole_until = total.map(|total| trace.sent + total);
         if !answer.status.is_success() {
             return Err(self.refused(answer, &outgoing, trace).await);
         }
@@ -149,52 +162,60 @@ impl Attempt<'_> {
             if answer.status != StatusCode::OK || !answer.is_event_stream {
                 return Err(Failure::malformed());
             }
-            let until = began + seconds(timeouts.first_byte);
+            let until = trace.sent + first;
             open(Feed::new(answer, translator, idle, whole_until), until, trace).await
         } else {
-            whole(answer, translator, idle, whole_until, trace).await
+            whole(answer, translator, self.share(), (idle, whole_until), trace).await
         }
     }
 
-    /// Sends the request, over the verified channel where there is one. A channel that ends at another key is
-    /// verified afresh. Says when the request that was answered went out.
+    /// Sends the request, over the verified channel where there is one, and waits so long for the head of the answer.
+    /// A channel that ends at another key is verified afresh.
     async fn send(
         &self,
         upstream: &Upstream,
         outgoing: &Outgoing,
+        patience: Duration,
         trace: &mut Trace,
-    ) -> Result<(Answer, Instant), Failure> {
+    ) -> Result<Answer, Failure> {
         let headers = self.headers();
         let mut mismatches = 0;
         loop {
             let channel = self.channel(trace).await?;
+            trace.sent = Instant::now();
             let body = outgoing.body.clone();
             let hash = || {
                 if body == self.asked.shaped.body { self.asked.shaped_hash.clone() } else { sha256(&body) }
             };
+            let was_out = trace.may_be_out();
             trace.forwarded_hash.get_or_insert_with(hash);
-            let began = Instant::now();
-            match upstream.post(&outgoing.path, &headers, body, channel.as_deref()).await {
-                Ok(answer) => return Ok((answer, began)),
-                Err(SendFailure::Mismatch) => {
-                    // Nothing of it was sent.
-                    trace.forwarded_hash = None;
+            let posted = upstream.post(&outgoing.path, &headers, body, channel.as_deref(), patience).await;
+            let Unanswered { why, may_be_out } = match posted {
+                Ok(answer) => return Ok(answer),
+                Err(unanswered) => unanswered,
+            };
+            if !was_out && !may_be_out {
+                trace.forwarded_hash = None;
+            }
+            match why {
+                SendFailure::Mismatch => {
                     if let Some(channel) = &channel {
                         self.gateway.verifications.mismatched(self.route, channel);
                     }
                     if mismatches == MISMATCHES {
-                        return Err(Self::unverified(SendFailure::Mismatch.to_string(), trace));
+                        return Err(Self::unverified(why.to_string(), trace));
                     }
                     mismatches += 1;
                 }
-                Err(SendFailure::TimedOut) => return Err(Failure::timed_out()),
-                Err(SendFailure::Unreachable) => {
-                    trace.forwarded_hash = None;
-                    return Err(Failure::transport());
-                }
-                Err(SendFailure::Transport) => return Err(Failure::transport()),
+                SendFailure::TimedOut => return Err(Failure::timed_out()),
+                SendFailure::Unreachable | SendFailure::Transport => return Err(Failure::transport()),
             }
         }
+    }
+
+    /// The memory of an answer that is read as a whole. What is encrypted goes out as hexadecimal digits.
+    fn share(&self) -> Share {
+        self.gateway.bodies.share(if e2ee::is_asked(&self.incoming.headers) { 2 } else { 1 })
     }
 
     fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
@@ -248,7 +269,8 @@ impl Attempt<'_> {
 
     async fn refused(&self, mut answer: Answer, outgoing: &Outgoing, trace: &mut Trace) -> Failure {
         // What does not come soon is not waited for: the status says enough.
-        let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_TIME)).await;
+        let mut share = self.share();
+        let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_TIME, &mut share)).await;
         let body = read.ok().and_then(Result::ok).unwrap_or_default();
         trace.received_hash = Some(sha256(&body));
         Failure::answered(self.route, &answer, &body, &outgoing.body)
@@ -284,15 +306,15 @@ async fn open(mut feed: Feed, until: Instant, trace: &mut Trace) -> Result<Commi
     Ok(Committed::Stream(Box::new(Opening { held: held.freeze(), feed, end })))
 }
 
-/// Reads a whole answer.
+/// Reads a whole answer, within the limits of its silence and of all of it.
 async fn whole(
     mut answer: Answer,
     mut translator: Box<dyn Translate>,
-    idle: Duration,
-    until: Option<Instant>,
+    mut share: Share,
+    (idle, until): (Duration, Option<Instant>),
     trace: &mut Trace,
 ) -> Result<Committed, Failure> {
-    let read = answer.whole(MAX_BODY_BYTES, idle);
+    let read = answer.whole(MAX_BODY_BYTES, idle, &mut share);
     let body = match until {
         None => read.await,
         Some(until) => timeout_at(until, read).await.unwrap_or(Err(SendFailure::TimedOut.into())),
@@ -301,9 +323,10 @@ async fn whole(
         ReadFailure::Broken(SendFailure::TimedOut) => Failure::timed_out(),
         ReadFailure::Broken(_) => Failure::transport(),
         ReadFailure::TooLong => Failure::malformed(),
+        ReadFailure::NoRoom(_) => Failure::no_room(),
     })?;
     trace.received_hash = Some(format!("sha256:{}", hex::encode(Sha256::digest(&body))));
     let whole = translator.whole(&body).map_err(|_| Failure::malformed())?;
     trace.upstream_model.clone_from(&whole.upstream_model);
-    Ok(Committed::Whole(Box::new(whole)))
+    Ok(Committed::Whole(Box::new(whole), share))
 }

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::Incoming;
 use super::asked::Asked;
+use super::attempt::Trace;
 use super::walk::Tried;
+use super::wire::Wire;
 use crate::accounting::{Tokens, cost};
 use crate::error::{GatewayError, Kind};
 use crate::gateway::{Gateway, Live};
@@ -40,6 +42,16 @@ pub(super) struct Exchange {
     pub(super) e2ee_headers: Vec<(&'static str, String)>,
     pub(super) began: Instant,
     pub(super) random: u64,
+}
+
+/// What a receipt is made of.
+#[derive(Debug)]
+pub(super) struct Account {
+    events: Vec<Event>,
+    /// Id of the answer, if there is one.
+    answer_id: Option<String>,
+    /// When the request went out.
+    served: Instant,
 }
 
 /// How an answer, or the last attempt at one, ended.
@@ -93,16 +105,23 @@ impl Exchange {
         self.asked.shaped.body = Bytes::new();
     }
 
-    /// Records everything about the request, durably, and counts what it used. `events` make the receipt, where there
-    /// is one, for an answer with this id.
+    /// What the receipt says of an attempt and of all that went out for it. Only what answers has the answer's id.
+    pub(super) fn account(&self, trace: &Trace, wire: &Wire, is_answer: bool) -> Account {
+        let mut events = trace.events(&self.asked);
+        events.push(wire.returned());
+        let answer_id = self.asked.answer_id.clone().filter(|_| is_answer);
+        Account { events, answer_id, served: trace.sent }
+    }
+
+    /// Records everything about the request, durably, and counts what it used.
     pub(super) async fn finish(
         &self,
         tried: &[Tried],
         outcome: &Outcome,
-        receipt: Option<(Vec<Event>, Option<String>)>,
+        account: Option<Account>,
     ) -> Result<(), GatewayError> {
         let now = crate::gateway::unix_now();
-        self.count(tried, outcome, receipt.as_ref().map(|(events, _)| events.as_slice()));
+        self.count(tried, outcome, account.as_ref().map(|account| account.events.as_slice()));
         let mut rows: Vec<Row> = Vec::with_capacity(tried.len() + 1);
         for attempt in tried {
             let failed =
@@ -110,11 +129,7 @@ impl Exchange {
             rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
         }
         rows.push(self.row(outcome, rows.len(), now));
-        // When the channel was taken that the receipt names: a long stream may outlive its session.
-        let since_sent =
-            outcome.sent.map_or(Duration::ZERO, |sent| self.began.elapsed().saturating_sub(sent));
-        let served_at = now.saturating_sub(since_sent.as_secs());
-        let receipt = receipt.map(|(events, chat_id)| self.receipt(events, chat_id, served_at));
+        let receipt = account.map(|account| self.receipt(account, now));
         let cost = rows.iter().map(|row| row.cost).sum();
         if outcome.tokens != Tokens::default() {
             self.gateway.control.used(self.asked.key, outcome.tokens, cost);
@@ -192,7 +207,10 @@ impl Exchange {
         }
     }
 
-    fn receipt(&self, events: Vec<Event>, chat_id: Option<String>, served_at: u64) -> KeptReceipt {
+    fn receipt(&self, account: Account, now: u64) -> KeptReceipt {
+        let Account { events, answer_id: chat_id, served } = account;
+        // When the channel was taken that the receipt names: a long stream may outlive its session.
+        let served_at = now.saturating_sub(served.elapsed().as_secs());
         let session_id = events.iter().find_map(|event| match event {
             Event::UpstreamVerified { verification: Verification::Verified { session_id, .. }, .. } => {
                 Some(session_id.clone())

@@ -27,7 +27,8 @@ pub(super) struct Failure {
     pub(super) rank: Rank,
     /// What the client is told.
     pub(super) error: GatewayError,
-    /// What the operator is told.
+    /// What the operator is told: whose fault it is, `upstream` or `gateway`, and a sentence.
+    pub(super) source: &'static str,
     pub(super) why: &'static str,
     pub(super) judgement: Judgement,
 }
@@ -37,7 +38,7 @@ impl Failure {
     pub(super) fn new(rank: Rank, error: GatewayError, why: &'static str) -> Self {
         let recorded = error.status().as_u16();
         let judgement = Judgement { then: Then::Next, is_busy: false, is_fault_of_route: false, recorded };
-        Self { rank, error, why, judgement }
+        Self { rank, error, source: "upstream", why, judgement }
     }
 
     /// The route's own failure.
@@ -60,6 +61,16 @@ impl Failure {
         Self::of_route(Rank::Transport, message, "the upstream's answer cannot be understood")
     }
 
+    /// The gateway has no memory for the answer: that is nobody else's fault, and no other route would fare better.
+    pub(super) fn no_room() -> Self {
+        let error =
+            GatewayError::new(Kind::Unavailable, "The gateway is busy. Please retry after some time.");
+        let error = GatewayError { retry_after: Some(1), ..error };
+        let failure = Self::new(Rank::Answered, error, "the gateway has no memory for the answer");
+        let judgement = Judgement { then: Then::Answer, ..failure.judgement };
+        Self { source: "gateway", judgement, ..failure }
+    }
+
     /// The upstream answered with a status that is no success.
     pub(super) fn answered(route: &Route, answer: &Answer, body: &[u8], request: &[u8]) -> Self {
         let fault = fault::read(body);
@@ -72,7 +83,8 @@ impl Failure {
         if judgement.is_busy {
             error.retry_after = answer.retry_after;
         }
-        Self { rank: Rank::Answered, error, why: "the upstream answered with an error", judgement }
+        let why = "the upstream answered with an error";
+        Self { rank: Rank::Answered, error, source: "upstream", why, judgement }
     }
 
     /// The upstream reported a failure in a stream before anything of the answer.
@@ -81,11 +93,6 @@ impl Failure {
         let failure = Self::new(Rank::Answered, error, "the upstream reported an error in its stream");
         let recorded = if fault::is_quota(fault) { 402 } else { 502 };
         Self { judgement: Judgement { is_fault_of_route: true, recorded, ..failure.judgement }, ..failure }
-    }
-
-    /// Whether the upstream spoke, so that it lives.
-    pub(super) fn is_word_of_upstream(&self) -> bool {
-        self.rank == Rank::Answered
     }
 
     /// Whether this failure is told rather than another that came before it.

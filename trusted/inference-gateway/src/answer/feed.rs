@@ -111,9 +111,10 @@ impl Feed {
         }
     }
 
-    /// Nobody listened for so long: that is not the upstream's silence.
+    /// Nobody listened for so long: neither the silence nor the slowness of that time is the upstream's.
     pub(super) fn was_kept_waiting(&mut self, time: Duration) {
         self.silent_until += time;
+        self.whole_until = self.whole_until.map(|until| until + time);
     }
 
     /// Translates all events that are complete.

@@ -3,9 +3,9 @@
 //! | Step | Where |
 //! |---|---|
 //! | the key, encryption, the body, the constraints, leave to answer, the routes | `asked` |
-//! | route by route, until one answers | `walk`, `attempt`, and `judge` for what a failure means |
+//! | route by route, until one answers | `walk`, `attempt`, `judge` for what a failure means, `watch` for who hears it |
 //! | a stream, as whole events | `feed` |
-//! | to the client, hashed as it goes | `relay`, `wire`, `respond` |
+//! | to the client, hashed as it goes | `relay`, `outlet`, `wire`, `respond` |
 //! | the record, before the last byte | `exchange` |
 
 mod asked;
@@ -14,11 +14,13 @@ mod exchange;
 mod failure;
 mod feed;
 mod judge;
+mod outlet;
 mod relay;
 mod respond;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod watch;
 mod wire;
 
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::admission::KeyHash;
-use crate::door::{ending, refusal};
+use crate::door::{Share, ending, refusal};
 use crate::error::{GatewayError, Kind};
 use crate::format::Whole;
 use crate::gateway::Gateway;
@@ -38,7 +40,8 @@ use crate::surface::Surface;
 use asked::{Denied, ask};
 use attempt::{Committed, Trace};
 use exchange::{CLIENT, Exchange, Outcome, STOPPED};
-use walk::{Exhausted, Tried, Walk};
+use outlet::Outlet;
+use walk::{Current, Exhausted, Tried, Walk};
 use wire::Wire;
 
 /// A request that came in by a surface, with its whole body.
@@ -73,7 +76,7 @@ pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming) -> Response {
     })
 }
 
-async fn work(gateway: Arc<Gateway>, incoming: Incoming, mut head: oneshot::Sender<Response>) {
+async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<Response>) {
     let began = Instant::now();
     let live = gateway.live();
     let Some((random, receipt_id)) = random() else {
@@ -99,26 +102,27 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, mut head: oneshot::Send
     let e2ee_headers = sealer.as_ref().map(crate::e2ee::Sealer::headers).unwrap_or_default();
     let mut exchange =
         Exchange { gateway, live, identity, incoming, asked, receipt_id, e2ee_headers, began, random };
-    let wire = Wire::new(sealer);
+    let mut outlet = Outlet::new(Wire::new(sealer), head);
     let mut walk = Walk::new(&exchange);
     let walked = tokio::select! {
         walked = walk.run() => Some(walked),
-        () = head.closed() => None,
+        () = outlet.wait(&exchange) => None,
         () = cut.cancelled() => None,
     };
-    let (tried, current, current_began) = (walk.tried, walk.current, walk.current_began);
+    let (tried, current) = (walk.tried, walk.current);
     exchange.forget_bodies();
     match (walked, current) {
-        (None, current) if head.is_closed() => left(&exchange, &tried, current.as_ref()).await,
-        (None, current) => drop(head.send(cut_off(&exchange, &tried, current, wire).await)),
-        (Some(Ok(Committed::Stream(opening))), Some(trace)) => {
-            relay::relay(&exchange, &tried, trace, current_began, *opening, wire, head).await;
+        (None, current) if outlet.is_closed() => left(&exchange, &tried, current, outlet).await,
+        (None, current) => cut_off(&exchange, &tried, current, outlet).await,
+        (Some(Ok(Committed::Stream(opening))), Some(current)) => {
+            relay::relay(&exchange, &tried, current, *opening, outlet).await;
         }
-        (Some(Ok(Committed::Whole(whole))), Some(trace)) => {
-            let response = deliver(&exchange, &tried, &trace, current_began, *whole, wire).await;
-            drop(head.send(response));
+        (Some(Ok(Committed::Whole(whole, share))), Some(Current { trace, watch })) => {
+            watch.succeeded();
+            let response = deliver(&exchange, &tried, &trace, *whole, share, &mut outlet.wire).await;
+            outlet.respond(response);
         }
-        (Some(Err(exhausted)), _) => drop(head.send(refuse(&exchange, tried, exhausted, wire).await)),
+        (Some(Err(exhausted)), _) => refuse(&exchange, tried, exhausted, outlet).await,
         // A walk commits to the attempt that is under way.
         (Some(Ok(_)), None) => {}
     }
@@ -136,29 +140,43 @@ fn random() -> Option<(u64, String)> {
     Some((u64::from_le_bytes(number.try_into().ok()?), format!("rcpt-{}", hex::encode(id))))
 }
 
-/// The client left before anything was answered.
-async fn left(exchange: &Exchange, tried: &[Tried], current: Option<&Trace>) {
-    let route_id = current.map(|trace| trace.route.id.clone());
+/// The client left before anything was answered. There is a receipt for what it got of a stream that had begun.
+async fn left(exchange: &Exchange, tried: &[Tried], current: Option<Current>, outlet: Outlet) {
+    let trace = current.map(|current| current.trace);
+    let route_id = trace.as_ref().map(|trace| trace.route.id.clone());
+    let begun = trace.as_ref().filter(|_| outlet.is_open());
+    let account = begun.map(|trace| exchange.account(trace, &outlet.wire, false));
     let outcome = Outcome::nothing(499, route_id, (CLIENT, "the client left"));
-    drop(exchange.finish(tried, &outcome, None).await);
+    drop(exchange.finish(tried, &outcome, account).await);
 }
 
 /// The gateway ends before anything was answered.
-async fn cut_off(exchange: &Exchange, tried: &[Tried], current: Option<Trace>, mut wire: Wire) -> Response {
+async fn cut_off(exchange: &Exchange, tried: &[Tried], current: Option<Current>, outlet: Outlet) {
     let error = ending();
-    let route_id = current.as_ref().map(|trace| trace.route.id.clone());
+    let route_id = current.as_ref().map(|current| current.trace.route.id.clone());
     let outcome = Outcome::nothing(error.status().as_u16(), route_id, ("gateway", STOPPED));
-    let Some(trace) = current else {
+    let Some(current) = current else {
         let recorded = exchange.finish(tried, &outcome, None).await;
-        return unrecorded(exchange, &recorded.err().unwrap_or(error));
+        return outlet.deny(exchange, &recorded.err().unwrap_or(error));
     };
-    let body = refusal(&error, exchange.incoming.surface, &exchange.incoming.request_id);
-    wire.own(&body);
-    let mut events = trace.events(&exchange.asked);
-    events.push(wire.returned());
-    match exchange.finish(tried, &outcome, Some((events, None))).await {
-        Ok(()) => respond::recorded_error(exchange, &error, body),
-        Err(error) => unrecorded(exchange, &error),
+    tell(exchange, tried, &outcome, &current.trace, &error, outlet).await;
+}
+
+/// Tells a failure, once it is recorded.
+async fn tell(
+    exchange: &Exchange,
+    tried: &[Tried],
+    outcome: &Outcome,
+    trace: &Trace,
+    error: &GatewayError,
+    mut outlet: Outlet,
+) {
+    let body = outlet.failure(exchange, error);
+    outlet.wire.own(&body);
+    let account = exchange.account(trace, &outlet.wire, false);
+    match exchange.finish(tried, outcome, Some(account)).await {
+        Ok(()) => outlet.refuse(exchange, error, body),
+        Err(error) => outlet.deny(exchange, &error),
     }
 }
 
@@ -167,11 +185,11 @@ async fn deliver(
     exchange: &Exchange,
     tried: &[Tried],
     trace: &Trace,
-    began: Instant,
     whole: Whole,
-    mut wire: Wire,
+    share: Share,
+    wire: &mut Wire,
 ) -> Response {
-    let age = began.elapsed();
+    let age = trace.sent.elapsed();
     trace.route.speed.note(age, whole.tokens.completion, age);
     let sealed = wire.body(&whole.body);
     let (status, failure) = match &sealed {
@@ -181,28 +199,27 @@ async fn deliver(
     let outcome = Outcome {
         status,
         route_id: Some(trace.route.id.clone()),
-        sent: Some(began.duration_since(exchange.began)),
+        sent: Some(trace.sent.duration_since(exchange.began)),
         first_content: Some(age),
         usage: whole.usage,
         tokens: whole.tokens,
         finish_reasons: Vec::new(),
         failure,
     };
-    let mut events = trace.events(&exchange.asked);
     match sealed {
         Ok(body) => {
-            events.push(wire.returned());
-            let receipt = Some((events, exchange.asked.answer_id.clone()));
-            match exchange.finish(tried, &outcome, receipt).await {
-                Ok(()) => respond::whole(exchange, body),
+            let account = exchange.account(trace, wire, true);
+            match exchange.finish(tried, &outcome, Some(account)).await {
+                // A client that does not read keeps the memory: others wait for it.
+                Ok(()) => respond::whole(exchange, share.hold(body)),
                 Err(error) => unrecorded(exchange, &error),
             }
         }
         Err(error) => {
             let body = refusal(&error, exchange.incoming.surface, &exchange.incoming.request_id);
             wire.own(&body);
-            events.push(wire.returned());
-            match exchange.finish(tried, &outcome, Some((events, None))).await {
+            let account = exchange.account(trace, wire, false);
+            match exchange.finish(tried, &outcome, Some(account)).await {
                 Ok(()) => respond::recorded_error(exchange, &error, body),
                 Err(error) => unrecorded(exchange, &error),
             }
@@ -211,29 +228,18 @@ async fn deliver(
 }
 
 /// No route answered, or one did with an error that is the client's.
-async fn refuse(
-    exchange: &Exchange,
-    mut tried: Vec<Tried>,
-    exhausted: Option<Exhausted>,
-    mut wire: Wire,
-) -> Response {
+async fn refuse(exchange: &Exchange, mut tried: Vec<Tried>, exhausted: Option<Exhausted>, outlet: Outlet) {
     let Some(Exhausted { failure, trace }) = exhausted else {
-        return unrecorded(exchange, &GatewayError::new(Kind::Internal, "The request could not be routed"));
+        let error = GatewayError::new(Kind::Internal, "The request could not be routed");
+        return outlet.deny(exchange, &error);
     };
     let error = failure.error;
     // An error that is passed on is the last attempt's; after a total failure there is a row of its own.
     let passed_on = (failure.judgement.then == judge::Then::Answer).then(|| tried.pop()).flatten();
     let status = passed_on.as_ref().map_or_else(|| error.status().as_u16(), |attempt| attempt.status);
     let outcome =
-        Outcome::nothing(status, passed_on.map(|attempt| attempt.route_id), ("upstream", failure.why));
-    let body = refusal(&error, exchange.incoming.surface, &exchange.incoming.request_id);
-    wire.own(&body);
-    let mut events = trace.events(&exchange.asked);
-    events.push(wire.returned());
-    match exchange.finish(&tried, &outcome, Some((events, None))).await {
-        Ok(()) => respond::recorded_error(exchange, &error, body),
-        Err(error) => unrecorded(exchange, &error),
-    }
+        Outcome::nothing(status, passed_on.map(|attempt| attempt.route_id), (failure.source, failure.why));
+    tell(exchange, &tried, &outcome, &trace, &error, outlet).await;
 }
 
 /// What could not be recorded is not answered, and has no receipt.

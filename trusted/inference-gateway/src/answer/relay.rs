@@ -2,29 +2,19 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
-use cloister_aci::receipt::Event;
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::attempt::{Opening, Trace};
 use super::exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use super::feed::{Fed, Feed};
-use super::respond;
-use super::walk::Tried;
-use super::wire::{Wire, written};
+use super::outlet::{COMMENT, Outlet};
+use super::walk::{Current, Tried};
+use super::wire::written;
 use crate::door::ending;
 use crate::format::fault::public_in_stream;
 use crate::routing::Route;
 
-/// Pieces that wait for a slow client; the upstream is not read while all are taken.
-const PIECES: usize = 4;
-/// What a client gets in silence.
-const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 /// What a client is told about a stream that broke.
 const BROKEN: &str = "The upstream provider returned an error";
 
@@ -32,11 +22,10 @@ const BROKEN: &str = "The upstream provider returned an error";
 #[derive(Debug)]
 pub(super) struct Relay<'a> {
     exchange: &'a Exchange,
-    client: mpsc::Sender<Bytes>,
-    wire: Wire,
+    outlet: Outlet,
     /// Longest time in which a client may take nothing.
     stall: Duration,
-    /// When the attempt began, since the request came in.
+    /// When the request went to the upstream, since it came in.
     sent: Duration,
     /// When the first content came, since then.
     first_content: Duration,
@@ -57,25 +46,18 @@ enum End {
 pub(super) async fn relay(
     exchange: &Exchange,
     tried: &[Tried],
-    mut trace: Trace,
-    attempt_began: Instant,
+    Current { mut trace, watch }: Current,
     opening: Opening,
-    wire: Wire,
-    head: oneshot::Sender<Response>,
+    outlet: Outlet,
 ) {
     let Opening { held, mut feed, end } = opening;
-    let (client, pieces) = mpsc::channel(PIECES);
-    let (last, rest) = oneshot::channel();
-    let first_content = attempt_began.elapsed();
+    let first_content = trace.sent.elapsed();
     let stall = Duration::from_secs(trace.route.upstream.timeouts.idle.into());
-    let sent = attempt_began.duration_since(exchange.began);
-    let mut relay = Relay { exchange, client, wire, stall, sent, first_content };
+    let sent = trace.sent.duration_since(exchange.began);
+    let mut relay = Relay { exchange, outlet, stall, sent, first_content };
     // The first bytes wait with the head, so that one write carries both.
     let begun = relay.pass(&held).await;
-    // A stream without its last bytes, which a failure of the gateway itself could make, must not end cleanly.
-    let pieces = ReceiverStream::new(pieces).map(Ok::<_, oneshot::error::RecvError>);
-    let body = Body::from_stream(pieces.chain(futures_util::stream::once(rest)));
-    let is_taken = head.send(respond::stream(exchange, body)).is_ok();
+    let is_taken = relay.outlet.open(exchange).is_ok();
     let relayed = async {
         match begun {
             _ if !is_taken => End::Left,
@@ -94,12 +76,13 @@ pub(super) async fn relay(
     match &end {
         End::Whole(_) => {
             let completion = feed.translator.tokens().completion;
-            trace.route.speed.note(first_content, completion, attempt_began.elapsed());
+            trace.route.speed.note(first_content, completion, trace.sent.elapsed());
+            watch.succeeded();
         }
-        End::Broken { source: "upstream", .. } => trace.route.breaker.failed(exchange.gateway.now()),
-        End::Broken { .. } | End::Left => {}
+        End::Broken { source: "upstream", .. } => watch.failed(),
+        End::Broken { .. } | End::Left => drop(watch),
     }
-    relay.finish(tried, &trace, &mut feed, end, last).await;
+    relay.finish(tried, &trace, &mut feed, end).await;
     feed.drain().await;
 }
 
@@ -113,7 +96,7 @@ impl Relay<'_> {
                 Some(end)
             } else {
                 tokio::select! {
-                    () = self.client.closed() => return End::Left,
+                    () = self.outlet.pieces.closed() => return End::Left,
                     next = feed.next() => Some(next),
                     () = sleep_until(silent_since + pause), if !pause.is_zero() => None,
                 }
@@ -149,8 +132,10 @@ impl Relay<'_> {
         if clear.is_empty() {
             return Ok(());
         }
-        let Ok(Ok(place)) = timeout(self.stall, self.client.reserve()).await else { return Err(End::Left) };
-        match self.wire.events(clear) {
+        let Ok(Ok(place)) = timeout(self.stall, self.outlet.pieces.reserve()).await else {
+            return Err(End::Left);
+        };
+        match self.outlet.wire.events(clear) {
             Ok(bytes) => {
                 place.send(bytes);
                 Ok(())
@@ -165,41 +150,38 @@ impl Relay<'_> {
 
     /// Shows the client, and whatever stands between, that the stream lives.
     async fn comment(&mut self) -> Result<(), End> {
-        let Ok(Ok(place)) = timeout(self.stall, self.client.reserve()).await else { return Err(End::Left) };
-        self.wire.own(&COMMENT);
+        let Ok(Ok(place)) = timeout(self.stall, self.outlet.pieces.reserve()).await else {
+            return Err(End::Left);
+        };
+        self.outlet.wire.own(&COMMENT);
         place.send(COMMENT);
         Ok(())
     }
 
     /// Records the stream, then lets its last bytes go.
-    async fn finish(
-        mut self,
-        tried: &[Tried],
-        trace: &Trace,
-        feed: &mut Feed,
-        end: End,
-        rest: oneshot::Sender<Bytes>,
-    ) {
+    async fn finish(mut self, tried: &[Tried], trace: &Trace, feed: &mut Feed, end: End) {
         let (status, last, failure) = match end {
             End::Whole(clear) => {
-                if let Ok(last) = self.wire.events(&clear) {
+                if let Ok(last) = self.outlet.wire.events(&clear) {
                     (200, last, None)
                 } else {
                     let tail = feed.translator.broken_tail("The answer could not be encrypted");
-                    self.wire.own(&tail);
+                    self.outlet.wire.own(&tail);
                     (502, tail, Some(("gateway", "the answer could not be encrypted")))
                 }
             }
             End::Broken { message, source, why } => {
                 let tail = feed.translator.broken_tail(&message);
-                self.wire.own(&tail);
+                self.outlet.wire.own(&tail);
                 (502, tail, Some((source, why)))
             }
-            End::Left if self.client.is_closed() => (499, Bytes::new(), Some((CLIENT, "the client left"))),
+            End::Left if self.outlet.pieces.is_closed() => {
+                (499, Bytes::new(), Some((CLIENT, "the client left")))
+            }
             End::Left => {
                 // A client that only stopped reading learns it when it goes on.
                 let tail = feed.translator.broken_tail("The answer was not taken in time");
-                self.wire.own(&tail);
+                self.outlet.wire.own(&tail);
                 (499, tail, Some((CLIENT, "the client stopped reading")))
             }
         };
@@ -213,15 +195,12 @@ impl Relay<'_> {
             finish_reasons: feed.translator.finish_reasons(),
             failure,
         };
-        let mut events: Vec<Event> = trace.events(&self.exchange.asked);
-        events.push(self.wire.returned());
-        let receipt = Some((events, self.exchange.asked.answer_id.clone()));
-        let last = match self.exchange.finish(tried, &outcome, receipt).await {
+        let account = self.exchange.account(trace, &self.outlet.wire, true);
+        let last = match self.exchange.finish(tried, &outcome, Some(account)).await {
             Ok(()) => last,
             // An answer without a record must not look whole.
             Err(error) => feed.translator.broken_tail(&error.message),
         };
-        // It has a place of its own, which a client that reads nothing cannot keep it from.
-        drop(rest.send(last));
+        drop(self.outlet.last.send(last));
     }
 }

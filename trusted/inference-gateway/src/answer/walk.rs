@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::attempt::{Attempt, Committed, Trace};
 use super::exchange::Exchange;
 use super::failure::Failure;
 use super::judge::Then;
-use crate::gateway::Gateway;
+use super::watch::Watch;
 use crate::routing::Route;
 use crate::verification::is_required_by;
 
@@ -33,12 +33,18 @@ pub(super) struct Walk<'a> {
     /// Attempts that failed.
     pub(super) tried: Vec<Tried>,
     /// The attempt that is under way, or that was committed to.
-    pub(super) current: Option<Trace>,
-    /// When that began.
-    pub(super) current_began: Instant,
-    /// The failure that is told if all fail, and how far that attempt came.
+    pub(super) current: Option<Current>,
+    /// The failure that is told if all fail, and the attempt that the receipt is about.
     failed: Option<(Failure, Trace)>,
     busy: Vec<(Arc<Route>, u64)>,
+}
+
+/// An attempt.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub(super) trace: Trace,
+    /// Hears how it ends.
+    pub(super) watch: Watch,
 }
 
 /// Why a walk ended without an answer.
@@ -50,14 +56,7 @@ pub(super) struct Exhausted {
 
 impl<'a> Walk<'a> {
     pub(super) fn new(exchange: &'a Exchange) -> Self {
-        Self {
-            exchange,
-            tried: Vec::new(),
-            current: None,
-            current_began: Instant::now(),
-            failed: None,
-            busy: Vec::new(),
-        }
+        Self { exchange, tried: Vec::new(), current: None, failed: None, busy: Vec::new() }
     }
 
     /// Walks. What it found out stays when it is given up on the way.
@@ -92,19 +91,17 @@ impl<'a> Walk<'a> {
     /// One attempt. `None` is to go on.
     async fn attempt(&mut self, route: &Arc<Route>) -> Option<Result<Committed, ()>> {
         let Exchange { gateway, live, incoming, asked, .. } = self.exchange;
-        let watch = Watch { gateway, route: Some(route) };
-        self.current_began = Instant::now();
         let required = asked.is_verified_only || is_required_by(route);
-        let trace = self.current.insert(Trace::new(Arc::clone(route), required));
+        let trace = Trace::new(Arc::clone(route), required);
+        let Current { trace, .. } = self.current.insert(Current { trace, watch: Watch::new(gateway, route) });
         let failure = match (Attempt { gateway, live, incoming, asked, route }).make(trace).await {
-            Ok(committed) => {
-                watch.succeeded();
-                return Some(Ok(committed));
-            }
+            Ok(committed) => return Some(Ok(committed)),
             Err(failure) => failure,
         };
-        watch.failed(&failure);
-        let trace = self.current.take()?;
+        let Current { trace, watch } = self.current.take()?;
+        if failure.judgement.is_fault_of_route {
+            watch.failed();
+        }
         self.tried.push(Tried {
             route_id: route.id.clone(),
             status: failure.judgement.recorded,
@@ -115,10 +112,28 @@ impl<'a> Walk<'a> {
             self.busy.push((Arc::clone(route), failure.error.retry_after.unwrap_or(0)));
         }
         let then = failure.judgement.then;
-        if self.failed.as_ref().is_none_or(|(before, _)| failure.outweighs(before)) {
-            self.failed = Some((failure, trace));
-        }
+        self.note(failure, trace);
         (then == Then::Answer).then_some(Err(()))
+    }
+
+    /// Keeps the failure that is told if all fail. The receipt is about that attempt, too, unless only another one
+    /// sent anything: then it says where the request went.
+    fn note(&mut self, failure: Failure, trace: Trace) {
+        let Some((told, about)) = &mut self.failed else {
+            self.failed = Some((failure, trace));
+            return;
+        };
+        let outweighs = failure.outweighs(told);
+        if trace.may_be_out() != about.may_be_out() {
+            if trace.may_be_out() {
+                *about = trace;
+            }
+        } else if outweighs {
+            *about = trace;
+        }
+        if outweighs {
+            *told = failure;
+        }
     }
 
     /// Waits until upstreams that were merely busy may be asked again, and says which: those that did not ask for
@@ -141,38 +156,5 @@ impl<'a> Walk<'a> {
             .filter(|(_, seconds)| Duration::from_secs(*seconds) <= pause)
             .map(|(route, _)| route)
             .collect()
-    }
-}
-
-/// Tells a route's breaker how an attempt went, also when it was given up.
-struct Watch<'a> {
-    gateway: &'a Gateway,
-    route: Option<&'a Route>,
-}
-
-impl Watch<'_> {
-    fn succeeded(mut self) {
-        if let Some(route) = self.route.take() {
-            route.breaker.succeeded();
-        }
-    }
-
-    fn failed(mut self, failure: &Failure) {
-        let Some(route) = self.route.take() else { return };
-        if failure.judgement.is_fault_of_route {
-            route.breaker.failed(self.gateway.now());
-        } else if failure.is_word_of_upstream() {
-            route.breaker.succeeded();
-        } else {
-            route.breaker.withdrawn(self.gateway.now());
-        }
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if let Some(route) = self.route {
-            route.breaker.withdrawn(self.gateway.now());
-        }
     }
 }

@@ -41,7 +41,8 @@ pub struct GatewayConfig {
     /// What is told about models, and what they cost.
     #[serde(default)]
     pub models: Vec<ModelConfig>,
-    /// Milliseconds of silence in a stream after which the client gets a comment; 0 is never.
+    /// Milliseconds of silence in a stream after which the client gets a comment, before the first content with the
+    /// head; 0 is never.
     #[serde(default = "default_keepalive_ms")]
     pub sse_keepalive_ms: u64,
     /// Whose evidence counts.
@@ -54,7 +55,7 @@ pub struct GatewayConfig {
     /// Host names that serve confidential models only, whatever a client asks for.
     #[serde(default)]
     pub tee_hosts: Vec<String>,
-    /// Memory that bodies of all requests may have together, in MiB.
+    /// Memory that bodies of all requests and answers may have together, in MiB.
     #[serde(default = "default_body_memory_mib")]
     pub body_memory_mib: usize,
     /// Certificate of the listener; without one it speaks plain HTTP.
@@ -207,9 +208,9 @@ impl<'de> Deserialize<'de> for Credential {
 pub struct Timeouts {
     /// Until a connection stands.
     pub connect: u32,
-    /// Until the first byte of an answer, for a stream until its first event.
+    /// Until the first content of a stream.
     pub first_byte: u32,
-    /// Between two pieces of an answer.
+    /// Between two pieces of an answer, and until one begins that comes at once: its first byte comes with its last.
     pub idle: u32,
     /// Until an answer is whole; `None` lets a healthy stream go on.
     pub total: Option<u32>,

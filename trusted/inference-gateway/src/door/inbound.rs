@@ -1,6 +1,5 @@
 //! Bodies of requests: limited in size, in time, and all together in memory.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,9 +7,9 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http_body_util::BodyExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use super::budget::BodyBudget;
 use crate::error::{GatewayError, Kind};
 
 /// Largest body, in bytes: parts of several megabytes stand in it as base64.
@@ -23,39 +22,6 @@ const DRAIN_TIME: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
 /// Longest time of a whole body: the largest one at a megabit in a second.
 const WHOLE: Duration = Duration::from_mins(5);
-/// What a permit of the budget stands for, in bytes.
-const UNIT: usize = 4096;
-
-/// Memory that bodies of all requests may have together. Each takes what it has received, and gives it back when
-/// nobody needs its bytes any more.
-#[derive(Debug, Clone)]
-pub struct BodyBudget(Arc<Semaphore>);
-
-impl BodyBudget {
-    /// Of so many bytes, rounded up to whole pages.
-    #[must_use]
-    pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS))))
-    }
-
-    /// What is left, in bytes.
-    #[must_use]
-    pub fn left(&self) -> usize {
-        self.0.available_permits().saturating_mul(UNIT)
-    }
-}
-
-/// Bytes of a body with their share of the budget.
-struct Counted {
-    bytes: Bytes,
-    _share: Option<OwnedSemaphorePermit>,
-}
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
 
 /// Reads a whole body. One that is too large is drained, within limits, before that is said.
 pub(crate) async fn read(
@@ -70,8 +36,7 @@ pub(crate) async fn read(
     }
     let whole = Instant::now() + WHOLE;
     let mut pieces = Pieces::new(announced);
-    let mut share: Option<OwnedSemaphorePermit> = None;
-    let mut counted = 0;
+    let mut share = budget.share(1);
     loop {
         let frame = timeout_at(whole.min(Instant::now() + IDLE), body.frame()).await.map_err(|_| slow())?;
         let Some(frame) = frame else { break };
@@ -82,21 +47,14 @@ pub(crate) async fn read(
             drain(body).await;
             return Err(too_large());
         }
-        let units = length.div_ceil(UNIT);
-        let more = u32::try_from(units.saturating_sub(counted)).map_err(|_| too_large())?;
-        let Ok(permit) = Arc::clone(&budget.0).try_acquire_many_owned(more) else {
+        if share.try_cover(length).is_err() {
             drop((pieces, share));
             drain(body).await;
             return Err(no_room());
-        };
-        counted = units;
-        match &mut share {
-            Some(share) => share.merge(permit),
-            None => share = Some(permit),
         }
         pieces.add(piece);
     }
-    Ok(Bytes::from_owner(Counted { bytes: pieces.whole(), _share: share }))
+    Ok(share.hold(pieces.whole()))
 }
 
 /// Leaves a body unread: at once where its sender waits for leave to send it, otherwise when it was drained.

@@ -1,5 +1,6 @@
 //! HTTP: paths, methods, headers, limits, and errors in the clients' formats.
 
+mod budget;
 mod caller;
 mod errors;
 mod headers;
@@ -9,11 +10,12 @@ mod listener;
 mod surfaces;
 mod tls;
 
+pub use budget::{BodyBudget, NoRoom, Share};
 pub use caller::{key_of, unauthenticated};
 pub use errors::{refusal, refused};
 pub(crate) use host::{is_tee_host, normal_form};
+pub use inbound::MAX_BODY_BYTES;
 pub(crate) use inbound::read as read_body;
-pub use inbound::{BodyBudget, MAX_BODY_BYTES};
 pub(crate) use listener::serve;
 pub(crate) use surfaces::ending;
 pub use tls::{Certificate, CertificateError};

@@ -1,14 +1,16 @@
 //! What comes back from an upstream, piece by piece.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
 use reqwest::Response;
 use tokio::time::timeout;
 
 use super::SendFailure;
+use crate::door::{NoRoom, Share};
+use crate::gateway::unix_now;
 
 /// Longest answer that is read as a whole, in bytes.
 pub const MAX_BODY_BYTES: usize = 32 << 20;
@@ -22,7 +24,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// Whether the body is `text/event-stream`.
     pub is_event_stream: bool,
-    /// `Retry-After`, in seconds up to 600, if it was sent and makes sense.
+    /// `Retry-After`, in seconds up to 600, if it was sent as seconds or as a date.
     pub retry_after: Option<u64>,
     response: Response,
 }
@@ -36,19 +38,18 @@ pub enum ReadFailure {
     /// It is longer than allowed.
     #[error("the upstream's answer is too long")]
     TooLong,
+    /// The gateway has no memory for it, and had none for as long as it waited.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
 }
 
 impl Answer {
     pub(super) fn new(response: Response) -> Self {
-        let headers = response.headers();
-        let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
-        let media_type = text(CONTENT_TYPE).and_then(|value| value.split(';').next()).unwrap_or_default();
+        let media_type = text(response.headers(), &CONTENT_TYPE).and_then(|value| value.split(';').next());
         Self {
             status: response.status(),
-            is_event_stream: media_type.trim().eq_ignore_ascii_case("text/event-stream"),
-            retry_after: text(RETRY_AFTER)
-                .and_then(|value| value.trim().parse::<u64>().ok())
-                .map(|seconds| seconds.min(MAX_RETRY_AFTER)),
+            is_event_stream: media_type.unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"),
+            retry_after: retry_after(response.headers()).map(|seconds| seconds.min(MAX_RETRY_AFTER)),
             response,
         }
     }
@@ -63,24 +64,45 @@ impl Answer {
         }
     }
 
-    /// The whole body, of at most `limit` bytes. Fails after `idle` without a piece of it.
-    pub async fn whole(&mut self, limit: usize, idle: Duration) -> Result<Bytes, ReadFailure> {
-        let Some(first) = self.piece(idle).await? else { return Ok(Bytes::new()) };
-        let mut whole = BytesMut::new();
-        let mut piece = first;
-        loop {
-            if whole.len().saturating_add(piece.len()) > limit {
+    /// The whole body, of at most `limit` bytes, each of which has its place in the share. Fails after `idle` without
+    /// a piece of it, or without room for one.
+    pub async fn whole(
+        &mut self,
+        limit: usize,
+        idle: Duration,
+        share: &mut Share,
+    ) -> Result<Bytes, ReadFailure> {
+        let (mut whole, mut last) = (BytesMut::new(), Bytes::new());
+        while let Some(piece) = self.piece(idle).await? {
+            let length = whole.len().saturating_add(last.len()).saturating_add(piece.len());
+            if length > limit {
                 return Err(ReadFailure::TooLong);
             }
-            let Some(next) = self.piece(idle).await? else { break };
-            whole.extend_from_slice(&piece);
-            piece = next;
+            timeout(idle, share.cover(length)).await.map_err(|_| NoRoom)??;
+            whole.extend_from_slice(&last);
+            last = piece;
         }
         // Most answers come in one piece: it is not copied.
         if whole.is_empty() {
-            return Ok(piece);
+            return Ok(last);
         }
-        whole.extend_from_slice(&piece);
+        whole.extend_from_slice(&last);
         Ok(whole.freeze())
     }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Seconds, or a date; a date counts from what the upstream says the time is, or else from the gateway's own.
+fn retry_after(headers: &HeaderMap) -> Option<u64> {
+    let asked = text(headers, &RETRY_AFTER)?.trim();
+    if let Ok(seconds) = asked.parse() {
+        return Some(seconds);
+    }
+    let asked = httpdate::parse_http_date(asked).ok()?;
+    let told = text(headers, &DATE).and_then(|date| httpdate::parse_http_date(date.trim()).ok());
+    let now: SystemTime = told.unwrap_or_else(|| UNIX_EPOCH + Duration::from_secs(unix_now()));
+    Some(asked.duration_since(now).unwrap_or_default().as_secs())
 }

@@ -162,6 +162,22 @@ impl Fake {
     }
 }
 
+/// The address of somebody who takes one request, breaks the connection and is not there any more.
+pub(crate) async fn gone_after_one() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        drop(listener);
+        let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+        while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+            let read = stream.read(&mut piece).await.unwrap();
+            bytes.extend_from_slice(&piece[..read]);
+        }
+    });
+    url
+}
+
 /// A whole answer with a length.
 pub(crate) fn reply(status: u16, headers: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes =

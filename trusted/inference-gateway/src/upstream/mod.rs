@@ -42,7 +42,7 @@ const PINNED_CLIENTS: usize = 4;
 /// Why nothing came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendFailure {
-    /// There is no connection. Nothing of the request was sent.
+    /// There is no connection.
     #[error("the upstream could not be reached")]
     Unreachable,
     /// The connection broke.
@@ -51,9 +51,25 @@ pub enum SendFailure {
     /// A limit in time passed.
     #[error("the upstream timed out")]
     TimedOut,
-    /// The TLS key is none of the pins. Nothing of the request was sent.
+    /// The TLS key is none of the pins. Nothing was sent over this connection.
     #[error("the upstream's TLS key is not the verified one")]
     Mismatch,
+}
+
+/// A request that was not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Unanswered {
+    /// What happened last.
+    pub why: SendFailure,
+    /// Whether bytes of the request may have gone out, at the last try or at one before it.
+    pub may_be_out: bool,
+}
+
+impl Unanswered {
+    const fn unsent(why: SendFailure) -> Self {
+        Self { why, may_be_out: false }
+    }
 }
 
 /// Why there is no client for an upstream. The text holds no credential.
@@ -88,7 +104,6 @@ struct Inner {
     base: String,
     is_tls: bool,
     connect: Duration,
-    first_byte: Duration,
     /// Content type and credentials.
     headers: HeaderMap,
     by_authorities: Client,
@@ -112,7 +127,6 @@ impl Upstream {
             base: config.base_url.as_str().trim_end_matches('/').to_owned(),
             is_tls: config.base_url.scheme() == "https",
             connect,
-            first_byte: Duration::from_secs(config.timeouts.first_byte.into()),
             headers: headers(config)?,
             by_authorities,
             pinned: Mutex::new(Vec::new()),
@@ -121,26 +135,46 @@ impl Upstream {
 
     /// Sends a request to a path that begins with a slash, over a channel that only the verified machine can end
     /// where there is one. Of headers, these, the content type and the configured credentials are sent. Answers
-    /// when the head of the answer is there, which may take as long as the upstream's `first_byte`. A connection
-    /// that breaks before that is tried once more: nothing was produced.
+    /// when the head of the answer is there, which may take so long. A connection that breaks before that is tried
+    /// once more: nothing was produced.
     pub async fn post(
         &self,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
         channel: Option<&Verified>,
-    ) -> Result<Answer, SendFailure> {
+        patience: Duration,
+    ) -> Result<Answer, Unanswered> {
         let client = match channel {
             None => self.0.by_authorities.clone(),
-            Some(channel) => self.pinned(&channel.pins)?,
+            Some(channel) => self.pinned(&channel.pins).map_err(Unanswered::unsent)?,
         };
-        let url = Url::parse(&format!("{}{path}", self.0.base)).map_err(|_| SendFailure::Unreachable)?;
+        let url = Url::parse(&format!("{}{path}", self.0.base))
+            .map_err(|_| Unanswered::unsent(SendFailure::Unreachable))?;
         let mut request = Request::new(http::Method::POST, url);
         *request.headers_mut() = self.0.headers.clone();
         request.headers_mut().extend(headers.iter().cloned());
         *request.body_mut() = Some(body.into());
-        let answer = timeout(self.0.first_byte, send(&client, request)).await;
-        Ok(Answer::new(answer.map_err(|_| SendFailure::TimedOut)??))
+        answer(&client, request, patience).await
+    }
+
+    /// Asks for what stands at a path of the origin, over a channel that only the verified machine can end. No
+    /// credential is sent. Otherwise like [`Self::post`].
+    pub async fn get(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        headers: &[(HeaderName, HeaderValue)],
+        channel: &Verified,
+        patience: Duration,
+    ) -> Result<Answer, Unanswered> {
+        let client = self.pinned(&channel.pins).map_err(Unanswered::unsent)?;
+        let mut url = Url::parse(&self.0.base).map_err(|_| Unanswered::unsent(SendFailure::Unreachable))?;
+        url.set_path(path);
+        url.query_pairs_mut().extend_pairs(query);
+        let mut request = Request::new(http::Method::GET, url);
+        request.headers_mut().extend(headers.iter().cloned());
+        answer(&client, request, patience).await
     }
 
     /// The client whose connections end at one of the pins and nowhere else.
@@ -209,18 +243,25 @@ fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
     Ok(headers)
 }
 
-async fn send(client: &Client, request: Request) -> Result<Response, SendFailure> {
+async fn answer(client: &Client, request: Request, patience: Duration) -> Result<Answer, Unanswered> {
+    let answer = timeout(patience, send(client, request)).await;
+    // How far it came by then is not known.
+    let too_late = Unanswered { why: SendFailure::TimedOut, may_be_out: true };
+    Ok(Answer::new(answer.map_err(|_| too_late)??))
+}
+
+async fn send(client: &Client, request: Request) -> Result<Response, Unanswered> {
     let again = request.try_clone();
     let broken = match client.execute(request).await {
         Ok(response) => return Ok(response),
         Err(error) => error,
     };
-    match again {
-        Some(again) if broke_before_the_head(&broken) => {
-            client.execute(again).await.map_err(|error| failure(&error))
-        }
-        _ => Err(failure(&broken)),
-    }
+    let first = unanswered(&broken);
+    let Some(again) = again.filter(|_| broke_before_the_head(&broken)) else { return Err(first) };
+    client.execute(again).await.map_err(|error| {
+        let second = unanswered(&error);
+        Unanswered { may_be_out: first.may_be_out || second.may_be_out, ..second }
+    })
 }
 
 /// Whether a connection that stood was closed before anything of an answer came.
@@ -243,6 +284,11 @@ fn broke_before_the_head(error: &reqwest::Error) -> bool {
         next = error.source();
     }
     false
+}
+
+/// Nothing goes out before a connection stands.
+fn unanswered(error: &reqwest::Error) -> Unanswered {
+    Unanswered { why: failure(error), may_be_out: !error.is_connect() }
 }
 
 fn failure(error: &reqwest::Error) -> SendFailure {

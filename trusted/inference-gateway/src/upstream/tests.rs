@@ -7,9 +7,10 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::fake::{Act, Fake, chunk, json as json_reply, reply, stream_head, until};
-use super::{Answer, ReadFailure, SendFailure, Upstream, UpstreamError};
+use super::fake::{Act, Fake, chunk, gone_after_one, json as json_reply, reply, stream_head, until};
+use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError};
 use crate::config::GatewayConfig;
+use crate::door::{BodyBudget, NoRoom, Share};
 use crate::verification::Verified;
 
 const IDLE: Duration = Duration::from_secs(10);
@@ -31,12 +32,24 @@ fn channel(pins: &[[u8; 32]]) -> Verified {
     }
 }
 
+async fn sent(
+    upstream: &Upstream,
+    channel: Option<&Verified>,
+    patience: Duration,
+) -> Result<Answer, Unanswered> {
+    upstream.post("/v1/x", &[], Bytes::from_static(b"{\"secret\":1}"), channel, patience).await
+}
+
 async fn post(upstream: &Upstream, channel: Option<&Verified>) -> Result<Answer, SendFailure> {
-    upstream.post("/v1/x", &[], Bytes::from_static(b"{\"secret\":1}"), channel).await
+    sent(upstream, channel, IDLE).await.map_err(|unanswered| unanswered.why)
+}
+
+fn share() -> Share {
+    BodyBudget::new(1 << 20).share(1)
 }
 
 async fn whole(answer: Result<Answer, SendFailure>) -> Bytes {
-    answer.unwrap().whole(1 << 20, IDLE).await.unwrap()
+    answer.unwrap().whole(1 << 20, IDLE, &mut share()).await.unwrap()
 }
 
 #[tokio::test]
@@ -45,8 +58,8 @@ async fn only_configured_credentials_go_out() {
     let tier = (HeaderName::from_static("x-user-tier"), HeaderValue::from_static("gold"));
     let base = format!("{}/base/", fake.url());
     let plain = upstream(&base, &json!({})).unwrap();
-    let answer = plain.post("/v1/chat", &[tier], Bytes::from_static(b"{}"), None).await;
-    assert_eq!(whole(answer).await, "{}");
+    let answer = plain.post("/v1/chat", &[tier], Bytes::from_static(b"{}"), None, IDLE).await;
+    assert_eq!(whole(answer.map_err(|unanswered| unanswered.why)).await, "{}");
     let anthropic = upstream(&fake.url(), &json!({"provider": "anthropic", "path": "/v1/messages"})).unwrap();
     whole(post(&anthropic, None).await).await;
     let basic = json!({"bearer_token": "user:password", "basic_auth": true});
@@ -87,6 +100,15 @@ async fn heads_are_read() {
         ("retry-after: 99999999\r\ncontent-type: text/event-streams\r\n", Some(600), false),
         ("retry-after: -1\r\n", None, false),
         ("retry-after: soon\r\n", None, false),
+        ("retry-after: Fri, 31 Dec 1999 23:59:59 GMT\r\n", Some(0), false),
+        ("retry-after: Tue, 31 Dec 2999 23:59:59 GMT\r\n", Some(600), false),
+        (
+            "date: Fri, 31 Dec 1999 23:59:29 GMT\r\nretry-after: Fri, 31 Dec 1999 23:59:59 GMT\r\n",
+            Some(30),
+            false,
+        ),
+        ("date: soon\r\nretry-after: Fri, 31 Dec 1999 23:59:59 GMT\r\n", Some(0), false),
+        ("retry-after: Fri, 32 Dec 1999 23:59:59 GMT\r\n", None, false),
     ] {
         let fake = Fake::start(move |_, _| vec![Act::Send(reply(429, headers, b""))]).await;
         let answer = post(&upstream(&fake.url(), &json!({})).unwrap(), None).await.unwrap();
@@ -105,7 +127,8 @@ async fn bodies_are_bounded_and_cuts_are_seen() {
     })
     .await;
     let upstream = upstream(&fake.url(), &json!({})).unwrap();
-    let read = async |limit, idle| post(&upstream, None).await.unwrap().whole(limit, idle).await;
+    let read =
+        async |limit, idle| post(&upstream, None).await.unwrap().whole(limit, idle, &mut share()).await;
     assert_eq!(read(6, IDLE).await.unwrap(), "abcdef");
     assert_eq!(read(5, IDLE).await, Err(ReadFailure::TooLong));
     assert_eq!(read(6, IDLE).await, Err(ReadFailure::Broken(SendFailure::Transport)));
@@ -128,11 +151,50 @@ async fn a_connection_that_breaks_before_the_head_is_tried_once_more() {
 }
 
 #[tokio::test]
+async fn a_body_waits_for_its_room_and_no_longer_than_it_may() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "0123456789"))]).await;
+    let upstream = upstream(&fake.url(), &json!({})).unwrap();
+    let budget = BodyBudget::new(4096);
+    let mut other = budget.share(1);
+    other.try_cover(1).unwrap();
+    let mut share = budget.share(1);
+    let mut answer = post(&upstream, None).await.unwrap();
+    let read = answer.whole(1 << 20, Duration::from_millis(20), &mut share).await;
+    assert_eq!(read, Err(ReadFailure::NoRoom(NoRoom)));
+    let mut answer = post(&upstream, None).await.unwrap();
+    let (read, ()) = tokio::join!(answer.whole(1 << 20, IDLE, &mut share), async { drop(other) });
+    assert_eq!((read.unwrap(), budget.left()), (Bytes::from_static(b"0123456789"), 0));
+}
+
+#[tokio::test]
+async fn it_is_known_whether_anything_may_have_gone_out() {
+    let hanging = Fake::start(|_, _| vec![Act::Hang]).await;
+    let closing = Fake::start(|_, _| vec![Act::Close]).await;
+    // It takes connections, and says nothing of TLS.
+    let silent = hanging.url().replace("http:", "https:");
+    let nobody = "http://127.0.0.1:1".to_owned();
+    for (url, patience, why, may_be_out) in [
+        (nobody, IDLE, SendFailure::Unreachable, false),
+        (silent, IDLE, SendFailure::TimedOut, false),
+        (hanging.url(), Duration::from_millis(50), SendFailure::TimedOut, true),
+        (closing.url(), IDLE, SendFailure::Transport, true),
+        (gone_after_one().await, IDLE, SendFailure::Unreachable, true),
+    ] {
+        let upstream = upstream(&url, &json!({"timeouts": {"connect": 1}})).unwrap();
+        let unanswered = sent(&upstream, None, patience).await.unwrap_err();
+        assert_eq!(unanswered, Unanswered { why, may_be_out }, "{url}");
+    }
+    let upstream = upstream(&hanging.url(), &json!({})).unwrap();
+    let unanswered = sent(&upstream, Some(&channel(&[])), IDLE).await.unwrap_err();
+    assert_eq!(unanswered, Unanswered { why: SendFailure::Mismatch, may_be_out: false });
+}
+
+#[tokio::test]
 async fn nobody_waits_for_ever() {
     let fake = Fake::start(|_, _| vec![Act::Hang]).await;
-    let limits = json!({"timeouts": {"connect": 1, "first_byte": 1, "idle": 1}});
-    let upstream = upstream(&fake.url(), &limits).unwrap();
-    assert_eq!(post(&upstream, None).await.unwrap_err(), SendFailure::TimedOut);
+    let upstream = upstream(&fake.url(), &json!({})).unwrap();
+    let unanswered = sent(&upstream, None, Duration::from_millis(50)).await.unwrap_err();
+    assert_eq!(unanswered.why, SendFailure::TimedOut);
     until(|| fake.counts.left.load(Ordering::Relaxed) == 1).await;
 }
 

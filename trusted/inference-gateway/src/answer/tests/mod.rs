@@ -2,10 +2,14 @@
 
 mod cuts;
 mod faults;
+mod health;
 mod leaving;
+mod memory;
 mod proof;
+mod sent;
 mod sessions;
 mod stopping;
 mod streams;
 mod support;
+mod waiting;
 mod whole;
