@@ -28,12 +28,8 @@ use super::tls::Certificate;
 
 /// Most connections at a time; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
-/// Longest TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Longest time in which a client sends the head of a request.
-const HEAD: Duration = Duration::from_secs(20);
-/// Longest time without a request.
-const IDLE: Duration = Duration::from_secs(90);
+/// How often a silent HTTP/2 connection is asked whether it lives, and how long it has to say so.
+const PING: Duration = Duration::from_secs(20);
 /// How long a connection that should end may go on.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Most bytes of a request's head.
@@ -47,8 +43,36 @@ const WINDOW: u32 = 1 << 20;
 /// Pause after connections could not be accepted, for want of files.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long clients may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// For a TLS handshake.
+    pub(super) handshake: Duration,
+    /// For the head of a request.
+    pub(super) head: Duration,
+    /// Between requests.
+    pub(super) idle: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    handshake: Duration::from_secs(10),
+    head: Duration::from_secs(20),
+    idle: Duration::from_secs(90),
+};
+
 /// Serves connections until it is told to stop; then ends each after the answers that are on their way.
 pub(crate) async fn serve(
+    listener: TcpListener,
+    certificate: Option<Arc<Certificate>>,
+    router: Router,
+    stop: CancellationToken,
+) {
+    serve_with(PATIENCE, listener, certificate, router, stop).await;
+}
+
+/// The same, for clients that may take so long.
+pub(super) async fn serve_with(
+    patience: Patience,
     listener: TcpListener,
     certificate: Option<Arc<Certificate>>,
     router: Router,
@@ -76,7 +100,7 @@ pub(crate) async fn serve(
         let (router, stop, certificate) = (router.clone(), stop.clone(), certificate.clone());
         connections.spawn(async move {
             let _place = place;
-            connection(stream, certificate.as_deref(), router, &stop).await;
+            connection(stream, certificate.as_deref(), router, patience, &stop).await;
         });
     }
     drop(listener);
@@ -88,18 +112,19 @@ async fn connection(
     stream: TcpStream,
     certificate: Option<&Certificate>,
     router: Router,
+    patience: Patience,
     stop: &CancellationToken,
 ) {
     // Small events must not wait for the acknowledgement of those before.
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let Some(certificate) = certificate else { return http(stream, router, stop).await };
+    let Some(certificate) = certificate else { return http(stream, router, patience, stop).await };
     let handshake = TlsAcceptor::from(certificate.config()).accept(stream);
     tokio::select! {
-        handshake = timeout(HANDSHAKE, handshake) => {
+        handshake = timeout(patience.handshake, handshake) => {
             if let Ok(Ok(stream)) = handshake {
-                http(stream, router, stop).await;
+                http(stream, router, patience, stop).await;
             }
         }
         () = stop.cancelled() => {}
@@ -107,7 +132,7 @@ async fn connection(
 }
 
 /// HTTP/1.1 or HTTP/2, as the client's first bytes say.
-async fn http<S>(stream: S, router: Router, stop: &CancellationToken)
+async fn http<S>(stream: S, router: Router, patience: Patience, stop: &CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -124,27 +149,28 @@ where
     server
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(patience.head)
         .max_buf_size(MAX_HEAD_BYTES as usize)
         .max_headers(MAX_HEADERS);
     server
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(HEAD)
-        .keep_alive_timeout(HEAD)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD_BYTES)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(4 * WINDOW);
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     loop {
-        let look = activity.idle_at().unwrap_or_else(|| Instant::now() + IDLE);
+        let idle_at = || activity.idle_since().map(|since| since + patience.idle);
+        let look = idle_at().unwrap_or_else(|| Instant::now() + patience.idle);
         tokio::select! {
             // What clients do to their connections is theirs to know.
             _ = connection.as_mut() => return,
             () = stop.cancelled() => break,
             () = sleep_until(look) => {
-                if activity.idle_at().is_some_and(|end| Instant::now() >= end) {
+                if idle_at().is_some_and(|end| Instant::now() >= end) {
                     break;
                 }
             }
@@ -169,10 +195,10 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// When the connection is idle for too long, if nothing happens until then.
-    fn idle_at(&self) -> Option<Instant> {
+    /// Since when the connection is idle, if it is.
+    fn idle_since(&self) -> Option<Instant> {
         let state = self.0.lock();
-        (state.requests == 0).then(|| state.since + IDLE)
+        (state.requests == 0).then_some(state.since)
     }
 }
 

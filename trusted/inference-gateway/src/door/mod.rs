@@ -8,6 +8,8 @@ mod host;
 mod inbound;
 mod listener;
 mod surfaces;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 pub use budget::{BodyBudget, NoRoom, Share};

@@ -1,6 +1,7 @@
 //! Whole requests, from a client's connection to upstreams that do what they are told.
 
 mod cuts;
+mod encrypted;
 mod faults;
 mod health;
 mod leaving;
@@ -11,5 +12,6 @@ mod sessions;
 mod stopping;
 mod streams;
 mod support;
+mod surfaces;
 mod waiting;
 mod whole;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bad;
 mod disks;
+mod endpoints;
 mod journal;
 mod kill;
 mod lab;

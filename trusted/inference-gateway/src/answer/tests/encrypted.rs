@@ -1,0 +1,135 @@
+//! Chats whose texts are encrypted between client and gateway, from connection to connection.
+
+use cloister_aci::e2ee::{self, Context, Purpose, SecretKey, Suite};
+use serde_json::{Value, json};
+
+use super::support::*;
+use crate::upstream::fake::{Act, Fake};
+
+const SUITES: [Suite; 2] = [Suite::X25519, Suite::Secp256k1];
+
+/// One request of a client with a key of its own.
+struct Client {
+    secret: SecretKey,
+    /// The gateway's key.
+    service: String,
+    nonce: String,
+    ts: i64,
+}
+
+impl Client {
+    /// `number` makes its nonce one that was not used before.
+    fn new(bench: &Bench, suite: Suite, number: u8) -> Self {
+        let identity = bench.running.gateway().notary.identity();
+        let key = identity.keyset.e2ee_public_keys.iter().find(|key| key.algo == suite.algo()).unwrap();
+        Self {
+            secret: SecretKey::new(suite, &[9; 32]).unwrap(),
+            service: key.public_key.clone(),
+            nonce: hex::encode([number; 32]),
+            ts: i64::try_from(crate::gateway::unix_now()).unwrap(),
+        }
+    }
+
+    fn context<'a>(&'a self, field: &'a str, id: Option<&'a str>) -> Context<'a> {
+        let purpose = if id.is_some() { Purpose::Response } else { Purpose::Request };
+        let algo = self.secret.suite().algo();
+        Context { algo, field, id, model: MODEL, nonce: &self.nonce, purpose, ts: self.ts }
+    }
+
+    async fn ask(&self, bench: &Bench, clear: &Value) -> Reply {
+        let suite = self.secret.suite();
+        let service = e2ee::public_key(suite, &self.service).unwrap();
+        let ephemeral = SecretKey::new(suite, &[4; 32]).unwrap();
+        let text = clear["messages"][0]["content"].as_str().unwrap();
+        let context = self.context("messages.0.content", None);
+        let mut sealed = clear.clone();
+        sealed["messages"][0]["content"] =
+            json!(e2ee::seal(&service, &ephemeral, [5; 12], &context, text.as_bytes()).unwrap());
+        let request = bench
+            .request("/v1/chat/completions", &sealed)
+            .header("x-e2ee-version", "2")
+            .header("x-client-pub-key", hex::encode(self.secret.public_key()))
+            .header("x-model-pub-key", &self.service)
+            .header("x-e2ee-nonce", &self.nonce)
+            .header("x-e2ee-timestamp", self.ts);
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let reply = Reply { status, headers, body: response.bytes().await.unwrap() };
+        assert_eq!(reply.header("x-e2ee-applied"), Some("true"), "{}", reply.text());
+        assert_eq!(reply.header("x-e2ee-algo"), Some(suite.algo()));
+        reply
+    }
+
+    /// The text of a field of an answer, or of one event of it.
+    fn open(&self, document: &Value, field: &str) -> Option<String> {
+        let value = document.pointer(&format!("/{}", field.replace('.', "/")))?.as_str()?;
+        let context = self.context(field, Some(document["id"].as_str().unwrap()));
+        Some(String::from_utf8(e2ee::open(&self.secret, &context, value).unwrap().to_vec()).unwrap())
+    }
+}
+
+fn data_of(reply: &Reply) -> Vec<Value> {
+    let text = reply.text();
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
+    data.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+/// What the receipt says of both forms of request and answer.
+fn check(bench: &Bench, reply: &Reply, clear: &Value) {
+    let receipt = bench.checked_receipt(reply);
+    let received = &event(&receipt, "request.received").unwrap()["body_hash"];
+    assert_eq!(*received, hash(&serde_json::to_vec(clear).unwrap()), "of what it said");
+    let returned = event(&receipt, "response.returned").unwrap();
+    assert_eq!(returned["wire_hash"], returned["body_hash"]);
+    assert_ne!(returned["cleartext_hash"], returned["body_hash"]);
+}
+
+#[tokio::test]
+async fn an_answer_at_once_is_for_the_client_alone() {
+    let fake = good().await;
+    let bench = Bench::alone(&fake).await;
+    for (suite, number) in SUITES.into_iter().zip(0..) {
+        let (client, clear) = (Client::new(&bench, suite, number), chat(false));
+        let reply = client.ask(&bench, &clear).await;
+        assert!(reply.status == 200 && !reply.text().contains("one two"), "{}", reply.text());
+        let text = client.open(&reply.json(), "choices.0.message.content");
+        assert_eq!(text.as_deref(), Some("one two three"));
+        check(&bench, &reply, &clear);
+        let seen = fake.seen.lock().last().unwrap().body.clone();
+        assert!(String::from_utf8(seen).unwrap().contains("a secret prompt"));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_for_the_client_alone() {
+    let bench = Bench::alone(&good().await).await;
+    for (suite, number) in SUITES.into_iter().zip(0..) {
+        let (client, clear) = (Client::new(&bench, suite, number), chat(true));
+        let reply = client.ask(&bench, &clear).await;
+        assert!(reply.text().ends_with("data: [DONE]\n\n") && !reply.text().contains(" two"));
+        let pieces = data_of(&reply);
+        let pieces = pieces.iter().filter_map(|event| client.open(event, "choices.0.delta.content"));
+        assert_eq!(pieces.collect::<String>(), "one two three");
+        check(&bench, &reply, &clear);
+    }
+}
+
+#[tokio::test]
+async fn what_the_gateway_itself_says_can_be_read() {
+    let fake = Fake::start(|number, _| match number {
+        0 => broken(&[role(), word("one")]),
+        _ => vec![Act::Send(crate::upstream::fake::json(400, r#"{"error":{"message":"too long"}}"#))],
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    let client = Client::new(&bench, Suite::X25519, 0);
+    let reply = client.ask(&bench, &chat(true)).await;
+    let events = data_of(&reply);
+    assert_eq!(client.open(&events[events.len() - 2], "choices.0.delta.content").as_deref(), Some("one"));
+    assert_eq!(events.last().unwrap()["error"]["type"], "upstream_error");
+    assert!(!reply.text().contains("[DONE]"));
+    bench.checked_receipt(&reply);
+    let refused = Client::new(&bench, Suite::X25519, 1).ask(&bench, &chat(true)).await;
+    assert_eq!(refused.error(), (400, "invalid_request_error".to_owned()));
+    bench.checked_receipt(&refused);
+}

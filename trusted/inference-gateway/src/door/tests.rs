@@ -1,0 +1,208 @@
+//! Connections as clients make them, byte by byte.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::Version;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use super::headers;
+use super::listener::{Patience, serve_with};
+use crate::admission::KeyHash;
+use crate::run::{Running, start};
+
+const KEY: &str = "sk-test-key";
+const LONG: Duration = Duration::from_mins(1);
+const SHORT: Duration = Duration::from_millis(50);
+
+/// A gateway whose one upstream is never asked.
+struct Lab {
+    running: Running,
+    _dir: TempDir,
+}
+
+impl Lab {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = json!({
+            "bind": "127.0.0.1:0",
+            "state_dir": dir.path().join("state"),
+            "keys": [{"name": "test", "sha256": KeyHash::of(KEY).to_string()}],
+            "upstreams": [{"name": "one", "base_url": "http://127.0.0.1:9", "models": {"m": "m"}}],
+        });
+        let file = dir.path().join("gateway.json");
+        std::fs::write(&file, config.to_string()).unwrap();
+        Self { running: start(&file).await.unwrap(), _dir: dir }
+    }
+
+    async fn connect(&self, bytes: &[u8]) -> TcpStream {
+        connect(self.running.address(), bytes).await
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.running.address())
+    }
+}
+
+async fn connect(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+/// What comes until the other side is done with the connection.
+async fn rest(mut stream: TcpStream) -> String {
+    let (mut all, mut piece) = (Vec::new(), vec![0; 4096]);
+    while let Ok(read) = stream.read(&mut piece).await
+        && read > 0
+    {
+        all.extend_from_slice(&piece[..read]);
+    }
+    String::from_utf8(all).unwrap()
+}
+
+/// The next response with a length: its status and body.
+async fn next(stream: &mut TcpStream) -> (u16, String) {
+    let mut all = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&all).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned());
+            }
+        }
+        let mut byte = [0; 1];
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1, "{text}");
+        all.extend_from_slice(&byte);
+    }
+}
+
+fn h2c() -> reqwest::Client {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    reqwest::Client::builder()
+        .no_proxy()
+        .tls_backend_preconfigured(tls)
+        .http2_prior_knowledge()
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn http2_without_tls_is_spoken_to_who_begins_with_it() {
+    let (lab, client) = (Lab::new().await, h2c());
+    let asked = join_all((0..20).map(|_| client.get(lab.url("/health")).send())).await;
+    for response in asked {
+        let response = response.unwrap();
+        assert_eq!((response.version(), response.status().as_u16()), (Version::HTTP_2, 200));
+        assert_eq!(response.json::<Value>().await.unwrap(), json!({"status": "ok"}));
+    }
+    let refused = client
+        .post(lab.url("/v1/chat/completions"))
+        .bearer_auth("sk-wrong")
+        .json(&json!({"model": "m", "messages": []}));
+    let refused = refused.send().await.unwrap();
+    assert_eq!(refused.status(), 401);
+    assert_eq!(refused.json::<Value>().await.unwrap()["error"]["type"], "authentication_error");
+    let large = client.get(lab.url("/health")).header("x-large", "x".repeat(70 << 10)).send().await.unwrap();
+    assert_eq!(large.status(), 431);
+    assert_eq!(client.get(lab.url("/health")).send().await.unwrap().status(), 200, "the others go on");
+}
+
+#[tokio::test]
+async fn heads_are_limited() {
+    let lab = Lab::new().await;
+    let many = "x-many: x\r\n".repeat(101);
+    for (head, status) in [
+        (format!("GET /health HTTP/1.1\r\nhost: x\r\nx-large: {}\r\n\r\n", "x".repeat(70 << 10)), "431"),
+        (format!("GET /health HTTP/1.1\r\nhost: x\r\n{many}\r\n"), "431"),
+        (format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(70 << 10)), "414"),
+        ("NONSENSE\r\n\r\n".to_owned(), "400"),
+        ("GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n".to_owned(), "400"),
+        ("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n".to_owned(), "400"),
+    ] {
+        let answer = rest(lab.connect(head.as_bytes()).await).await;
+        let told = answer.split(' ').nth(1).unwrap_or_default();
+        assert!(told == status || (status == "414" && told == "431"), "{}: {answer}", &head[..20]);
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_announced_is_asked_for_or_refused() {
+    let lab = Lab::new().await;
+    let head = |key: &str, length: usize| {
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\nexpect: 100-continue\r\n\
+             content-length: {length}\r\n\r\n"
+        )
+    };
+    let mut stream = lab.connect(head(KEY, 2).as_bytes()).await;
+    assert_eq!(next(&mut stream).await, (100, String::new()));
+    stream.write_all(b"{}").await.unwrap();
+    let (status, body) = next(&mut stream).await;
+    assert!(status == 400 && body.contains("'model' is required"), "{body}");
+    // The connection goes on.
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert_eq!(next(&mut stream).await.0, 200);
+    for (key, length, status) in [("", 2, "401"), (KEY, 1 << 30, "413")] {
+        let answer = rest(lab.connect(head(key, length).as_bytes()).await).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}
+
+async fn panics() -> &'static str {
+    panic!("the handler's secret")
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_is_a_fault_of_the_gateway_and_no_more() {
+    let lab = Lab::new().await;
+    let gateway = std::sync::Arc::clone(lab.running.gateway());
+    let router = Router::new()
+        .route("/panic", get(panics))
+        .route("/fine", get(|| async { "fine" }))
+        .layer(from_fn_with_state(gateway, headers::every_response));
+    let patience = Patience { handshake: LONG, head: LONG, idle: LONG };
+    let address = listen(router, patience).await;
+    let mut stream = connect(address, b"GET /panic HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let (status, body) = next(&mut stream).await;
+    let error =
+        json!({"message": "The gateway failed", "type": "internal_error", "code": null, "param": null});
+    assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (500, json!({ "error": error })));
+    stream.write_all(b"GET /fine HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert_eq!(next(&mut stream).await, (200, "fine".to_owned()));
+}
+
+async fn listen(router: Router, patience: Patience) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_with(patience, listener, None, router, CancellationToken::new()));
+    address
+}
+
+#[tokio::test]
+async fn who_takes_too_long_is_not_waited_for() {
+    let fine = || Router::new().route("/fine", get(|| async { "fine" }));
+    let slow = listen(fine(), Patience { handshake: LONG, head: SHORT, idle: LONG }).await;
+    for head in ["GET /fine HTTP/1.1\r\nhost: x\r\n", "G"] {
+        let answer = rest(connect(slow, head.as_bytes()).await).await;
+        assert!(!answer.contains("fine"), "{answer}");
+    }
+    let idle = listen(fine(), Patience { handshake: LONG, head: LONG, idle: SHORT }).await;
+    assert_eq!(rest(connect(idle, b"").await).await, "");
+    let answer = rest(connect(idle, b"GET /fine HTTP/1.1\r\nhost: x\r\n\r\n").await).await;
+    assert!(answer.ends_with("\r\n\r\nfine"), "{answer}");
+}
