@@ -1,5 +1,6 @@
 //! The gateway's identity: its keys, the evidence that binds them to the machine, and what it signs.
 
+mod gpus;
 mod keys;
 mod keysets;
 mod legacy;

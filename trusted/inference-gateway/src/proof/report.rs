@@ -6,6 +6,7 @@ use cloister_aci::report::{Nonce, report_data};
 use cloister_aci::{API_VERSION, TlsKey};
 use serde_json::{Map, Value, json};
 
+use super::gpus::Gpus;
 use super::legacy::{SigningAlgo, challenge};
 use super::prover::Proven;
 use super::{Identity, Notary, seconds};
@@ -16,8 +17,6 @@ use crate::error::{GatewayError, Kind};
 const VENDOR: &str = "dstack";
 /// Seconds after which a report should be asked for again.
 const FRESH_S: u64 = 3600;
-/// What GPUs attest, for older clients: none is in this machine.
-const GPU_ARCHITECTURE: &str = "HOPPER";
 
 /// What an older client asks for.
 #[derive(Debug)]
@@ -26,6 +25,8 @@ pub(super) struct LegacyAsk {
     pub(super) algo: SigningAlgo,
     /// Whether the TLS key goes into the evidence (version 2).
     pub(super) binds_tls: bool,
+    /// What GPUs attest.
+    pub(super) gpus: Gpus,
 }
 
 impl Notary {
@@ -65,7 +66,6 @@ impl Notary {
         let quoted = signers.report_data(ask.algo, spki.as_ref(), &challenge(&ask.nonce));
         let mut report = self.report_over(&identity, &quoted, hex::encode(quoted), tls_key).await?;
         let quote = report.pointer("/attestation/evidence/quote").cloned().unwrap_or_default();
-        let gpus = json!({ "nonce": ask.nonce, "evidence_list": [], "arch": GPU_ARCHITECTURE });
         if let Some(members) = report.as_object_mut() {
             members.extend([
                 ("signing_public_key".to_owned(), signers.public_key(ask.algo).into()),
@@ -73,7 +73,7 @@ impl Notary {
                 ("signing_algo".to_owned(), ask.algo.as_str().into()),
                 ("request_nonce".to_owned(), ask.nonce.clone().into()),
                 ("intel_quote".to_owned(), quote),
-                ("nvidia_payload".to_owned(), gpus.to_string().into()),
+                ("nvidia_payload".to_owned(), ask.gpus.payload().into()),
             ]);
             members.shift_remove("all_attestations");
             let itself = Value::Object(members.clone());

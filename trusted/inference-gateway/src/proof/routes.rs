@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tracing::error;
 
+use super::gpus::Gpus;
 use super::legacy::SigningAlgo;
 use super::report::LegacyAsk;
 use crate::door;
@@ -77,6 +78,8 @@ struct LegacyQuery {
     nonce: Option<String>,
     signing_algo: Option<String>,
     version: Option<String>,
+    /// Whose upstreams are asked for the evidence of their GPUs.
+    model: Option<String>,
 }
 
 async fn legacy_report(
@@ -99,7 +102,11 @@ async fn legacy_report(
         Some(nonce) => nonce,
         None => fresh_nonce()?,
     };
-    let ask = LegacyAsk { nonce, algo, binds_tls };
+    let gpus = match &query.model {
+        Some(model) => Gpus::of_model(&gateway, model, &nonce, &headers).await?,
+        None => Gpus::none(&nonce),
+    };
+    let ask = LegacyAsk { nonce, algo, binds_tls, gpus };
     gateway.notary.legacy_report(&ask, host(&headers, &uri)).await.map(Json)
 }
 

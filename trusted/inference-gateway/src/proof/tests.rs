@@ -1,6 +1,7 @@
 //! Identities, keysets and evidence, from a guest agent of a development machine.
 
 mod endpoints;
+mod gpus;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -198,7 +199,12 @@ async fn older_clients_get_evidence_over_the_key_that_signs_for_them() {
         (SigningAlgo::Ed25519, false),
         (SigningAlgo::Ed25519, true),
     ] {
-        let ask = report::LegacyAsk { nonce: NONCE.to_owned(), algo, binds_tls };
+        let ask = report::LegacyAsk {
+            nonce: NONCE.to_owned(),
+            algo,
+            binds_tls,
+            gpus: super::gpus::Gpus::none(NONCE),
+        };
         let report = notary.legacy_report(&ask, None).await.unwrap();
         let quote = hex::decode(report["intel_quote"].as_str().unwrap()).unwrap();
         let quoted = Quote::parse(&quote).unwrap().td_report().unwrap().reportdata;
