@@ -3,8 +3,7 @@
 use cloister_aci::report::{Bound, Nonce, bound};
 use cloister_evidence::{AppInfo, AttestationDocument, EventLog};
 use cloister_verifier::appraisal::{
-    Appraisal, Claim, ClaimId, Connection, Evidence, Expectations, ExpectedRegisters, Nonce as MadeOver,
-    Outcome, appraise,
+    Connection, Evidence, Expectations, ExpectedRegisters, Nonce as MadeOver, appraise,
 };
 use serde::Deserialize;
 
@@ -21,17 +20,6 @@ pub(super) const FAMILY: &str = "aci-service";
 const VERIFIER_ID: &str = "aci-service/v2";
 /// The only kind of machine whose evidence is judged.
 pub(super) const TEE_TYPE: &str = "tdx";
-/// Claims without which nothing is verified. What runs is among them only because what was booted is: nothing else
-/// makes the machine's own words about it true.
-const NEEDED: [ClaimId; 7] = [
-    ClaimId::Signature,
-    ClaimId::Freshness,
-    ClaimId::Debug,
-    ClaimId::Boot,
-    ClaimId::EventLog,
-    ClaimId::EventNames,
-    ClaimId::Compose,
-];
 
 /// Asks a service for evidence and judges it. `now` tells seconds since the Unix epoch.
 pub(super) async fn verify(
@@ -61,10 +49,7 @@ pub(super) async fn verify(
     let boot = machine::shown_boot(&attestation.evidence.quote, accepted);
     let appraised = appraise(&verifier, &evidence, &expectations(trust, &bound, boot)).await;
     let appraisal = &appraised.appraisal;
-    let tcb = judge(appraisal)?;
-    if boot.is_none() {
-        machine::check_image(appraisal, accepted)?;
-    }
+    let tcb = machine::judge(appraisal, boot, accepted)?;
     if bound.keyset.not_after <= now() {
         return Err("the keyset has ended".into());
     }
@@ -130,23 +115,6 @@ fn expectations(trust: &Trust, bound: &Bound, boot: Option<ExpectedRegisters>) -
         registers: boot.unwrap_or_default(),
         ..Expectations::default()
     }
-}
-
-/// The platform's state in its vendor's words, if the evidence holds. An old platform is no failure: it is a claim
-/// that is refuted, for whoever reads the session.
-fn judge(appraisal: &Appraisal) -> Result<String, Reason> {
-    let fails = |claim: &&Claim| claim.outcome == Outcome::Fails && claim.id != ClaimId::Tcb;
-    let lacks = |claim: &&Claim| claim.outcome != Outcome::Holds;
-    let needed = NEEDED.into_iter().filter_map(|id| appraisal.claim(id));
-    // What fails says more than what could not be looked at because of it.
-    if let Some(claim) = appraisal.claims.iter().find(fails).or_else(|| needed.clone().find(lacks)) {
-        return Err(Reason::new(&claim.sentence));
-    }
-    if needed.count() < NEEDED.len() {
-        return Err("the evidence was not judged in full".into());
-    }
-    machine::fact(appraisal, ClaimId::Tcb, "status")
-        .ok_or_else(|| "the state of the platform is unknown".into())
 }
 
 fn measured(event_log: &str) -> Result<AppInfo, Reason> {

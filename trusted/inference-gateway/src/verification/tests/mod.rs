@@ -2,6 +2,7 @@
 
 mod attackers;
 mod freshness;
+mod hardware;
 mod own;
 mod programs;
 mod routes;
