@@ -67,6 +67,17 @@ pub struct InferenceHour {
     pub cost: String,
 }
 
+/// What a window has of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InferenceHours {
+    /// Those that were asked for.
+    pub page: Vec<InferenceHour>,
+    /// What all of them cost.
+    pub cost: Decimal,
+    /// How many there are.
+    pub total: u64,
+}
+
 const NEW_ATTEMPT: &str = "INSERT INTO inference_attempts (request_id, attempt_index, status, workspace_id, \
      api_key_id, endpoint, model, route, prompt_tokens, completion_tokens, cost, recorded_at_ms) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
@@ -82,7 +93,7 @@ const COSTS: &str =
 const HOURS: &str = "SELECT h.hour_ms, h.model, h.api_key_id, k.name AS api_key_name, h.answered, h.failed, \
      h.prompt_tokens, h.completion_tokens, h.cost FROM inference_hours h JOIN api_keys k ON k.id = h.api_key_id \
      WHERE h.workspace_id = $1 AND h.hour_ms >= $2 AND h.hour_ms < $3 \
-     ORDER BY h.hour_ms DESC, h.model, h.api_key_id LIMIT $4 OFFSET $5";
+     ORDER BY h.hour_ms DESC, h.model, h.api_key_id";
 const OLD_ATTEMPTS: &str = "DELETE FROM inference_attempts WHERE (request_id, attempt_index, status) IN \
      (SELECT request_id, attempt_index, status FROM inference_attempts WHERE recorded_at_ms < $1 LIMIT $2)";
 
@@ -103,37 +114,42 @@ impl Store {
         Ok(row.map(|(workspace_id,)| workspace_id))
     }
 
-    /// What inference cost in a window of full hours, and how many records it has.
-    pub async fn inference_cost(&self, workspace_id: i64, window: Window) -> Result<(Decimal, i64)> {
+    /// What inference cost in a window of full hours.
+    pub async fn inference_cost(&self, workspace_id: i64, window: Window) -> Result<Decimal> {
         let mut rows = sqlx::query_as::<_, (String,)>(COSTS)
             .bind(workspace_id)
             .bind(window.start_ms)
             .bind(window.end_ms)
             .fetch(&self.pool);
-        let (mut sum, mut count) = (Decimal::ZERO, 0);
+        let mut sum = Decimal::ZERO;
         while let Some((cost,)) = rows.try_next().await? {
             sum = sum.saturating_add(amount(cost)?);
-            count += 1;
         }
-        Ok((sum, count))
+        Ok(sum)
     }
 
-    /// A page of what was used in a window of full hours, newest hour first.
+    /// What was used in a window of full hours: a page of it, newest hour first, and the sum and the number of all
+    /// records. One statement reads both, so that they are of one moment.
     pub async fn inference_hours(
         &self,
         workspace_id: i64,
         window: Window,
-        limit: i64,
-        offset: i64,
-    ) -> Result<Vec<InferenceHour>> {
-        Ok(sqlx::query_as(HOURS)
+        page: std::ops::Range<u64>,
+    ) -> Result<InferenceHours> {
+        let mut rows = sqlx::query_as::<_, InferenceHour>(HOURS)
             .bind(workspace_id)
             .bind(window.start_ms)
             .bind(window.end_ms)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&self.pool)
-            .await?)
+            .fetch(&self.pool);
+        let mut all = InferenceHours::default();
+        while let Some(hour) = rows.try_next().await? {
+            all.cost = all.cost.saturating_add(amount(hour.cost.clone())?);
+            if page.contains(&all.total) {
+                all.page.push(hour);
+            }
+            all.total += 1;
+        }
+        Ok(all)
     }
 }
 

@@ -68,7 +68,7 @@ pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
 pub(crate) use device_logins::{DeviceLoginRow, NewDeviceLogin};
 pub use history::RevisionSummary;
 pub(crate) use idempotency::{Begun, KeptAnswer, NamedRequest, Run, Times};
-pub use inference::{InferenceHour, NewAttempt};
+pub use inference::{InferenceHour, InferenceHours, NewAttempt};
 pub use instance_ids::InstanceIdFilter;
 pub use metering::UsageScope;
 pub use nodes::{JoinTokenRow, NodeRow, Usage};

@@ -70,12 +70,12 @@ pub(crate) async fn get(
         let text = "The workspace reads other tables of usage at the moment; try again when they are read";
         ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(1)
     })?;
-    let (cost, total) = api.store.inference_cost(caller.workspace_id, window).await?;
-    let hours = api.store.inference_hours(caller.workspace_id, window, limit.into(), offset.into()).await?;
+    let page = offset.into()..u64::from(offset) + u64::from(limit);
+    let hours = api.store.inference_hours(caller.workspace_id, window, page).await?;
     Ok(Json(InferenceUsage {
-        usage: hours.into_iter().map(wire).collect(),
-        total,
-        total_cost: amount_text(cost),
+        usage: hours.page.into_iter().map(wire).collect(),
+        total: hours.total.cast_signed(),
+        total_cost: amount_text(hours.cost),
         currency: api.store.prices().currency().to_owned(),
     }))
 }

@@ -26,7 +26,7 @@ async fn billing(api: &Api, workspace_id: i64) -> ApiResult<Billing> {
     let month = Month::of(now_ms);
     let funds = api.store.funds(workspace_id, now_ms).await?;
     let cost = api.store.usage_cost(scope, month.window(), now_ms).await?;
-    let (inference, _) = api.store.inference_cost(workspace_id, month.window()).await?;
+    let inference = api.store.inference_cost(workspace_id, month.window()).await?;
     let hourly = api.store.usage_rate(scope).await?;
     let credits = api.store.credits(workspace_id, SHOWN_CREDITS).await?;
     Ok(Billing {

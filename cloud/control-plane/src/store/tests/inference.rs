@@ -66,10 +66,13 @@ async fn live(store: Store, tellings: &[Telling]) {
         let sum: Decimal = known.values().sum();
         let funds = store.funds(ground.workspace, now).await.unwrap();
         assert_eq!(funds.used, sum);
-        let (cost, records) = store.inference_cost(ground.workspace, Window::EVER).await.unwrap();
-        assert_eq!(cost, sum);
-        let hours = store.inference_hours(ground.workspace, Window::EVER, 1000, 0).await.unwrap();
-        assert_eq!(i64::try_from(hours.len()).unwrap(), records);
+        assert_eq!(store.inference_cost(ground.workspace, Window::EVER).await.unwrap(), sum);
+        let read = async |page| store.inference_hours(ground.workspace, Window::EVER, page).await.unwrap();
+        let all = read(0..1000).await;
+        assert_eq!((all.cost, all.total), (sum, u64::try_from(all.page.len()).unwrap()));
+        let rest = read(1..1000).await;
+        assert_eq!((&rest.page[..], rest.cost, rest.total), (&all.page[1..], all.cost, all.total));
+        let hours = all.page;
         let attempts: i64 = hours.iter().map(|hour| hour.answered + hour.failed).sum();
         assert_eq!(attempts, i64::try_from(known.len()).unwrap());
         assert!(hours.iter().all(|hour| hour.prompt_tokens == 3 * (hour.answered + hour.failed)));
