@@ -32,16 +32,20 @@ impl Part {
             assert_eq!(child.try_wait().unwrap(), None, "{}", fs::read_to_string(&path).unwrap());
             let log = fs::read_to_string(&path).unwrap();
             let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            lines.find_map(|line| line["fields"]["address"].as_str()?.parse().ok())
+            let at = |line: &Value| {
+                let names = ["address", "api_address"];
+                names.into_iter().find_map(|name| line["fields"][name].as_str()?.parse().ok())
+            };
+            lines.find_map(|line| at(&line))
         });
         Self { child, address }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    fn ended(mut self) -> Option<i32> {
+    pub(crate) fn ended(mut self) -> Option<i32> {
         eventually("it ends", || self.child.try_wait().unwrap()).code()
     }
 }
@@ -53,7 +57,7 @@ impl Drop for Part {
     }
 }
 
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {

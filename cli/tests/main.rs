@@ -1,6 +1,7 @@
 //! The command as people and programs use it: the real program against a scripted server.
 #![cfg(test)]
 
+mod accounts;
 mod chain;
 mod change;
 mod commands;
@@ -18,6 +19,7 @@ mod receipts;
 mod serve;
 mod support;
 mod up;
+mod up_inference;
 mod update;
 mod verify;
 mod webhooks;

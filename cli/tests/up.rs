@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,9 +14,10 @@ use tempfile::TempDir;
 use crate::support::bare;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-const ADDRESSES: [&str; 7] = ["api", "fleet", "node", "http", "https", "kms", "kms-directory"];
+const ADDRESSES: [&str; 9] =
+    ["api", "fleet", "node", "http", "https", "kms", "kms-directory", "inference", "echo"];
 
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -27,21 +28,26 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// `up` on free ports, with an image that no node would boot.
+pub(crate) fn command(home: &TempDir, up: &str) -> Command {
+    let images = home.path().join("images");
+    fs::create_dir_all(images.join("none")).unwrap();
+    fs::write(images.join("none/digest.txt"), "an image that no node would boot").unwrap();
+    let addresses: String = ADDRESSES.map(|name| format!(" --{name}-listen 127.0.0.1:0")).concat();
+    let mut command = bare(home, &format!("{up} --guest-images {}{addresses}", images.display()));
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
 /// A running `cloister up`; killed if the test ends early.
-struct Up {
+pub(crate) struct Up {
     process: Child,
-    document: Value,
+    pub(crate) document: Value,
 }
 
 impl Up {
-    fn start(home: &TempDir) -> Self {
-        let images = home.path().join("images");
-        fs::create_dir_all(images.join("none")).unwrap();
-        fs::write(images.join("none/digest.txt"), "an image that no node would boot").unwrap();
-        let addresses: String = ADDRESSES.map(|name| format!(" --{name}-listen 127.0.0.1:0")).concat();
-        let line = format!("--json up --guest-images {}{addresses}", images.display());
-        let mut command = bare(home, &line);
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    pub(crate) fn start(home: &TempDir) -> Self {
+        let mut command = command(home, "--json up");
         let log = File::options().append(true).create(true).open(home.path().join("log")).unwrap();
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
@@ -53,6 +59,11 @@ impl Up {
 
     /// The process of its KMS.
     fn kms(&self) -> Option<Pid> {
+        self.service("kms")
+    }
+
+    /// The process of a part that runs beside it.
+    pub(crate) fn service(&self, part: &str) -> Option<Pid> {
         let parent = format!("\nPPid:\t{}\n", self.process.id());
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -60,13 +71,13 @@ impl Up {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let command_line = String::from_utf8_lossy(&command_line).replace('\0', " ");
-            status.contains(&parent) && command_line.contains(" serve kms ")
+            status.contains(&parent) && command_line.contains(&format!(" serve {part} "))
         });
         Pid::from_raw(pid?)
     }
 
     /// Ends it by a signal; its exit code, if it has one.
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
         eventually("it ends", || self.process.try_wait().unwrap()).code()
     }
@@ -93,11 +104,11 @@ fn status(home: &TempDir) -> Option<Value> {
     output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
 }
 
-fn is_alive(process: Pid) -> bool {
+pub(crate) fn is_alive(process: Pid) -> bool {
     Path::new(&format!("/proc/{}", process.as_raw_nonzero())).exists()
 }
 
-fn has_qemu() -> bool {
+pub(crate) fn has_qemu() -> bool {
     let found = Path::new("/usr/bin/qemu-system-x86_64").exists();
     if !found {
         eprintln!("SKIPPED: qemu-system-x86_64 is not installed; scripts/install-dependencies.sh run");
@@ -149,13 +160,8 @@ fn a_first_start_that_is_killed_at_any_moment_goes_on_with_the_next_one() {
     let home = tempfile::tempdir().unwrap();
     let mut known: Option<String> = None;
     for file in ["admin-token", "lock", "state.sealed", "root-ca.pem"] {
-        let images = home.path().join("images");
-        fs::create_dir_all(images.join("none")).unwrap();
-        fs::write(images.join("none/digest.txt"), "an image that no node would boot").unwrap();
-        let addresses: String = ADDRESSES.map(|name| format!(" --{name}-listen 127.0.0.1:0")).concat();
-        let mut command = bare(&home, &format!("up --guest-images {}{addresses}", images.display()));
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let process =
+            command(&home, "up").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let up = Up { process: process.unwrap(), document: Value::Null };
         eventually(file, || kms_dir(&home).join(file).exists().then_some(()));
         let kms = up.kms();

@@ -14,6 +14,8 @@ use crate::paths;
 
 const UP_PATIENCE: Duration = Duration::from_mins(5);
 const STOP_PATIENCE: Duration = Duration::from_mins(2);
+const LISTENERS: [&str; 9] =
+    ["api", "fleet", "node", "http", "https", "kms", "kms-directory", "inference", "echo"];
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
@@ -66,7 +68,7 @@ impl Up {
         let mut command = cloister(data_dir);
         command.env("CLOISTER_GUEST_IMAGES", images);
         command.args(["--json", "up"]).args(options);
-        for listener in ["api", "fleet", "node", "http", "https", "kms", "kms-directory"] {
+        for listener in LISTENERS {
             command.arg(format!("--{listener}-listen")).arg("127.0.0.1:0");
         }
         if let Some(directory) = deploy {

@@ -75,10 +75,11 @@ impl NodePart {
     }
 }
 
-/// Where a node in `dir` answers the key management service beside it, as its guest agent.
-pub(crate) fn kms_agent_socket(dir: &Path) -> Result<PathBuf, Failure> {
+/// Where a node in `dir` answers the services beside it, as their guest agent. They are processes of one program, so
+/// their machine is one, too.
+pub(crate) fn agent_socket(dir: &Path) -> Result<PathBuf, Failure> {
     let sockets = sockets::directory(dir)?.unwrap_or_else(|| dir.join("run"));
-    Ok(sockets.join("kms-agent.sock"))
+    Ok(sockets.join("services.sock"))
 }
 
 /// This program, as QEMU starts it for connections of guests.

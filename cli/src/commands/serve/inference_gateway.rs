@@ -7,6 +7,7 @@ use cloister_inference_gateway::run;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Logging;
+use super::parent::{Bond, ORPHAN_GRACE};
 use crate::commands::Outcome;
 use crate::failure::Failure;
 use crate::parts::Interrupts;
@@ -22,26 +23,35 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     drain_timeout: u64,
     #[command(flatten)]
+    bond: Bond,
+    #[command(flatten)]
     pub(super) logging: Logging,
 }
 
-/// Serves until it is told to stop.
+/// Serves until it is told to stop, or its parent has gone.
 pub(super) async fn run(args: Args) -> Outcome {
     let mut interrupts = Interrupts::install()?;
     let mut hangup =
         signal(SignalKind::hangup()).map_err(|error| Failure::local("cannot handle signals", error))?;
     let failed = |error| Failure::local("the inference gateway did not start", error);
-    let gateway = run::start(&args.config).await.map_err(failed)?;
+    let mut parent = args.bond.parent();
+    let gateway = tokio::select! {
+        started = run::start(&args.config) => started.map_err(failed)?,
+        () = interrupts.next() => return Ok(()),
+        () = parent.gone() => return Ok(()),
+    };
     let metrics_address = gateway.metrics_address().map(tracing::field::display);
     tracing::info!(address = %gateway.address(), metrics_address, "the inference gateway is up");
-    loop {
+    let patience = Duration::from_secs(args.drain_timeout);
+    let patience = loop {
         tokio::select! {
-            () = interrupts.next() => break,
+            () = interrupts.next() => break patience,
+            () = parent.gone() => break patience.min(ORPHAN_GRACE),
             _ = hangup.recv() => gateway.reload(),
         }
-    }
+    };
     tokio::select! {
-        () = gateway.stop(Duration::from_secs(args.drain_timeout)) => {}
+        () = gateway.stop(patience) => {}
         () = interrupts.again() => {}
     }
     Ok(())

@@ -1,23 +1,18 @@
 //! `cloister serve kms`.
 
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cloister_kms::{Authorization, Config, Kms};
-use tokio::sync::oneshot;
 use url::Url;
 
 use super::Logging;
+use super::parent::{Bond, ORPHAN_GRACE};
 use crate::commands::Outcome;
 use crate::commands::kms::announce;
 use crate::failure::Failure;
 use crate::parts::{ChainArgs, Interrupts, kms};
 use crate::session::Session;
-
-/// Longest time that requests under way get after the parent has gone: nobody else would end this process.
-const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 
 /// Arguments of `serve kms`.
 #[derive(Debug, clap::Args)]
@@ -59,9 +54,8 @@ pub(crate) struct Args {
     /// [default: Intel's own service]
     #[arg(long, value_name = "URL", env = "CLOISTER_PCCS_URL", hide_env = true)]
     pccs_url: Option<Url>,
-    /// End when standard input is closed, as it is when the process on the other end of it ends
-    #[arg(long)]
-    exit_with_parent: bool,
+    #[command(flatten)]
+    bond: Bond,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -70,7 +64,7 @@ pub(crate) struct Args {
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let mut interrupts = Interrupts::install()?;
     let data_dir = session.data_dir()?.join(kms::DIRECTORY);
-    let mut parent = args.exit_with_parent.then(watch_parent);
+    let mut parent = args.bond.parent();
     let start = async {
         Kms::start(args.config(data_dir.clone())?)
             .await
@@ -79,13 +73,13 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let kms = tokio::select! {
         started = start => started?,
         () = interrupts.next() => return Ok(()),
-        () = orphaned(&mut parent) => return Ok(()),
+        () = parent.gone() => return Ok(()),
     };
     announce(&data_dir, kms.address(), kms.directory_address())?;
     tracing::info!(address = %kms.address(), directory = %kms.directory_address(), "the KMS is up");
     let is_orphan = tokio::select! {
         () = interrupts.next() => false,
-        () = orphaned(&mut parent) => true,
+        () = parent.gone() => true,
     };
     let impatient = async {
         if is_orphan {
@@ -119,24 +113,4 @@ impl Args {
         config.pccs_url = self.pccs_url;
         Ok(config)
     }
-}
-
-/// Returns when standard input is at its end; never if the end does not count.
-async fn orphaned(parent: &mut Option<oneshot::Receiver<()>>) {
-    match parent {
-        Some(gone) => drop(gone.await),
-        None => std::future::pending().await,
-    }
-}
-
-/// Watches standard input. A thread of its own does, because nothing can interrupt such a read, and the
-/// runtime would wait for it at the end.
-fn watch_parent() -> oneshot::Receiver<()> {
-    let (sender, gone) = oneshot::channel();
-    std::thread::spawn(move || {
-        let mut ignored = [0; 64];
-        while std::io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}
-        let _ = sender.send(());
-    });
-    gone
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use cloister_control_plane::{
     Config as ControlPlaneConfig, ControlPlane, DEFAULT_REQUESTS_PER_MINUTE, DEVELOPMENT_ROOT_FILE,
 };
+use cloister_echo_upstream::{EchoUpstream, Manner};
 use cloister_fleet_tls::Credentials;
 use cloister_metering::PriceList;
 use cloister_node::ingress::{Domain, server_config, wildcard_names};
@@ -20,8 +21,10 @@ use super::ports::{ContractPorts, Ports};
 use crate::failure::Failure;
 use crate::parts::control_plane::{self, Access};
 use crate::parts::development_chain::{self, ChainPart};
-use crate::parts::kms::{self, KmsPart, Setup};
+use crate::parts::inference::{self, Own};
+use crate::parts::kms::{self, Setup};
 use crate::parts::node::{self, Newcomer, NodePart, Way};
+use crate::parts::service::{PROGRAM, Supervised};
 use crate::parts::{Home, HostOptions, local};
 
 /// Name of the only node.
@@ -44,32 +47,42 @@ pub(super) struct Governance {
     pub(super) ports: ContractPorts,
 }
 
-/// A running control plane with a node and key management services on the same machine.
+/// What is started.
+pub(super) struct Plan {
+    pub(super) governance: Option<Governance>,
+    /// The inference gateway's own configuration.
+    pub(super) gateway: Option<Own>,
+    pub(super) domain: Domain,
+    pub(super) machine: Machine,
+    pub(super) prices: PriceList,
+    /// What the services beside this process log.
+    pub(super) log: String,
+}
+
+/// A running control plane with a node, key management services and an inference gateway on the same machine.
 pub(super) struct Cloud {
     control_plane: ControlPlane,
     node: NodePart,
-    kmses: Vec<KmsPart>,
+    kmses: Vec<Supervised>,
+    gateway: Option<Supervised>,
+    echo: Option<EchoUpstream>,
     chain: Option<ChainPart>,
     /// Where the directory of the key management service is.
     pub(super) kms_directory: String,
+    /// Where the inference gateway is.
+    pub(super) inference: inference::Place,
     http: SocketAddr,
     https: SocketAddr,
 }
 
 impl Cloud {
-    /// Starts the control plane, then the node, which joins at its first start, then the key management
-    /// services, for which the node plays a machine: one with its own rules, and beside it one whose contract
-    /// decides, if there is a chain. `log` is what these services log.
-    pub(super) async fn start(
-        ports: &Ports,
-        governance: Option<Governance>,
-        domain: Domain,
-        home: &Home,
-        machine: Machine,
-        prices: PriceList,
-        log: &str,
-    ) -> Result<Self, Failure> {
+    /// Starts the control plane, then the node, which joins at its first start, then, beside each other, the services for
+    /// which the node plays a machine: the inference gateway, a key management service with its own rules, and one whose
+    /// contract decides, if there is a chain.
+    pub(super) async fn start(ports: &Ports, home: &Home, plan: Plan) -> Result<Self, Failure> {
+        let Plan { governance, gateway, domain, machine, prices, log } = plan;
         let node_dir = home.join("node");
+        let agent_socket = node::agent_socket(&node_dir)?;
         let control_plane_dir = home.join("control-plane");
         let kms = Setup {
             slug: kms::SLUG,
@@ -77,10 +90,10 @@ impl Cloud {
             dir: home.join(kms::DIRECTORY),
             listen: ports.kms,
             directory: ports.kms_directory,
-            agent_socket: node::kms_agent_socket(&node_dir)?,
+            agent_socket: agent_socket.clone(),
             development_root: control_plane_dir.join(DEVELOPMENT_ROOT_FILE),
             pccs_url: format!("http://{}/development-pccs", local(ports.api)),
-            log: log.to_owned(),
+            log: log.clone(),
         };
         let governed = governance.as_ref().map(|Governance { chain, ports }| Setup {
             slug: development_chain::SLUG,
@@ -92,11 +105,15 @@ impl Cloud {
         });
         let kms_directory = kms.directory_url();
         let setups: Vec<Setup> = [Some(kms), governed].into_iter().flatten().collect();
+        let addresses = [ports.inference, ports.echo, ports.api];
+        let gateway = inference::Setup::new(home.path(), gateway, addresses, agent_socket.clone(), log);
+        gateway.prepare()?;
         let mut config = ControlPlaneConfig::embedded(control_plane_dir, ports.api, ports.fleet);
         for setup in &setups {
             setup.prepare()?;
             config.kms.push(setup.config()?);
         }
+        config.inference = Some(gateway.config());
         config.chains.extend(governance.as_ref().map(|governance| governance.chain.config()));
         // Receivers that are being developed are on this machine.
         config.webhooks.allowed = vec![IpNet::from(LOOPBACK_V4), IpNet::from(LOOPBACK_V6)];
@@ -104,10 +121,7 @@ impl Cloud {
         config.prices = prices;
         config.requests_per_minute = NonZeroU32::new(DEFAULT_REQUESTS_PER_MINUTE);
         let control_plane = control_plane::start(config).await?;
-        let host_process = HostProcess {
-            socket: node::kms_agent_socket(&node_dir)?,
-            executable: PathBuf::from(kms::PROGRAM),
-        };
+        let host_process = HostProcess { socket: agent_socket, executable: PathBuf::from(PROGRAM) };
         let node = match start_node(&control_plane, ports, domain, node_dir, machine, host_process).await {
             Ok(node) => node,
             Err(failure) => {
@@ -115,19 +129,35 @@ impl Cloud {
                 return Err(failure);
             }
         };
-        let chain = governance.map(|governance| governance.chain);
-        let (http, https) = (ports.http, ports.https);
-        let mut cloud = Self { control_plane, node, kmses: Vec::new(), chain, kms_directory, http, https };
-        for setup in setups {
-            match KmsPart::start(setup).await {
-                Ok(kms) => cloud.kmses.push(kms),
-                Err(failure) => {
-                    cloud.stop(STOP_AFTER_FAILURE, std::future::pending()).await;
-                    return Err(failure);
-                }
-            }
+        let mut cloud = Self {
+            control_plane,
+            node,
+            kmses: Vec::new(),
+            gateway: None,
+            echo: None,
+            chain: governance.map(|governance| governance.chain),
+            kms_directory,
+            inference: gateway.place(),
+            http: ports.http,
+            https: ports.https,
+        };
+        if let Err(failure) = cloud.start_services(setups, gateway).await {
+            cloud.stop(STOP_AFTER_FAILURE, std::future::pending()).await;
+            return Err(failure);
         }
         Ok(cloud)
+    }
+
+    async fn start_services(&mut self, kmses: Vec<Setup>, gateway: inference::Setup) -> Result<(), Failure> {
+        let echo = EchoUpstream::start(gateway.echo, Manner::default()).await;
+        let failed = |error| Failure::local(format!("cannot listen at {}", gateway.echo), error);
+        self.echo = Some(echo.map_err(failed)?);
+        self.kmses.extend(kmses.into_iter().map(Supervised::start));
+        self.gateway = Some(Supervised::start(gateway));
+        for service in self.kmses.iter_mut().chain(&mut self.gateway) {
+            service.up().await?;
+        }
+        Ok(())
     }
 
     /// The development chain, if there is one.
@@ -150,12 +180,18 @@ impl Cloud {
         local(if url.scheme() == "https" { self.https } else { self.http })
     }
 
-    /// Ends everything. The control plane goes first, so that it does not take CVMs that power off for
-    /// failed ones; the key management services go last, and then the chain that one of them asks. If `urgent`
-    /// comes to an end, what is not done by then is left to the next start.
-    /// Tells whether everything was done.
+    /// Ends everything. The inference gateway goes first, while there is somebody to tell what was used; the control
+    /// plane goes before the node, so that it does not take CVMs that power off for failed ones; the key management
+    /// services go last, and then the chain that one of them asks. If `urgent` comes to an end, what is not done by then
+    /// is left to the next start. Tells whether everything was done.
     pub(super) async fn stop(self, patience: Duration, urgent: impl Future<Output = ()>) -> bool {
         let orderly = async {
+            if let Some(gateway) = self.gateway {
+                gateway.stop().await;
+            }
+            if let Some(echo) = self.echo {
+                echo.stop().await;
+            }
             self.control_plane.stop().await;
             self.node.stop(OnExit::Shutdown(patience)).await;
             for kms in self.kmses {

@@ -4,6 +4,7 @@ mod cloud;
 mod example;
 mod guest_images;
 mod ports;
+mod present;
 mod ready;
 
 pub(super) use guest_images::find as find_guest_images;
@@ -13,21 +14,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cloister_node::ingress::{DEFAULT_DOMAIN, Domain};
-use serde_json::json;
 
 use super::Outcome;
 use crate::api::Client;
-use crate::credentials::Credentials;
 use crate::failure::{Exit, Failure};
 use crate::logging::{self, LogFormat};
 use crate::output::{Output, Progress};
-use crate::parts::control_plane::Access;
 use crate::parts::development_chain::{self, ChainPart};
+use crate::parts::inference::{self, Own};
 use crate::parts::{Home, HostOptions, Interrupts, kms, prices};
-use crate::places::{data_dir, login_credentials};
 use crate::session::Session;
-use cloud::{Cloud, Governance, Machine};
+use cloud::{Cloud, Governance, Machine, Plan};
 use ports::{ContractPorts, Ports};
+use present::Standing;
 
 /// What is logged for no `-v`, one and more: `up` speaks through its progress.
 const LEVELS: [&str; 3] = ["error", "info", "debug,hyper=info,sqlx=info,rustls=info"];
@@ -75,13 +74,15 @@ async fn up(args: Args, session: &Session) -> Outcome {
     let mut interrupts = Interrupts::install()?;
     let home = Home::open(&session.data_dir()?)?;
     let guest_images = find_guest_images(args.guest_images, home.path())?;
-    let ports = args.ports.settle(kms::port_before(home.path()))?;
+    let gateway = Own::find(home.path())?;
+    let ports = args.ports.settle(kms::port_before(home.path()), gateway.as_ref())?;
     let prices = prices::read(args.prices.as_deref())?;
 
     let output = &session.output;
     output.say(&format!("Starting a cloud in {}", home.path().display()));
     let mut progress = output.progress();
-    progress.phase("starting the control plane, the node and the key management service");
+    progress
+        .phase("starting the control plane, the node, the key management service and the inference gateway");
     let log = logging::filter(LEVELS, session.verbosity);
     let governance = if args.development_chain {
         let before = kms::port_before(&home.join(development_chain::DIRECTORY));
@@ -91,7 +92,8 @@ async fn up(args: Args, session: &Session) -> Outcome {
         None
     };
     let machine = Machine { guest_images: guest_images.clone(), options: args.host };
-    let cloud = Cloud::start(&ports, governance, args.domain, &home, machine, prices, &log).await?;
+    let plan = Plan { governance, gateway, domain: args.domain, machine, prices, log };
+    let cloud = Cloud::start(&ports, &home, plan).await?;
     let brought_up = tokio::select! {
         result = bring_up(args.deploy, &guest_images, &home, &cloud, progress, output) => result,
         () = interrupts.next() => Err(Failure::new(Exit::Failed, "interrupted before the cloud was up")),
@@ -134,91 +136,11 @@ async fn bring_up(
         }
         None => None,
     };
+    let key = match &cloud.inference.key_file {
+        Some(file) => Some(inference::key(&client, file).await?),
+        None => None,
+    };
     progress.done("The cloud is up");
-    if output.json {
-        output.document(&json!({
-            "api_url": access.server, "credentials": home.credentials(), "https_port": cloud.https_port(),
-            "kms_url": cloud.kms_directory, "kms_root": home.join(kms::DIRECTORY).join(kms::ROOT_FILE),
-            "app_url": app.as_ref().map(example::Running::url), "cvm": app.as_ref().map(|app| &app.cvm),
-            "chain": cloud.chain().map(described),
-        }));
-    } else {
-        present(home, &access, app.as_ref(), cloud, output);
-    }
+    Standing { home, access: &access, app: app.as_ref(), key: key.as_ref(), cloud }.show(output);
     Ok(())
-}
-
-fn described(chain: &ChainPart) -> serde_json::Value {
-    json!({
-        "chain_id": chain.config().chain_id, "rpc_url": chain.rpc_url(),
-        "kms_contract": chain.kms_contract().to_string(), "kms": development_chain::SLUG,
-        "owner_key": chain.owner_key(), "operator_key": chain.operator_key(),
-    })
-}
-
-fn present(home: &Home, access: &Access, app: Option<&example::Running>, cloud: &Cloud, output: &Output) {
-    let mut program = std::env::args().next().unwrap_or_else(|| "cloister".to_owned());
-    if !data_dir().is_ok_and(|usual| usual == home.path()) {
-        program.push_str(&format!(" --data-dir {}", home.path().display()));
-    }
-    let kept = format!("kept in {}", home.credentials().display());
-    let key = if access.first { format!("{} (shown only now; {kept})", access.key.reveal()) } else { kept };
-    output.say("");
-    output.fields(&[
-        ("App URL", app.map(|app| app.url().to_owned())),
-        ("API URL", Some(access.server.to_string())),
-        ("API key", Some(key)),
-        ("KMS directory", Some(cloud.kms_directory.clone())),
-        (
-            "Chain",
-            cloud.chain().map(|chain| format!("{} (development: its keys are public)", chain.rpc_url())),
-        ),
-        ("KMS contract", cloud.chain().map(|chain| chain.kms_contract().to_string())),
-        ("Owner's key", cloud.chain().map(|chain| chain.owner_key().display().to_string())),
-    ]);
-    output.say("\nTry, in another terminal:");
-    if let Some(app) = app {
-        output.say(&format!("  curl {}", app.url()));
-        output.say(&format!("  {program} cvms logs {} --serial", app.cvm));
-    }
-    output.say(&format!("  {program} cvms list"));
-    output.say(&format!("  {program} deploy -c compose.yaml -n my-app"));
-    output.say(&format!("  eval \"$({program} env)\"    # then any client of the public API"));
-    if let Some(app) = app {
-        let https_port = cloud.https_port();
-        let port = if https_port == DEFAULT_HTTPS.port() {
-            String::new()
-        } else {
-            format!(" --https-port {https_port}")
-        };
-        output.say(&format!(
-            "  {program} verify {}{port}    # after the line above: what this CVM proves",
-            app.cvm
-        ));
-    }
-    if let Some(chain) = cloud.chain() {
-        let key = chain.owner_key().display().to_string();
-        let cvm = app.map_or("my-app", |app| app.cvm.as_str());
-        output.say("\nUnder a contract, nothing new runs before its owner has allowed it:");
-        output.say(&format!(
-            "  {program} deploy -c compose.yaml -n my-app --kms {} --key-file {key}",
-            development_chain::SLUG
-        ));
-        output
-            .say(&format!("  {program} update {cvm} -c compose.yaml    # says what the owner has to allow"));
-        output.say(&format!("  {program} update {cvm} -c compose.yaml --key-file {key}    # as the owner"));
-    }
-    if let Some(elsewhere) = logged_in_elsewhere(access) {
-        output.say(&format!(
-            "\nCommands go to {elsewhere} by `cloister login`; add --api-url {}",
-            access.server
-        ));
-    }
-    output.say("\nCtrl-C stops the cloud; its data stays for the next start.");
-}
-
-/// The server that commands use instead of this cloud, if somebody logged in to one.
-fn logged_in_elsewhere(access: &Access) -> Option<String> {
-    let credentials = Credentials::load(&login_credentials().ok()?).ok()?;
-    credentials.current().filter(|server| **server != access.server).map(ToString::to_string)
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 use crate::failure::{Exit, Failure};
+use crate::parts::inference::Own;
 
 /// Where the ingress of a cloud on this machine listens for TLS unless somebody changed it.
 pub(in crate::commands) const DEFAULT_HTTPS: SocketAddr =
@@ -41,6 +42,12 @@ pub(crate) struct Ports {
     /// Directory and administration of the key management service (TLS)
     #[arg(long = "kms-directory-listen", value_name = "ADDRESS", default_value = "127.0.0.1:12002")]
     pub(super) kms_directory: SocketAddr,
+    /// Inference gateway, unless its own configuration says where
+    #[arg(long = "inference-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8086")]
+    pub(super) inference: SocketAddr,
+    /// Upstream that echoes, which answers at the gateway until it has others
+    #[arg(long = "echo-listen", value_name = "ADDRESS", default_value = "127.0.0.1:8711")]
+    pub(super) echo: SocketAddr,
 }
 
 /// Options for the listeners of the KMS that the contract on a development chain decides for.
@@ -65,34 +72,64 @@ impl ContractPorts {
     pub(super) fn settle(mut self, kms_before: Option<u16>) -> Result<Self, Failure> {
         stay(&mut self.kms, kms_before);
         settle([
-            ("--contract-kms-listen", &mut self.kms),
-            ("--contract-kms-directory-listen", &mut self.directory),
+            (Place::Option("--contract-kms-listen"), &mut self.kms),
+            (Place::Option("--contract-kms-directory-listen"), &mut self.directory),
         ])?;
         Ok(self)
     }
 }
 
 impl Ports {
-    /// Each address with the option that changes it.
-    const fn options(&mut self) -> [(&'static str, &mut SocketAddr); 7] {
+    /// Each address with what changes it.
+    const fn places<'a>(&'a mut self, own: Option<&'a Own>) -> [(Place<'a>, &'a mut SocketAddr); 9] {
+        let gateway = match own {
+            Some(own) => Place::Bind(own),
+            None => Place::Option("--inference-listen"),
+        };
         [
-            ("--api-listen", &mut self.api),
-            ("--fleet-listen", &mut self.fleet),
-            ("--node-listen", &mut self.node),
-            ("--http-listen", &mut self.http),
-            ("--https-listen", &mut self.https),
-            ("--kms-listen", &mut self.kms),
-            ("--kms-directory-listen", &mut self.kms_directory),
+            (Place::Option("--api-listen"), &mut self.api),
+            (Place::Option("--fleet-listen"), &mut self.fleet),
+            (Place::Option("--node-listen"), &mut self.node),
+            (Place::Option("--http-listen"), &mut self.http),
+            (Place::Option("--https-listen"), &mut self.https),
+            (Place::Option("--kms-listen"), &mut self.kms),
+            (Place::Option("--kms-directory-listen"), &mut self.kms_directory),
+            (gateway, &mut self.inference),
+            (Place::Option("--echo-listen"), &mut self.echo),
         ]
     }
 
-    /// Looks whether every address is free, so that a taken one is named with its option before anything
+    /// Looks whether every address is free, so that a taken one is named with what changes it before anything
     /// starts, and settles ports that were left open: links to applications hold the number.
-    /// CVMs keep the address of the key management service: `kms_before` is where it was.
-    pub(super) fn settle(mut self, kms_before: Option<u16>) -> Result<Self, Failure> {
+    /// CVMs keep the address of the key management service: `kms_before` is where it was. A gateway with a
+    /// configuration of its own listens where that says.
+    pub(super) fn settle(mut self, kms_before: Option<u16>, own: Option<&Own>) -> Result<Self, Failure> {
         stay(&mut self.kms, kms_before);
-        settle(self.options())?;
+        if let Some(own) = own {
+            self.inference = own.bind();
+        }
+        settle(self.places(own))?;
         Ok(self)
+    }
+}
+
+/// What a person changes to have another address.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// An option of this command.
+    Option(&'static str),
+    /// A member of a configuration.
+    Bind(&'a Own),
+}
+
+impl Place<'_> {
+    fn advice(self, address: SocketAddr) -> String {
+        match self {
+            Self::Option(option) => {
+                format!("choose another: cloister up {option} {}:0 takes any free port", address.ip())
+            }
+            Self::Bind(own) => format!("choose another: bind in {}", own.file.display()),
+        }
     }
 }
 
@@ -106,16 +143,16 @@ fn stay(address: &mut SocketAddr, before: Option<u16>) {
     }
 }
 
-fn settle<const COUNT: usize>(options: [(&'static str, &mut SocketAddr); COUNT]) -> Result<(), Failure> {
+fn settle<const COUNT: usize>(places: [(Place<'_>, &mut SocketAddr); COUNT]) -> Result<(), Failure> {
     // Held until all are settled, so that no two of them get the same.
     let mut held = Vec::new();
-    for (option, address) in options {
+    for (place, address) in places {
         let bound = listen(*address).and_then(|listener| {
             let settled = listener.local_addr()?;
             held.push(listener);
             Ok(settled)
         });
-        *address = bound.map_err(|error| unusable(option, *address, error))?;
+        *address = bound.map_err(|error| unusable(place, *address, error))?;
     }
     Ok(())
 }
@@ -135,8 +172,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address)
 }
 
-fn unusable(option: &str, address: SocketAddr, error: io::Error) -> Failure {
-    let other = format!("choose another: cloister up {option} {}:0 takes any free port", address.ip());
+fn unusable(place: Place<'_>, address: SocketAddr, error: io::Error) -> Failure {
+    let other = place.advice(address);
     if error.kind() == io::ErrorKind::AddrInUse {
         return Failure::new(Exit::Conflict, format!("{address} is in use by another program")).hint(other);
     }
@@ -155,40 +192,66 @@ mod tests {
         ports: Ports,
     }
 
+    const OPTIONS: [&str; 9] = [
+        "--api-listen",
+        "--fleet-listen",
+        "--node-listen",
+        "--http-listen",
+        "--https-listen",
+        "--kms-listen",
+        "--kms-directory-listen",
+        "--inference-listen",
+        "--echo-listen",
+    ];
+
+    /// With every port open, but that of one option.
+    fn ports(option: &str, address: &str) -> Ports {
+        let open = |name| [name, if name == option { address } else { "127.0.0.1:0" }];
+        Line::parse_from(std::iter::once("up").chain(OPTIONS.into_iter().flat_map(open))).ports
+    }
+
     #[test]
     fn a_taken_port_is_named_with_the_option_that_changes_it() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap().to_string();
-        let free = ["--api-listen", "--fleet-listen", "--node-listen", "--https-listen"]
-            .into_iter()
-            .chain(["--kms-listen", "--kms-directory-listen"])
-            .flat_map(|option| [option, "127.0.0.1:0"]);
-        let line = ["up", "--http-listen", &address].into_iter().chain(free);
-        let failure = Line::parse_from(line).ports.settle(None).unwrap_err();
+        for option in OPTIONS {
+            let failure = ports(option, &address).settle(None, None).unwrap_err();
+            assert_eq!(failure.exit, Exit::Conflict);
+            assert!(failure.message.contains(&address), "{failure}");
+            assert!(failure.hints.iter().any(|hint| hint.contains(option)), "{:?}", failure.hints);
+        }
+    }
+
+    #[test]
+    fn a_gateway_with_its_own_configuration_listens_where_that_says() {
+        let home = tempfile::tempdir().unwrap();
+        let free = ports("", "").settle(None, None).unwrap().inference;
+        let config = format!(
+            r#"{{"bind": "{free}", "state_dir": "/s", "upstreams":
+                [{{"name": "a", "base_url": "http://127.0.0.1:1", "models": {{"m": "m"}}}}]}}"#
+        );
+        std::fs::create_dir(home.path().join("inference-gateway")).unwrap();
+        std::fs::write(home.path().join("inference-gateway/gateway.json"), config).unwrap();
+        let own = Own::find(home.path()).unwrap();
+        assert_eq!(ports("", "").settle(None, own.as_ref()).unwrap().inference, free);
+        let _taken = TcpListener::bind(free).unwrap();
+        let failure = ports("", "").settle(None, own.as_ref()).unwrap_err();
         assert_eq!(failure.exit, Exit::Conflict);
-        assert!(failure.message.contains(&address), "{failure}");
-        assert!(failure.hints.iter().any(|hint| hint.contains("--http-listen")), "{:?}", failure.hints);
+        assert!(failure.hints.iter().any(|hint| hint.contains("bind in ")), "{:?}", failure.hints);
     }
 
     #[test]
     fn open_ports_are_settled_to_different_ones_that_no_outgoing_connection_gets() {
-        let options = ["--api-listen", "--fleet-listen", "--node-listen", "--http-listen", "--https-listen"];
-        let options = options.into_iter().chain(["--kms-listen", "--kms-directory-listen"]);
-        let line = std::iter::once("up").chain(options.flat_map(|option| [option, "127.0.0.1:0"]));
-        let mut ports = Line::parse_from(line).ports.settle(None).unwrap();
+        let mut ports = ports("", "").settle(None, None).unwrap();
         let settled: std::collections::BTreeSet<_> =
-            ports.options().into_iter().map(|(_, address)| address.port()).collect();
-        assert_eq!(settled.len(), 7);
+            ports.places(None).into_iter().map(|(_, address)| address.port()).collect();
+        assert_eq!(settled.len(), OPTIONS.len());
         assert!(settled.into_iter().all(|port| (FIRST_PORT..LAST_PORT).contains(&port)));
     }
 
     #[test]
     fn the_kms_stays_where_it_was_unless_somebody_else_is_there() {
-        let options = ["--api-listen", "--fleet-listen", "--node-listen", "--http-listen", "--https-listen"];
-        let options = options.into_iter().chain(["--kms-listen", "--kms-directory-listen"]);
-        let line: Vec<_> =
-            std::iter::once("up").chain(options.flat_map(|option| [option, "127.0.0.1:0"])).collect();
-        let settled = |before| Line::parse_from(&line).ports.settle(before).unwrap().kms.port();
+        let settled = |before| ports("", "").settle(before, None).unwrap().kms.port();
         let first = settled(None);
         assert_ne!(first, 0);
         assert_eq!(settled(Some(first)), first);
