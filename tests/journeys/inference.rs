@@ -1,22 +1,9 @@
 //! The published clients of inference interfaces, unmodified, against a gateway of the real command.
 
-use std::time::Duration;
-
 use cloister_tests::http::plain_client;
-use cloister_tests::inference::{Inference, KEY, client};
+use cloister_tests::inference::{Inference, KEY, seen_by};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-const PATIENCE: Duration = Duration::from_mins(2);
-
-/// What a program of a published client saw.
-async fn seen_by(program: &str, gateway: &Inference) -> Value {
-    let output = tokio::time::timeout(PATIENCE, client(program, &gateway.url).output()).await;
-    let output = output.expect("it ends in time").expect("it starts");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program}: {words}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{program}: {error}: {words}"))
-}
 
 /// What every client sees, whatever its language.
 fn expected() -> Value {

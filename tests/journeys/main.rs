@@ -13,5 +13,6 @@ mod inference;
 mod keys;
 mod lost_node;
 mod replicas;
+mod troubles;
 mod used;
 mod webhooks;

@@ -1,10 +1,10 @@
-//! An inference gateway with an echoing upstream, as processes of the real command.
+//! An inference gateway before an upstream, as processes of the real command.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::process::{Child, Command};
 
@@ -12,30 +12,58 @@ use crate::http::plain_client;
 use crate::{command, eventually, free_addresses, paths};
 
 const START_PATIENCE: Duration = Duration::from_mins(1);
+const CLIENT_PATIENCE: Duration = Duration::from_mins(2);
 /// The key that the gateway under test knows.
 pub const KEY: &str = "sk-of-the-client-under-test";
 
-/// A running gateway and its upstream. They end with the process that started them.
+/// A running gateway, and its upstream if that is a process, too. They end with the process that started them.
 #[derive(Debug)]
 pub struct Inference {
     /// Where the gateway answers, without a path.
     pub url: String,
-    _processes: [Child; 2],
+    _processes: Vec<Child>,
 }
 
 impl Inference {
-    /// Starts both in a directory and waits until they serve.
+    /// Starts a gateway and an upstream that echoes in a directory, and waits until they serve.
     ///
     /// Models: `echo` keeps nothing, `stored` has no route that does.
     pub async fn start(directory: &Path) -> Self {
-        let [upstream, gateway] = free_addresses();
-        let config = directory.join("gateway.json");
-        let text = serde_json::to_vec(&configuration(directory, upstream, gateway)).expect("JSON");
-        std::fs::write(&config, text).expect("a file");
-        let config = config.display().to_string();
+        let [upstream] = free_addresses();
         let echo = serve(directory, &["echo-upstream", "--listen", &upstream.to_string()]);
-        let serving = serve(directory, &["inference-gateway", "--config", &config]);
-        let started = Self { url: format!("http://{gateway}"), _processes: [echo, serving] };
+        let base_url = format!("http://{upstream}");
+        let upstreams = json!([
+            {"name": "keeps-nothing", "base_url": base_url, "models": {"echo": "echo"}, "zdr": true},
+            {"name": "stores", "base_url": base_url, "models": {"stored": "echo"}},
+        ]);
+        let models = json!([{"id": "echo", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}]);
+        Self::serving(directory, vec![echo], upstreams, models).await
+    }
+
+    /// Starts a gateway before an upstream that runs, with models of the same names, and waits until it serves. It asks
+    /// no upstream twice by itself.
+    pub async fn before(directory: &Path, upstream: SocketAddr, models: &[String]) -> Self {
+        let names: serde_json::Map<String, Value> =
+            models.iter().map(|model| (model.clone(), model.clone().into())).collect();
+        let upstreams =
+            json!([{"name": "upstream", "base_url": format!("http://{upstream}"), "models": names}]);
+        Self::serving(directory, Vec::new(), upstreams, json!([])).await
+    }
+
+    async fn serving(directory: &Path, mut processes: Vec<Child>, upstreams: Value, models: Value) -> Self {
+        let [gateway] = free_addresses::<1>();
+        let config = directory.join("gateway.json");
+        let text = json!({
+            "bind": gateway,
+            "state_dir": directory.join("gateway"),
+            "capacity_retry_ms": 0,
+            "keys": [{"name": "client", "sha256": hex::encode(Sha256::digest(KEY))}],
+            "upstreams": upstreams,
+            "models": models,
+        });
+        std::fs::write(&config, text.to_string()).expect("a file");
+        processes.push(serve(directory, &["inference-gateway", "--config", &config.display().to_string()]));
+        let started = Self { url: format!("http://{gateway}"), _processes: processes };
         let health = format!("{}/health", started.url);
         let http = plain_client();
         eventually("the gateway serves", START_PATIENCE, async || {
@@ -46,27 +74,21 @@ impl Inference {
     }
 }
 
-fn configuration(directory: &Path, upstream: SocketAddr, gateway: SocketAddr) -> serde_json::Value {
-    let base_url = format!("http://{upstream}");
-    json!({
-        "bind": gateway,
-        "state_dir": directory.join("gateway"),
-        "keys": [{"name": "client", "sha256": hex::encode(Sha256::digest(KEY))}],
-        "upstreams": [
-            {"name": "keeps-nothing", "base_url": base_url, "models": {"echo": "echo"}, "zdr": true},
-            {"name": "stores", "base_url": base_url, "models": {"stored": "echo"}},
-        ],
-        "models": [{"id": "echo", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}],
-    })
-}
-
 fn serve(directory: &Path, arguments: &[&str]) -> Child {
     command::cloister(directory).arg("serve").args(arguments).spawn().expect("cloister starts")
 }
 
-/// A program with a published client, to be run against a gateway; it prints one JSON object.
-#[must_use]
-pub fn client(program: &str, url: &str) -> Command {
+/// What a program with a published client printed about a gateway, one JSON object.
+pub async fn seen_by(program: &str, gateway: &Inference) -> Value {
+    let output = tokio::time::timeout(CLIENT_PATIENCE, client(program, &gateway.url).output()).await;
+    let output = output.expect("it ends in time").expect("it starts");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {words}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{program}: {error}: {words}"))
+}
+
+/// A program with a published client, to be run against a gateway.
+fn client(program: &str, url: &str) -> Command {
     let packages: PathBuf = paths::workspace().join("target/inference-sdks");
     let script = paths::workspace().join("tests/inference-sdks").join(program);
     let installed = packages.join("installed").is_file();
