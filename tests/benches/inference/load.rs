@@ -32,6 +32,7 @@ pub(crate) struct Load<'a> {
 }
 
 /// What came of it.
+#[derive(Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) requests: f64,
     seconds: f64,
@@ -46,7 +47,13 @@ impl Seen {
     }
 
     pub(crate) fn latencies(&self) -> String {
-        format!("{:.3} ms | {:.3} ms", self.p50_us / 1e3, self.p99_us / 1e3)
+        format!("{:.3} ms, {:.3} ms", self.p50_us / 1e3, self.p99_us / 1e3)
+    }
+
+    /// What is more of the latencies than `bare` has.
+    pub(crate) fn added_to(&self, bare: &Self) -> String {
+        let (p50, p99) = (self.p50_us - bare.p50_us, self.p99_us - bare.p99_us);
+        format!("{:.3} ms, {:.3} ms", p50 / 1e3, p99 / 1e3)
     }
 }
 

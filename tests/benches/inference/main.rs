@@ -11,17 +11,24 @@ mod streams;
 
 use std::error::Error;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use load::{Load, Seen};
-use process::{LOAD_CPU, Process};
+use process::{LOAD_CPU, Process, Without};
 
 /// How long each measurement takes.
 const DURATION: Duration = Duration::from_secs(10);
 /// Connections of the load generator.
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
+/// Above the table.
+const HEAD: &str = "\
+| 100-byte chat, keep-alive | connections | req/s | of the bare upstream | p50, p99 | added p50, p99 | CPU per request |
+|---|---|---|---|---|---|---|";
+/// What the gateway is measured without, too, at [`USUAL`] connections.
+const WITHOUT: [(&str, Without); 2] =
+    [("gateway without access log", Without::AccessLog), ("gateway without public log", Without::ReceiptLog)];
+const USUAL: u32 = 16;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -44,79 +51,60 @@ async fn measure(with_peers: bool) -> Result<(), Failure> {
     process::pin_this(LOAD_CPU)?;
     let upstream = process::mock(directory.path()).await?;
     let mut out = io::stdout();
-    writeln!(
-        out,
-        "| 100-byte chat, keep-alive | connections | req/s | of the bare upstream | p50 | p99 | CPU per request |"
-    )?;
-    writeln!(out, "|---|---|---|---|---|---|---|")?;
+    writeln!(out, "{HEAD}")?;
     let mut bare = Vec::new();
     for connections in CONNECTIONS {
-        let seen = load(directory.path(), upstream.address, None, connections).await?;
-        writeln!(out, "| bare upstream | {connections} | {:.0} | | {} | |", seen.rate(), seen.latencies())?;
-        bare.push(seen);
+        let seen = load(directory.path(), &upstream, connections, DURATION).await?;
+        writeln!(out, "| bare upstream | {connections} | {:.0} | | {} | | |", seen.rate(), seen.latencies())?;
+        bare.push((connections, seen));
     }
-    let gateway = process::gateway(directory.path(), upstream.address).await?;
-    row("gateway, receipts and accounting on", &mut out, directory.path(), &gateway, &bare).await?;
+    let gateway = process::gateway(directory.path(), upstream.address, Without::Nothing).await?;
+    rows("gateway", &mut out, directory.path(), &gateway, &bare).await?;
     let first = streams::first_bytes(upstream.address, gateway.address).await?;
-    writeln!(out, "\n| streams | bare upstream | gateway |\n|---|---|---|\n{first}")?;
     let memory = streams::open(&gateway).await?;
-    writeln!(out, "{memory}")?;
     drop(gateway);
+    let usual: Vec<_> = bare.iter().filter(|(connections, _)| *connections == USUAL).copied().collect();
+    for (what, without) in WITHOUT {
+        let gateway = process::gateway(directory.path(), upstream.address, without).await?;
+        rows(what, &mut out, directory.path(), &gateway, &usual).await?;
+    }
     if with_peers {
-        writeln!(
-            out,
-            "\n| peers, 16 connections | connections | req/s | of the bare upstream | p50 | p99 | CPU per request |"
-        )?;
-        writeln!(out, "|---|---|---|---|---|---|---|")?;
         for (what, start) in process::PEERS {
             let peer = start(directory.path(), upstream.address).await?;
-            row(what, &mut out, directory.path(), &peer, &bare).await?;
+            rows(what, &mut out, directory.path(), &peer, &bare).await?;
         }
     }
+    writeln!(out, "\n| Streams | bare upstream | gateway |\n|---|---|---|\n{first}{memory}")?;
     Ok(())
 }
 
-async fn row(
+/// Measures a gateway with as many connections as the bare upstream was, and prints a row for each.
+async fn rows(
     what: &str,
     out: &mut impl io::Write,
     directory: &Path,
     through: &Process,
-    bare: &[Seen],
+    bare: &[(u32, Seen)],
 ) -> Result<(), Failure> {
-    for (connections, bare) in CONNECTIONS.into_iter().zip(bare) {
+    for (connections, bare) in bare {
         // What is built up at first, such as connections, does not count.
-        Load {
-            directory,
-            connections,
-            duration: Duration::from_secs(1),
-            path: through.path,
-            headers: &through.headers,
-        }
-        .run(through.address)
-        .await?;
+        load(directory, through, *connections, Duration::from_secs(1)).await?;
         let before = through.cpu()?;
-        let seen = load(directory, through.address, Some(through), connections).await?;
+        let seen = load(directory, through, *connections, DURATION).await?;
         let cpu = through.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / seen.requests.max(1.0);
-        let share = seen.rate() / bare.rate();
         writeln!(
             out,
-            "| {what} | {connections} | {:.0} | {share:.3} | {} | {cpu:.0} µs |{}",
+            "| {what} | {connections} | {:.0} | {:.3} | {} | {} | {cpu:.0} µs |{}",
             seen.rate(),
+            seen.rate() / bare.rate(),
             seen.latencies(),
+            seen.added_to(bare),
             if seen.failed > 0.0 { format!(" {} FAILED", seen.failed) } else { String::new() }
         )?;
     }
     Ok(())
 }
 
-async fn load(
-    directory: &Path,
-    address: SocketAddr,
-    through: Option<&Process>,
-    connections: u32,
-) -> Result<Seen, Failure> {
-    let path = through.map_or("/v1/chat/completions", |process| process.path);
-    let none = Vec::new();
-    let headers = through.map_or(&none, |process| &process.headers);
-    Load { directory, connections, duration: DURATION, path, headers }.run(address).await
+async fn load(directory: &Path, to: &Process, connections: u32, duration: Duration) -> Result<Seen, Failure> {
+    Load { directory, connections, duration, path: to.path, headers: &to.headers }.run(to.address).await
 }

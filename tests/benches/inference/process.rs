@@ -109,13 +109,31 @@ pub(crate) async fn mock(directory: &Path) -> Result<Process, Failure> {
     ready(Process { child, address, path: "/v1/chat/completions", headers: Vec::new() }).await
 }
 
+/// What a gateway does without, to see what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Without {
+    Nothing,
+    /// Lines for requests.
+    AccessLog,
+    /// The public log of receipts' hashes.
+    ReceiptLog,
+}
+
 /// The gateway with receipts and accounting.
-pub(crate) async fn gateway(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
+pub(crate) async fn gateway(
+    directory: &Path,
+    upstream: SocketAddr,
+    without: Without,
+) -> Result<Process, Failure> {
     let address = free_address()?;
+    // Each with a state of its own.
+    let directory = directory.join(format!("{without:?}"));
+    std::fs::create_dir(&directory)?;
     let config = directory.join("gateway.json");
     let text = json!({
         "bind": address,
-        "state_dir": directory.join("gateway"),
+        "state_dir": directory.join("state"),
+        "receipts": {"log": without != Without::ReceiptLog},
         "keys": [{"name": "bench", "sha256": hex::encode(Sha256::digest(KEY))}],
         "upstreams": [
             {"name": "bare", "base_url": format!("http://{upstream}"), "models": {"bench": "bench"}, "zdr": true},
@@ -127,8 +145,8 @@ pub(crate) async fn gateway(directory: &Path, upstream: SocketAddr) -> Result<Pr
     let child = pinned(GATEWAY_CPU, program.ok_or("the bench lies in a directory")?)
         .args(["serve", "inference-gateway", "--config"])
         .arg(&config)
-        .env("CLOISTER_DATA_DIR", directory.join("data"))
-        .stderr(log_file(directory, "gateway.log")?)
+        .env("CLOISTER_LOG", if without == Without::AccessLog { "error" } else { "info" })
+        .stderr(log_file(&directory, "gateway.log")?)
         .spawn()?;
     let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
     ready(Process { child, address, path: "/v1/chat/completions", headers }).await
