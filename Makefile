@@ -70,6 +70,7 @@ bench: test-dependencies image ## measure, and print the tables of docs/performa
 	cargo build --locked --release -p cloister
 	cargo bench --locked -p cloister-tests --bench boot
 	cargo bench --locked -p cloister-tests --bench rollout
+	cargo bench --locked -p cloister-tests --bench inference
 	scripts/idle-memory.sh
 
 clean: ## remove everything that was built (not the data of `make up`)
