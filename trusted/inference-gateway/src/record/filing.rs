@@ -166,12 +166,16 @@ impl<'txn> Tables<'txn> {
     /// With a control plane, rows from now on are owed to it; without one, those that it is not told yet stay owed.
     pub(super) fn set_posting(&mut self, is_posting: bool) -> Result<(), StoreError> {
         let next = self.counter(NEXT_ROW)?;
-        let open = self.owed()?.pop().filter(|last| last.end == u64::MAX);
-        match open {
-            None if is_posting => {
+        match self.owed()?.pop() {
+            Some(Range { end: u64::MAX, .. }) if is_posting => {}
+            // They go on where the last that are owed end.
+            Some(Range { start, end }) if is_posting && end == next => {
+                self.owed.insert(start, u64::MAX)?;
+            }
+            _ if is_posting => {
                 self.owed.insert(next, u64::MAX)?;
             }
-            Some(Range { start, .. }) if !is_posting => {
+            Some(Range { start, end: u64::MAX }) => {
                 self.owed.remove(start)?;
                 if start < next {
                     self.owed.insert(start, next)?;
