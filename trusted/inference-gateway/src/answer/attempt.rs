@@ -15,7 +15,6 @@ use super::asked::Asked;
 use super::failure::{Failure, Rank};
 use super::feed::{Break, Fed, Feed};
 use crate::door::Share;
-use crate::e2ee;
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Outgoing, Translate, Whole};
 use crate::gateway::{Gateway, Live};
@@ -213,9 +212,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// The memory of an answer that is read as a whole. What is encrypted goes out as hexadecimal digits.
+    /// The memory of an answer that is read as a whole.
     fn share(&self) -> Share {
-        self.gateway.bodies.share(if e2ee::is_asked(&self.incoming.headers) { 2 } else { 1 })
+        self.gateway.bodies.share(self.incoming.weight())
     }
 
     fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {

@@ -33,6 +33,7 @@ use tokio::time::Instant;
 
 use crate::admission::KeyHash;
 use crate::door::{Share, ending, refusal};
+use crate::e2ee;
 use crate::error::{GatewayError, Kind};
 use crate::format::Whole;
 use crate::gateway::Gateway;
@@ -59,6 +60,13 @@ pub struct Incoming {
     pub body: Bytes,
     /// `req_` and 32 hex digits.
     pub request_id: String,
+}
+
+impl Incoming {
+    /// How often a byte of the answer counts in memory: what is encrypted goes out as hexadecimal digits.
+    fn weight(&self) -> usize {
+        if e2ee::is_asked(&self.headers) { 2 } else { 1 }
+    }
 }
 
 /// Answers a request. The response is complete but for the headers that every response has.
@@ -92,14 +100,14 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<R
     let (asked, sealer) = match asked {
         Ok(asked) => asked,
         Err(denied) => {
-            let e2ee = denied.sealer.as_ref().map(crate::e2ee::Sealer::headers).unwrap_or_default();
+            let e2ee = denied.sealer.as_ref().map(e2ee::Sealer::headers).unwrap_or_default();
             let response = respond::denial(incoming.surface, &incoming.request_id, &denied.error, &e2ee);
             drop(head.send(response));
             return;
         }
     };
     let identity = gateway.notary.identity();
-    let e2ee_headers = sealer.as_ref().map(crate::e2ee::Sealer::headers).unwrap_or_default();
+    let e2ee_headers = sealer.as_ref().map(e2ee::Sealer::headers).unwrap_or_default();
     let mut exchange =
         Exchange { gateway, live, identity, incoming, asked, receipt_id, e2ee_headers, began, random };
     let mut outlet = Outlet::new(Wire::new(sealer), head);

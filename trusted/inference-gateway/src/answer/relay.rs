@@ -7,14 +7,17 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::attempt::{Opening, Trace};
 use super::exchange::{CLIENT, Exchange, Outcome, STOPPED};
+use super::failure::Failure;
 use super::feed::{Fed, Feed};
 use super::outlet::{COMMENT, Outlet};
 use super::walk::{Current, Tried};
 use super::wire::written;
-use crate::door::ending;
+use crate::door::{NoRoom, Share, ending};
 use crate::format::fault::public_in_stream;
 use crate::routing::Route;
 
+/// Longest piece that is not counted among the bodies, in bytes: few of them wait for each client.
+const SMALL: usize = 4096;
 /// What a client is told about a stream that broke.
 const BROKEN: &str = "The upstream provider returned an error";
 
@@ -86,6 +89,22 @@ pub(super) async fn relay(
     feed.drain().await;
 }
 
+/// The share of a piece in the memory for bodies, which it keeps until the client has taken it; none for a small one.
+/// Waits so long for it.
+async fn room(exchange: &Exchange, length: usize, patience: Duration) -> Result<Option<Share>, End> {
+    if length <= SMALL {
+        return Ok(None);
+    }
+    let mut share = exchange.gateway.bodies.share(exchange.incoming.weight());
+    match timeout(patience, share.cover(length)).await {
+        Ok(Ok(())) => Ok(Some(share)),
+        Ok(Err(NoRoom)) | Err(_) => {
+            let Failure { error, source, why, .. } = Failure::no_room();
+            Err(End::Broken { message: error.message, source, why })
+        }
+    }
+}
+
 impl Relay<'_> {
     /// Passes on what comes, until the end.
     async fn run(&mut self, route: &Route, feed: &mut Feed, mut end: Option<Fed>) -> End {
@@ -135,9 +154,14 @@ impl Relay<'_> {
         let Ok(Ok(place)) = timeout(self.stall, self.outlet.pieces.reserve()).await else {
             return Err(End::Left);
         };
+        // What is hashed is sent: so there has to be room for it before.
+        let share = room(self.exchange, clear.len(), self.stall).await?;
         match self.outlet.wire.events(clear) {
             Ok(bytes) => {
-                place.send(bytes);
+                place.send(match share {
+                    Some(share) => share.hold(bytes),
+                    None => bytes,
+                });
                 Ok(())
             }
             Err(_) => Err(End::Broken {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::support::*;
-use crate::upstream::fake::{Act, Fake, json as json_reply, until};
+use crate::upstream::fake::{Act, Fake, chunk, json as json_reply, until};
 
 /// An answer of so many bytes, and a little more.
 fn long(bytes: usize) -> Vec<u8> {
@@ -25,6 +25,46 @@ async fn an_answer_keeps_its_memory_until_it_was_taken() {
     // A client that goes away gives it back, too.
     drop(bench.request("/v1/chat/completions", &chat(false)).send().await.unwrap());
     until(|| bodies.left() == all).await;
+}
+
+#[tokio::test]
+async fn pieces_of_a_stream_keep_their_memory_until_they_were_taken() {
+    let long = "x".repeat(1 << 20);
+    let fake = Fake::start(move |_, _| {
+        let mut acts = begun(&[role()]);
+        acts.extend((0..24).map(|_| Act::Send(chunk(&word(&long)))));
+        acts.extend([stop(), done()].iter().map(|event| Act::Send(chunk(event))));
+        acts.push(Act::Send(chunk(b"")));
+        acts
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    let bodies = &bench.running.gateway().bodies;
+    let all = bodies.left();
+    let response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
+    until(|| bodies.left() + (1 << 20) <= all).await;
+    let headers = response.headers().clone();
+    let reply = Reply { status: 200, headers, body: response.bytes().await.unwrap() };
+    assert!(seen(&reply).is_done);
+    bench.checked_receipt(&reply);
+    until(|| bodies.left() == all).await;
+}
+
+/// A stream whose pieces have no room ends with an error, and nothing is hashed that was not sent.
+#[tokio::test]
+async fn a_piece_that_has_no_room_ends_its_stream() {
+    let long = "x".repeat(1 << 20);
+    let fake = Fake::start(move |_, _| streamed(&[role(), word("one"), word(&long), stop(), done()])).await;
+    let limits = json!({"timeouts": {"connect": 1, "first_byte": 5, "idle": 1}});
+    let one = upstream("one", &fake.url(), 0, &limits);
+    let bench = Bench::new(vec![one], json!({"body_memory_mib": 32})).await;
+    let mut others = bench.running.gateway().bodies.share(1);
+    others.try_cover(31 << 20).unwrap();
+    let reply = bench.ask(&chat(true)).await;
+    assert_broken(&seen(&reply), "one");
+    bench.checked_receipt(&reply);
+    let row = bench.rows()[0].row.clone();
+    assert_eq!((row.status, row.error_source.as_deref()), (502, Some("gateway")));
 }
 
 /// What has no room is the gateway's own trouble: no other route is asked.
