@@ -12,6 +12,7 @@
 //! | deleted webhooks | their rows, without secrets | while a delivery tells of them | |
 //! | old attempts | what gateways told of inference | 90 days; sums by the hour for ever | told again, it is known; people look at what was charged |
 //! | old requests | requests with an idempotency key, and their answers | 1 day | nobody repeats one later |
+//! | lapsed reservations | of credit, for inference | an hour, if nobody tells how the request ended | a gateway that stopped must not keep credit from its owner |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 
@@ -65,11 +66,12 @@ enum Job {
     DeletedWebhooks,
     OldAttempts,
     OldRequests,
+    LapsedReservations,
     OldQuotes,
     UnusedCollaterals,
 }
 
-const JOBS: [Job; 11] = [
+const JOBS: [Job; 12] = [
     Job::ExpiredProvisions,
     Job::ExpiredChanges,
     Job::StaleUpdates,
@@ -79,6 +81,7 @@ const JOBS: [Job; 11] = [
     Job::DeletedWebhooks,
     Job::OldAttempts,
     Job::OldRequests,
+    Job::LapsedReservations,
     Job::OldQuotes,
     Job::UnusedCollaterals,
 ];
@@ -130,6 +133,7 @@ impl Job {
                     change.delete_old_attempts(now_ms.saturating_sub(KEPT_ATTEMPTS_MS), BATCH).await?
                 }
                 Self::OldRequests => change.delete_old_requests(now_ms, KEPT_REQUESTS, BATCH).await?,
+                Self::LapsedReservations => change.delete_lapsed_reservations(now_ms, BATCH).await?,
                 Self::OldQuotes => change.delete_old_quotes(KEPT_QUOTES, BATCH).await?,
                 Self::UnusedCollaterals => change.delete_unused_collaterals(BATCH).await?,
             };

@@ -75,7 +75,7 @@ impl Funds {
 }
 
 #[derive(Debug, FromRow)]
-struct AccountRow {
+pub(super) struct AccountRow {
     prepaid: i64,
     #[sqlx(try_from = "String")]
     credited: Stored,
@@ -153,6 +153,12 @@ const SETTLED_TO: &str = "SELECT b.settled_to_ms FROM billing_accounts b \
 const WITHOUT_ACCOUNT: &str = "SELECT w.id FROM workspaces w WHERE NOT EXISTS \
      (SELECT 1 FROM billing_accounts b WHERE b.workspace_id = w.id) ORDER BY w.id LIMIT $1";
 
+/// The amount of a column.
+pub(super) fn amount(text: String) -> Result<Decimal> {
+    let Stored(amount) = text.try_into().map_err(unreadable)?;
+    Ok(amount)
+}
+
 type CreditColumns = (i64, String, String, String, String, i64);
 
 /// A column that holds what this version does not know.
@@ -162,7 +168,7 @@ fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> StoreErr
 
 fn credit((id, idempotency_key, kind, amount, reason, created_at_ms): CreditColumns) -> Result<CreditRow> {
     let kind = kind.parse().map_err(unreadable)?;
-    let Stored(amount) = amount.try_into().map_err(unreadable)?;
+    let amount = self::amount(amount)?;
     Ok(CreditRow { id, idempotency_key, kind, amount, reason, created_at_ms })
 }
 
@@ -220,17 +226,14 @@ impl Store {
         Ok(AccountRow::funds(account, recent))
     }
 
-    /// Whether a workspace may spend something now. Only of those that need credit it is looked at what they used.
-    pub async fn has_credit(&self, workspace_id: i64, now_ms: i64) -> Result<bool> {
+    /// Whether a workspace is one of those that need credit: most do not, and are not looked at closer.
+    pub async fn needs_credit(&self, workspace_id: i64) -> Result<bool> {
         let prepaid: Option<(i64,)> =
             sqlx::query_as("SELECT prepaid FROM billing_accounts WHERE workspace_id = $1")
                 .bind(workspace_id)
                 .fetch_optional(&self.pool)
                 .await?;
-        match prepaid {
-            Some((prepaid,)) if prepaid != 0 => Ok(self.funds(workspace_id, now_ms).await?.suffice()),
-            _ => Ok(true),
-        }
+        Ok(prepaid.is_some_and(|(prepaid,)| prepaid != 0))
     }
 
     /// The newest credits of a workspace, newest first.
@@ -388,7 +391,8 @@ impl Change {
         Ok(())
     }
 
-    async fn lock_account(&mut self, workspace_id: i64) -> Result<AccountRow> {
+    /// Whoever changes the account or sets something of it aside waits from here on until this change ends.
+    pub(super) async fn lock_account(&mut self, workspace_id: i64) -> Result<AccountRow> {
         sqlx::query(NEW_ACCOUNT).bind(workspace_id).execute(&mut *self.transaction).await?;
         Ok(sqlx::query_as(ACCOUNT_LOCKED).bind(workspace_id).fetch_one(&mut *self.transaction).await?)
     }

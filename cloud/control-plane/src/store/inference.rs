@@ -5,7 +5,7 @@ use futures_util::TryStreamExt;
 use rust_decimal::Decimal;
 use sqlx::FromRow;
 
-use super::billing::{Stored, stored};
+use super::billing::{amount, stored};
 use super::{Change, Result, Store};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -35,6 +35,8 @@ pub struct NewAttempt<'a> {
     pub completion_tokens: i64,
     /// What they cost.
     pub cost: Decimal,
+    /// Whether the request is over with it, so that nothing stays set aside for it.
+    pub is_last: bool,
 }
 
 impl NewAttempt<'_> {
@@ -97,13 +99,6 @@ const HOURS: &str = "SELECT h.hour_ms, h.model, h.api_key_id, k.name AS api_key_
 const OLD_ATTEMPTS: &str = "DELETE FROM inference_attempts WHERE (request_id, attempt_index, status) IN \
      (SELECT request_id, attempt_index, status FROM inference_attempts WHERE recorded_at_ms < $1 LIMIT $2)";
 
-/// A column that holds what this version does not know.
-fn amount(text: String) -> Result<Decimal> {
-    let Stored(amount) =
-        text.try_into().map_err(|error: rust_decimal::Error| sqlx::Error::Decode(Box::new(error)))?;
-    Ok(amount)
-}
-
 impl Store {
     /// The workspace that a key belongs to, whether or not the key still works.
     pub async fn workspace_of_api_key(&self, id: i64) -> Result<Option<i64>> {
@@ -154,7 +149,8 @@ impl Store {
 }
 
 impl Change {
-    /// Records an attempt and charges it, unless it was recorded before; whether it was not.
+    /// Records an attempt and charges it, unless it was recorded before; whether it was not. With the last one of a
+    /// request, what was set aside for the request is free.
     pub async fn record_attempt(&mut self, new: &NewAttempt<'_>, now_ms: i64) -> Result<bool> {
         let done = sqlx::query(NEW_ATTEMPT)
             .bind(new.request_id)
@@ -171,13 +167,16 @@ impl Change {
             .bind(now_ms)
             .execute(&mut *self.transaction)
             .await?;
-        if done.rows_affected() == 0 {
-            return Ok(false);
+        let is_new = done.rows_affected() > 0;
+        if is_new {
+            // The account is locked first, so that sums of a workspace are written one after the other.
+            self.charge_inference(new.workspace_id, new.cost).await?;
+            self.add_to_hour(new, now_ms.div_euclid(HOUR_MS) * HOUR_MS).await?;
         }
-        // The account is locked first, so that sums of a workspace are written one after the other.
-        self.charge_inference(new.workspace_id, new.cost).await?;
-        self.add_to_hour(new, now_ms.div_euclid(HOUR_MS) * HOUR_MS).await?;
-        Ok(true)
+        if new.is_last {
+            self.release(new.workspace_id, new.request_id).await?;
+        }
+        Ok(is_new)
     }
 
     async fn add_to_hour(&mut self, new: &NewAttempt<'_>, hour_ms: i64) -> Result<()> {

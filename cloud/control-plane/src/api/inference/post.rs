@@ -7,24 +7,17 @@ use axum::body::Bytes;
 use axum::extract::State;
 use cloister_management_api::TokenId;
 use rust_decimal::Decimal;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::read;
+use super::{MAX_COST, MAX_DECIMALS, check_name, decimal, fault, read};
 use crate::api::Api;
-use crate::api::error::{ApiError, ApiResult};
+use crate::api::error::ApiResult;
 use crate::housekeeping::KEPT_ATTEMPTS_MS;
 use crate::store::NewAttempt;
 
-/// Longest name of a request, a model, a route or an endpoint, in bytes.
-const MAX_NAME: usize = 512;
 /// Most tokens of an attempt.
 const MAX_TOKENS: i64 = 1_000_000_000_000;
-/// Highest cost of an attempt.
-const MAX_COST: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
-/// Digits after the point that are kept of a cost.
-const MAX_DECIMALS: u32 = 18;
 /// How much earlier than attempts are forgotten they are too old: clocks may differ.
 const LEEWAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -55,20 +48,9 @@ pub(super) struct Row {
     /// When the attempt ended, in seconds since the Unix epoch.
     #[serde(default)]
     ended_at: Option<i64>,
-}
-
-/// A decimal text or a JSON number.
-fn decimal<'de, D: Deserializer<'de>>(from: D) -> Result<Decimal, D::Error> {
-    let text = match Value::deserialize(from)? {
-        Value::Null => return Ok(Decimal::ZERO),
-        Value::String(text) => text,
-        // The shortest text that is this number is the one that was written.
-        Value::Number(number) => number.to_string(),
-        _ => return Err(serde::de::Error::custom("a cost is a decimal text or a number")),
-    };
-    Decimal::from_str_exact(&text)
-        .or_else(|_| Decimal::from_scientific(&text))
-        .map_err(|_| serde::de::Error::custom("a cost is a decimal text or a number"))
+    /// Whether the request is over with it.
+    #[serde(default)]
+    is_last: bool,
 }
 
 /// What became of a row. Whatever it is, the row need not be told again.
@@ -87,19 +69,10 @@ pub(super) async fn record(State(api): State<Arc<Api>>, body: Bytes) -> ApiResul
 }
 
 fn check(row: &Row) -> ApiResult<()> {
-    let fault = |member: &str, text: &str| Err(ApiError::fault(&["body", member], "value_error", text));
-    let route = row.selected_route_id.as_deref();
-    for (member, name) in [
-        ("requestId", Some(row.request_id.as_str())),
-        ("requestModel", Some(row.request_model.as_str())),
-        ("selectedRouteId", route),
-        ("endpoint", row.endpoint.as_deref()),
-    ] {
-        let is_name = |name: &str| (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control);
-        if !name.is_none_or(is_name) {
-            return fault(member, "Input should be 1 to 512 bytes of printable characters");
-        }
-    }
+    check_name("requestId", Some(&row.request_id))?;
+    check_name("requestModel", Some(&row.request_model))?;
+    check_name("selectedRouteId", row.selected_route_id.as_deref())?;
+    check_name("endpoint", row.endpoint.as_deref())?;
     for (member, tokens) in [("promptTokens", row.prompt_tokens), ("completionTokens", row.completion_tokens)]
     {
         if !(0..=MAX_TOKENS).contains(&tokens) {
@@ -113,8 +86,7 @@ fn check(row: &Row) -> ApiResult<()> {
 }
 
 async fn keep(api: &Api, row: &Row) -> ApiResult<bool> {
-    // What no upstream was asked for costs nothing; its model may be any text of a client's.
-    let (Some(route), Some(key)) = (&row.selected_route_id, &row.virtual_key_id) else { return Ok(false) };
+    let Some(key) = &row.virtual_key_id else { return Ok(false) };
     let now_ms = api.clock.now_ms();
     let request_id = row.request_id.as_str();
     let oldest_ms = now_ms.saturating_sub(KEPT_ATTEMPTS_MS - LEEWAY_MS);
@@ -131,6 +103,15 @@ async fn keep(api: &Api, row: &Row) -> ApiResult<bool> {
         warn!(request_id, cost = %row.cost, "an attempt of a key that this installation never had is not charged");
         return Ok(false);
     };
+    let mut change = api.store.upkeep().await?;
+    // What no upstream was asked for costs nothing; its model may be any text of a client's.
+    let Some(route) = &row.selected_route_id else {
+        if row.is_last {
+            change.release(workspace_id, request_id).await?;
+            change.commit().await?;
+        }
+        return Ok(false);
+    };
     let new = NewAttempt {
         request_id,
         attempt_index: row.attempt_index.into(),
@@ -143,8 +124,8 @@ async fn keep(api: &Api, row: &Row) -> ApiResult<bool> {
         prompt_tokens: row.prompt_tokens,
         completion_tokens: row.completion_tokens,
         cost: row.cost.round_dp(MAX_DECIMALS),
+        is_last: row.is_last,
     };
-    let mut change = api.store.upkeep().await?;
     let recorded = change.record_attempt(&new, now_ms).await?;
     change.commit().await?;
     Ok(recorded)

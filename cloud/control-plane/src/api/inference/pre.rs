@@ -6,18 +6,20 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use cloister_management_api::{KeyScope, TokenId, WorkspaceId};
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use super::{inference, read};
+use super::{MAX_COST, MAX_DECIMALS, check_name, decimal, fault, inference, read};
 use crate::api::Api;
 use crate::api::error::ApiResult;
 use crate::inference::Refused;
+use crate::store::{NewReservation, Reserved};
 
 /// Hex digits of the hash of a key.
 const HASH_DIGITS: usize = 64;
 
 /// What is looked at of a question. Prices and routes are the gateway's own, so that it does not matter which model is
-/// asked, nor what the request is like.
+/// asked, nor what the request is like beside what it is expected to cost.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Question {
@@ -25,6 +27,12 @@ pub(super) struct Question {
     api_key_hash: String,
     #[serde(default)]
     model: String,
+    /// Under which the request is told of when it is over. Absent from gateways that have nothing set aside.
+    #[serde(default)]
+    request_id: Option<String>,
+    /// What the request is expected to cost at most, by the gateway's prices.
+    #[serde(default, deserialize_with = "decimal")]
+    estimated_cost: Decimal,
 }
 
 /// Leave, or the reason against it.
@@ -70,9 +78,14 @@ impl Answer {
     }
 }
 
-/// Decides: the key, its scope, the credit of its workspace, its rate, in this order.
+/// Decides: the key, its scope, its rate, the credit of its workspace, in this order, so that who is refused has
+/// nothing set aside.
 pub(super) async fn consult(State(api): State<Arc<Api>>, body: Bytes) -> ApiResult<Json<Answer>> {
     let question: Question = read(&body)?;
+    check_name("requestId", question.request_id.as_deref())?;
+    if question.estimated_cost < Decimal::ZERO {
+        return fault("estimatedCost", "Input should not be negative");
+    }
     decide(&api, &question).await.map(Json)
 }
 
@@ -100,9 +113,6 @@ async fn decide(api: &Arc<Api>, question: &Question) -> ApiResult<Answer> {
         );
         return Ok(owner(Answer::denied(403, message)));
     }
-    if !api.store.has_credit(caller.workspace_id, now_ms).await? {
-        return Ok(owner(Answer::denied(402, "Insufficient credits")));
-    }
     // Without a model it is only asked whose key it is.
     if !question.model.is_empty()
         && let Some(rate) = &inference(api)?.rate
@@ -110,5 +120,28 @@ async fn decide(api: &Arc<Api>, question: &Question) -> ApiResult<Answer> {
     {
         return Ok(owner(Answer::limited(refused)));
     }
-    Ok(owner(Answer { allow: true, spend_mode: Some("regular"), ..Answer::default() }))
+    Ok(owner(match credit(api, caller.workspace_id, question, now_ms).await? {
+        Reserved::SetAside => Answer { allow: true, spend_mode: Some("regular"), ..Answer::default() },
+        Reserved::NoCredit => Answer::denied(402, "Insufficient credits"),
+        Reserved::UnderWay => Answer::denied(
+            429,
+            "Requests of this workspace that are under way may use up its credit; ask again when they are over",
+        ),
+    }))
+}
+
+/// Sets aside what a request is expected to cost, where the workspace needs credit.
+async fn credit(api: &Api, workspace_id: i64, question: &Question, now_ms: i64) -> ApiResult<Reserved> {
+    if !api.store.needs_credit(workspace_id).await? {
+        return Ok(Reserved::SetAside);
+    }
+    let Some(request_id) = &question.request_id else {
+        let left = api.store.funds(workspace_id, now_ms).await?;
+        return Ok(if left.suffice() { Reserved::SetAside } else { Reserved::NoCredit });
+    };
+    let amount = question.estimated_cost.min(MAX_COST).round_dp(MAX_DECIMALS);
+    let mut change = api.store.upkeep().await?;
+    let reserved = change.set_aside(&NewReservation { workspace_id, request_id, amount }, now_ms).await?;
+    change.commit().await?;
+    Ok(reserved)
 }

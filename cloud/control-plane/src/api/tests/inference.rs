@@ -381,3 +381,49 @@ async fn usage_has_pages_and_windows() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn credit_is_set_aside_for_what_is_under_way() {
+    on_both(|installation| async move {
+        let key = installation.key("inference").await;
+        let ask = async |request: &str, cost: Value| {
+            let body = json!({
+                "apiKeyHash": hash_key(&key.secret), "model": MODEL, "requestId": request, "estimatedCost": cost,
+            });
+            installation.consult("pre", &format!("Bearer {TOKEN}"), &body).await
+        };
+        for (request, cost) in [("", json!("1")), ("a\nb", json!("1")), ("req", json!("-1")), ("req", json!("x"))] {
+            assert_eq!(ask(request, cost).await.summary(), "422 validation");
+        }
+        // Who pays afterwards has nothing set aside.
+        for number in 0..3 {
+            let answer = ask(&format!("req_after_{number}"), json!("1000")).await.expect(200).json();
+            assert_eq!(answer["allow"], true);
+        }
+        installation.prepaid().await;
+        installation.credit("0.01").await;
+        let names: Vec<String> = (0..12).map(|number| format!("req_{number}")).collect();
+        let asked = join_all(names.iter().map(|name| ask(name, json!("0.004")))).await;
+        let answers: Vec<Value> = asked.into_iter().map(|answer| answer.expect(200).json()).collect();
+        let admitted: Vec<&String> =
+            names.iter().zip(&answers).filter(|(_, answer)| answer["allow"] == true).map(|(name, _)| name).collect();
+        assert_eq!(admitted.len(), 2, "{answers:?}");
+        let refused = answers.iter().find(|answer| answer["allow"] == false).unwrap();
+        assert_eq!((&refused["status"], &refused["virtualKeyId"]), (&json!(429), &json!(key.id)));
+        // A row of an attempt that failed says nothing of the request; the last one does, be it with a route or
+        // without.
+        let mut failed = row(&key, admitted[0], "0");
+        failed["status"] = json!(502);
+        assert!(installation.tell(&failed).await);
+        assert_eq!(ask("req_next", json!("0.004")).await.expect(200).json()["status"], 429);
+        let mut last = row(&key, admitted[0], "0");
+        (last["isLast"], last["selectedRouteId"], last["attemptIndex"]) = (json!(true), Value::Null, json!(1));
+        assert!(!installation.tell(&last).await);
+        assert_eq!(ask("req_next", json!("0.004")).await.expect(200).json()["allow"], true);
+        let mut last = row(&key, admitted[1], "0.01");
+        last["isLast"] = json!(true);
+        assert!(installation.tell(&last).await);
+        assert_eq!(ask("req_last", json!("0.004")).await.expect(200).json()["status"], 402);
+    })
+    .await;
+}

@@ -55,6 +55,7 @@ async fn live(store: Store, tellings: &[Telling]) {
             prompt_tokens: 3,
             completion_tokens: 4,
             cost,
+            is_last: true,
         };
         let mut change = store.upkeep().await.unwrap();
         let recorded = change.record_attempt(&new, now).await.unwrap();
@@ -127,6 +128,7 @@ async fn old_attempts_are_forgotten_and_their_cost_stays() {
             prompt_tokens: 1,
             completion_tokens: 0,
             cost: Decimal::ONE,
+            is_last: true,
         };
         let mut change = store.upkeep().await.unwrap();
         for (name, at_ms) in names.iter().zip(NOW..) {
@@ -138,6 +140,92 @@ async fn old_attempts_are_forgotten_and_their_cost_stays() {
         assert!(!change.record_attempt(&attempt(&names[4]), NOW).await.unwrap(), "the newest is known");
         change.commit().await.unwrap();
         assert_eq!(store.funds(ground.workspace, NOW).await.unwrap().used, Decimal::from(5));
+    })
+    .await;
+}
+
+/// What a key may spend is what the workspace has: whoever asks, at the same time or one after the other.
+#[tokio::test]
+async fn requests_at_once_do_not_spend_more_than_there_is() {
+    on_both(|store| async move {
+        let ground = ground(&store).await;
+        let key = key(&store, &ground, "one").await;
+        let credit = NewCredit {
+            workspace_id: ground.workspace,
+            idempotency_key: "paid",
+            kind: cloister_management_api::CreditKind::Payment,
+            amount: Decimal::from(7),
+            reason: "paid",
+            created_by: ground.user,
+        };
+        let mut change = store.change().await.unwrap();
+        change.credit(&credit, NOW).await.unwrap();
+        change.commit().await.unwrap();
+        let ask = async |name: String, now_ms: i64| {
+            let new =
+                NewReservation { workspace_id: ground.workspace, request_id: &name, amount: Decimal::TWO };
+            let mut change = store.upkeep().await.unwrap();
+            let reserved = change.set_aside(&new, now_ms).await.unwrap();
+            change.commit().await.unwrap();
+            (name, reserved)
+        };
+        let at_once = |begin: i64, now_ms: i64| {
+            futures_util::future::join_all(
+                (begin..begin + 12).map(|number| ask(format!("req_{number}"), now_ms)),
+            )
+        };
+        let admitted = |asked: Vec<(String, Reserved)>| -> Vec<String> {
+            asked.into_iter().filter(|(_, is)| *is == Reserved::SetAside).map(|(name, _)| name).collect()
+        };
+        let first = admitted(at_once(0, NOW).await);
+        assert_eq!(first.len(), 3, "two each of seven");
+        assert_eq!(ask(first[0].clone(), NOW).await.1, Reserved::SetAside, "asked again, it is the same");
+        assert_eq!(ask("req_more".to_owned(), NOW).await.1, Reserved::UnderWay);
+
+        // One costs less than it was expected to, and what it did not use is free.
+        let attempt = NewAttempt {
+            request_id: &first[0],
+            attempt_index: 0,
+            status: 200,
+            workspace_id: ground.workspace,
+            api_key_id: key,
+            endpoint: "/v1/chat/completions",
+            model: "demo/model",
+            route: "a:demo/model",
+            prompt_tokens: 1,
+            completion_tokens: 1,
+            cost: Decimal::ONE,
+            is_last: true,
+        };
+        for (is_last, free) in [(false, 0), (true, 1)] {
+            let mut change = store.upkeep().await.unwrap();
+            let attempt =
+                NewAttempt { is_last, cost: if is_last { Decimal::ONE } else { Decimal::ZERO }, ..attempt };
+            let attempt = NewAttempt { attempt_index: i64::from(is_last), ..attempt };
+            assert!(change.record_attempt(&attempt, NOW).await.unwrap());
+            change.commit().await.unwrap();
+            assert_eq!(admitted(at_once(100, NOW).await).len(), free, "after the last attempt");
+        }
+        // Nobody tells how the others ended: in time they lapse, and six are left for three.
+        let later = NOW + HOUR;
+        assert_eq!(admitted(at_once(200, later - 1).await).len(), 0);
+        assert_eq!(admitted(at_once(300, later).await).len(), 3);
+        let mut change = store.upkeep().await.unwrap();
+        assert_eq!(change.delete_lapsed_reservations(later, 100).await.unwrap(), 3);
+        assert_eq!(change.delete_lapsed_reservations(later, 100).await.unwrap(), 0);
+        change.commit().await.unwrap();
+        // Whoever has anything left may have one request under way, of whatever size; whoever has nothing, none.
+        let alone =
+            |amount| NewReservation { workspace_id: ground.workspace, request_id: "req_alone", amount };
+        let mut change = store.upkeep().await.unwrap();
+        assert_eq!(
+            change.set_aside(&alone(Decimal::from(99)), later + HOUR).await.unwrap(),
+            Reserved::SetAside
+        );
+        let spent = NewAttempt { request_id: "req_alone", cost: Decimal::from(6), ..attempt };
+        assert!(change.record_attempt(&spent, later + HOUR).await.unwrap());
+        assert_eq!(change.set_aside(&alone(Decimal::ZERO), later + HOUR).await.unwrap(), Reserved::NoCredit);
+        change.commit().await.unwrap();
     })
     .await;
 }
