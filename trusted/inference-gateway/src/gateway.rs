@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Control;
 use crate::config::{GatewayConfig, UpstreamConfig};
 use crate::door::BodyBudget;
+use crate::e2ee::Shares;
 use crate::observe::Metrics;
 use crate::operator::Office;
 use crate::proof::Notary;
@@ -73,6 +74,8 @@ pub struct Gateway {
     pub office: Office,
     /// Memory for bodies of requests.
     pub bodies: BodyBudget,
+    /// How many encrypted requests of each key came lately.
+    pub challenges: Shares,
     is_draining: AtomicBool,
     started: Instant,
 }
@@ -99,6 +102,7 @@ impl Gateway {
             cut: CancellationToken::new(),
             office: Office::default(),
             bodies,
+            challenges: Shares::default(),
             is_draining: AtomicBool::new(false),
             started: Instant::now(),
         }

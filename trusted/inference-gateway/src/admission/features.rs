@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::body::Body;
+use crate::format::{MAX_ANSWERS, count, prompts};
+use crate::surface::Surface;
 
-/// Most tokens that a request is believed to allow itself.
-const MAX_COMPLETION: u64 = 1 << 30;
+/// Tokens that a part that is no text is expected to take at most.
+const MEDIUM: u64 = 1024;
 
 /// Parts that are no text: names of their types, how they are told, and the fewest tokens that one takes.
 const MEDIA: [(&[&str], &str, u64); 4] = [
@@ -21,7 +23,7 @@ const MEDIA: [(&[&str], &str, u64); 4] = [
 ];
 
 /// Members whose texts are not read by a model as words.
-const NO_WORDS: [&str; 14] = [
+const NO_WORDS: [&str; 13] = [
     "role",
     "id",
     "call_id",
@@ -29,7 +31,6 @@ const NO_WORDS: [&str; 14] = [
     "tool_use_id",
     "url",
     "image_url",
-    "data",
     "file_data",
     "file_url",
     "file_id",
@@ -46,22 +47,25 @@ const READ: [&str; 6] = ["messages", "input", "prompt", "system", "instructions"
 #[serde(rename_all = "camelCase")]
 pub(super) struct Features {
     /// A low estimate.
-    pub(super) estimated_prompt_tokens: u64,
+    estimated_prompt_tokens: u64,
     has_tools: bool,
     input_modalities: Vec<&'static str>,
     reasoning: &'static str,
     response_format: &'static str,
-    /// Tokens that it allows an answer.
+    /// An estimate that is rather high.
+    #[serde(skip)]
+    pub(super) prompt_tokens: u64,
+    /// Tokens that it allows an answer; not 0.
     #[serde(skip)]
     pub(super) max_completion: Option<u64>,
-    /// Answers that it asks for.
+    /// Answers that it has made; none of embeddings, which have no tokens.
     #[serde(skip)]
     pub(super) answers: u64,
 }
 
 impl Features {
-    /// Of a body. One that cannot be read is like one without anything.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    /// Of a body that came in by a surface. One that cannot be read is like one without anything.
+    pub(super) fn of(surface: Surface, bytes: &[u8]) -> Self {
         let body = Body::parse(bytes).ok();
         let raw = |name: &str| body.as_ref().and_then(|body| body.raw(name));
         let mut words = Words::default();
@@ -72,7 +76,6 @@ impl Features {
                 let _ = words.deserialize(&mut reader);
             }
         }
-        let count = |name: &str| raw(name).and_then(|value| serde_json::from_str::<u64>(value.get()).ok());
         let kinds = words.media.iter().zip(MEDIA);
         let media = kinds.filter(|(count, _)| **count > 0).map(|(_, (_, kind, _))| kind);
         Self {
@@ -81,12 +84,35 @@ impl Features {
             input_modalities: std::iter::once("text").chain(media).collect(),
             reasoning: reasoning(&raw),
             response_format: response_format(&raw),
-            max_completion: ["max_completion_tokens", "max_tokens", "max_output_tokens"]
-                .into_iter()
-                .find_map(count)
-                .map(|tokens| tokens.min(MAX_COMPLETION)),
-            answers: count("n").unwrap_or(1),
+            prompt_tokens: words.most_tokens(),
+            max_completion: limits(surface).iter().filter_map(|name| count(raw(name)?)).max(),
+            answers: answers(surface, &raw),
         }
+    }
+}
+
+/// Members that limit what comes back.
+const fn limits(surface: Surface) -> &'static [&'static str] {
+    match surface {
+        // Under both names, the upstream gets the one that it knows.
+        Surface::Chat | Surface::Completions => &["max_completion_tokens", "max_tokens"],
+        Surface::Responses => &["max_output_tokens"],
+        Surface::Messages => &["max_tokens"],
+        Surface::Embeddings => &[],
+    }
+}
+
+/// How often an upstream answers, whatever of that comes back.
+fn answers<'a>(surface: Surface, raw: &impl Fn(&str) -> Option<&'a RawValue>) -> u64 {
+    let counted = |name| raw(name).and_then(count).unwrap_or(1).min(MAX_ANSWERS);
+    match surface {
+        Surface::Chat => counted("n"),
+        Surface::Completions => {
+            let prompts = raw("prompt").map_or(1, prompts);
+            counted("n").max(counted("best_of")).saturating_mul(prompts)
+        }
+        Surface::Responses | Surface::Messages => 1,
+        Surface::Embeddings => 0,
     }
 }
 
@@ -144,6 +170,8 @@ fn response_format<'a>(raw: &impl Fn(&str) -> Option<&'a RawValue>) -> &'static 
 struct Words {
     ascii: u64,
     others: u64,
+    /// A token may be told by its number.
+    numbers: u64,
     media: [u64; MEDIA.len()],
 }
 
@@ -158,7 +186,13 @@ impl Words {
 
     fn tokens(&self) -> u64 {
         let media: u64 = self.media.iter().zip(MEDIA).map(|(count, (_, _, floor))| count * floor).sum();
-        self.ascii / 5 + self.others / 3 + media
+        self.ascii / 5 + self.others / 3 + self.numbers + media
+    }
+
+    /// As many as it may well be: four ASCII characters or one other make a token.
+    fn most_tokens(&self) -> u64 {
+        let media = self.media.iter().sum::<u64>() * MEDIUM;
+        self.ascii.div_ceil(4) + self.others + self.numbers + media
     }
 }
 
@@ -189,14 +223,17 @@ impl<'de> Visitor<'de> for &mut Words {
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        self.numbers += 1;
         Ok(())
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        self.numbers += 1;
         Ok(())
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        self.numbers += 1;
         Ok(())
     }
 
@@ -211,10 +248,13 @@ impl<'de> Visitor<'de> for &mut Words {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let (mut is_text, mut data) = (false, None);
         while let Some(Text(name)) = members.next_key()? {
             match name.as_ref() {
+                "data" => data = Some(members.next_value::<&RawValue>()?),
                 "type" => {
                     let kind = members.next_value::<&RawValue>()?.get().trim_matches('"');
+                    is_text |= kind == "text";
                     for (count, (names, _, _)) in self.media.iter_mut().zip(MEDIA) {
                         *count += u64::from(names.contains(&kind));
                     }
@@ -224,6 +264,10 @@ impl<'de> Visitor<'de> for &mut Words {
                 }
                 _ => members.next_value_seed(&mut *self)?,
             }
+        }
+        // A document may be given as its words; any other data are none.
+        if let Some(Ok(Text(text))) = data.filter(|_| is_text).map(|data| serde_json::from_str(data.get())) {
+            self.text(&text);
         }
         Ok(())
     }
@@ -237,7 +281,7 @@ mod tests {
     use super::*;
 
     fn of(body: &Value) -> Value {
-        serde_json::to_value(Features::of(body.to_string().as_bytes())).unwrap()
+        serde_json::to_value(Features::of(Surface::Chat, body.to_string().as_bytes())).unwrap()
     }
 
     #[test]
@@ -282,14 +326,7 @@ mod tests {
         assert_eq!(messages["reasoning"], "enabled");
         assert_eq!(messages["inputModalities"], json!(["text", "file"]));
         assert_eq!(of(&json!({"prompt": [text, text]}))["estimatedPromptTokens"], 20);
-        assert_eq!(of(&json!({"input": [1, 2, 3]}))["estimatedPromptTokens"], 0);
-        let limits = |body: &Value| {
-            let features = Features::of(body.to_string().as_bytes());
-            (features.max_completion, features.answers)
-        };
-        assert_eq!(limits(&json!({"max_tokens": 7, "n": 3})), (Some(7), 3));
-        assert_eq!(limits(&json!({"max_output_tokens": u64::MAX})), (Some(MAX_COMPLETION), 1));
-        assert_eq!(limits(&json!({"max_tokens": -1})), (None, 1));
+        assert_eq!(of(&json!({"input": [1, 2, 3]}))["estimatedPromptTokens"], 3);
     }
 
     proptest! {
@@ -301,7 +338,7 @@ mod tests {
                 "tools": [{"type": secret}], "reasoning_effort": secret, "response_format": {"type": secret},
             });
             prop_assert!(!of(&said).to_string().contains(&secret));
-            let _ = Features::of(&body);
+            let _ = Features::of(Surface::Chat, &body);
         }
     }
 }

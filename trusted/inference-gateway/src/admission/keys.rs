@@ -6,20 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use rust_decimal::Decimal;
 
 use super::credit::{Credit, NoCredit, Reservation};
+use super::estimate::estimate;
 use super::features::Features;
 use super::{Admission, Ask, KeyHash};
-use crate::accounting::{Limits, Tokens, Window, cost};
-use crate::config::{GatewayConfig, KeyConfig, ModelConfig};
+use crate::accounting::{Limits, Tokens, Window};
+use crate::config::{GatewayConfig, KeyConfig};
 use crate::error::{GatewayError, Kind};
 use crate::record::Store;
 
-/// Tokens that an answer is expected to have at most where neither the request nor the model says.
-const USUAL_COMPLETION: u64 = 4096;
-/// Most answers to one request that are expected.
-const MAX_ANSWERS: u64 = 128;
 /// Seconds after which a request that found the credit set aside may come again.
 const RETRY_S: u64 = 1;
 
@@ -31,12 +27,8 @@ pub struct Keys {
     timer: Timer,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    /// By hash: who guesses learns nothing from how long a hash of a guess takes to be looked up.
-    keys: HashMap<KeyHash, Arc<Key>>,
-    models: HashMap<String, ModelConfig>,
-}
+/// By hash: who guesses learns nothing from how long a hash of a guess takes to be looked up.
+type Table = HashMap<KeyHash, Arc<Key>>;
 
 #[derive(Debug)]
 struct Key {
@@ -81,18 +73,14 @@ impl Keys {
             let mut hash = [0; 32];
             hex::decode_to_slice(&key.sha256, &mut hash).ok()?;
             let hash = KeyHash(hash);
-            Some((hash, Arc::new(Key::new(key, before.keys.get(&hash).map(AsRef::as_ref)))))
+            Some((hash, Arc::new(Key::new(key, before.get(&hash).map(AsRef::as_ref)))))
         });
-        let keys = keys.collect();
-        let models = config.models.iter().map(|model| (model.id.clone(), model.clone())).collect();
-        *self.table.write() = Arc::new(Table { keys, models });
+        *self.table.write() = Arc::new(keys.collect());
     }
 
-    fn key(&self, hash: KeyHash) -> Result<(Arc<Table>, Arc<Key>), GatewayError> {
-        let table = Arc::clone(&self.table.read());
-        let key = table.keys.get(&hash).cloned();
-        let key = key.ok_or_else(|| GatewayError::new(Kind::Authentication, "Invalid API key"))?;
-        Ok((table, key))
+    fn key(&self, hash: KeyHash) -> Result<Arc<Key>, GatewayError> {
+        let key = self.table.read().get(&hash).cloned();
+        key.ok_or_else(|| GatewayError::new(Kind::Authentication, "Invalid API key"))
     }
 
     pub(super) fn identify(&self, hash: KeyHash) -> Result<(), GatewayError> {
@@ -100,18 +88,18 @@ impl Keys {
     }
 
     pub(super) fn admit(&self, ask: &Ask<'_>) -> Result<Admission, GatewayError> {
-        let (table, key) = self.key(ask.key)?;
+        let key = self.key(ask.key)?;
         if key.config.models.as_ref().is_some_and(|models| !models.iter().any(|model| model == ask.model)) {
             return Err(GatewayError::new(Kind::ModelNotAllowed, "This API key may not use this model"));
         }
         let left = key.limits.begin((self.timer.0)()).map_err(GatewayError::limited)?;
-        let reserved = self.reserve(&table, &key, ask)?.map(Arc::new);
+        let reserved = self.reserve(&key, ask)?.map(Arc::new);
         Ok(Admission { left, reserved, ..Admission::default() })
     }
 
-    fn reserve(&self, table: &Table, key: &Key, ask: &Ask<'_>) -> Result<Option<Reservation>, GatewayError> {
+    fn reserve(&self, key: &Key, ask: &Ask<'_>) -> Result<Option<Reservation>, GatewayError> {
         let Some(limit) = key.config.credit else { return Ok(None) };
-        let estimate = estimate(table.models.get(ask.model), ask.body);
+        let estimate = estimate(&Features::of(ask.surface, ask.body), ask.known);
         let outcome = key.credit.reserve(limit, estimate, || self.store.spent(ask.key));
         let outcome = outcome.map_err(|error| {
             tracing::error!(%error, "what a key has spent cannot be read");
@@ -130,7 +118,7 @@ impl Keys {
     }
 
     pub(super) fn used(&self, hash: KeyHash, tokens: Tokens) {
-        if let Ok((_, key)) = self.key(hash) {
+        if let Ok(key) = self.key(hash) {
             key.limits.end(tokens.total(), (self.timer.0)());
         }
     }
@@ -152,19 +140,4 @@ impl Key {
             credit: before.map(|before| Arc::clone(&before.credit)).unwrap_or_default(),
         }
     }
-}
-
-/// What a request will cost at most, as far as it can be told: of what it sends, an estimate; of what comes back, what
-/// it allows itself, or else what the model allows up to 4096 tokens.
-fn estimate(model: Option<&ModelConfig>, body: &[u8]) -> Decimal {
-    let Some(model) = model else { return Decimal::ZERO };
-    let features = Features::of(body);
-    let most = model.max_output_length.unwrap_or(u64::MAX);
-    let completion = features.max_completion.unwrap_or(USUAL_COMPLETION).min(most);
-    let tokens = Tokens {
-        prompt: features.estimated_prompt_tokens,
-        completion: completion.saturating_mul(features.answers.clamp(1, MAX_ANSWERS)),
-        ..Tokens::default()
-    };
-    cost(tokens, &model.pricing)
 }

@@ -4,6 +4,7 @@
 
 mod consult;
 mod credit;
+mod estimate;
 mod features;
 mod keys;
 #[cfg(test)]
@@ -17,8 +18,9 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::accounting::{Left, Tokens};
-use crate::config::Pricing;
+use crate::config::{ModelConfig, Pricing};
 use crate::error::GatewayError;
+use crate::surface::Surface;
 
 pub use consult::{ControlPlane, HooksError};
 pub use credit::Reservation;
@@ -54,8 +56,14 @@ impl fmt::Debug for KeyHash {
 pub struct Ask<'a> {
     /// Who asks.
     pub key: KeyHash,
+    /// The gateway's id of the request.
+    pub request_id: &'a str,
+    /// How it came in.
+    pub surface: Surface,
     /// The public model id.
     pub model: &'a str,
+    /// What is told about the model, and what it costs.
+    pub known: &'a ModelConfig,
     /// The client's `provider` member, as it was sent.
     pub provider: Option<&'a RawValue>,
     /// Whether the request came in by a host name that serves confidential models only.
@@ -114,11 +122,18 @@ impl Control {
         }
     }
 
-    /// Counts what an answer used against the key's limits; recorded durably by [`crate::record::Store`].
-    pub fn used(&self, key: KeyHash, tokens: Tokens, _cost: Decimal) {
+    /// Counts what an answer used against the key's limits, or what it cost among what a control plane is to be told;
+    /// recorded durably by [`crate::record::Store`].
+    pub fn used(&self, key: KeyHash, tokens: Tokens, cost: Decimal) {
         match self {
             Self::Keys(keys) => keys.used(key, tokens),
-            Self::ControlPlane(_) => {}
+            Self::ControlPlane(control_plane) => control_plane.spent(cost),
         }
+    }
+
+    /// Whether somebody else sets credit aside for a request that is admitted, until it is told how the request ended.
+    #[must_use]
+    pub const fn is_told_of_ends(&self) -> bool {
+        matches!(self, Self::ControlPlane(_))
     }
 }

@@ -1,19 +1,22 @@
 //! A request that was read, shaped and admitted, with the routes that may answer it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use cloister_aci::sha256;
+use rust_decimal::Decimal;
+use serde_json::value::RawValue;
 
 use super::Incoming;
 use crate::admission::{Admission, Ask, KeyHash};
 use crate::body::{Body, Constraints};
 use crate::config::Pricing;
-use crate::e2ee::{self, Sealer};
+use crate::e2ee::{self, Memory, Opened, Sealer};
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Shaped};
 use crate::gateway::{Gateway, Live};
-use crate::routing::{Route, Wish};
+use crate::record::{Finished, Row};
+use crate::routing::{Model, Route, Wish};
 use crate::verification::is_required;
 
 /// What is asked for.
@@ -34,6 +37,20 @@ pub(super) struct Asked {
     pub(super) answer_id: Option<String>,
     /// Whether only a verified upstream may answer.
     pub(super) is_verified_only: bool,
+    /// Whether the client is gone: nothing more is sent for it.
+    is_left: AtomicBool,
+}
+
+impl Asked {
+    /// The client is gone.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing more is sent.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Relaxed)
+    }
 }
 
 /// Why a request was not admitted, and whether it came encrypted.
@@ -41,6 +58,17 @@ pub(super) struct Asked {
 pub(super) struct Denied {
     pub(super) error: GatewayError,
     pub(super) sealer: Option<Sealer>,
+}
+
+/// What a request says before it is admitted.
+struct Wanted {
+    model: String,
+    known: Arc<Model>,
+    constraints: Constraints,
+    /// As it was sent.
+    provider: Option<Box<RawValue>>,
+    /// `None` for a body that is encrypted: it is opened when it is admitted.
+    shaped: Option<Shaped>,
 }
 
 /// Reads, admits and shapes a request.
@@ -52,75 +80,150 @@ pub(super) async fn ask(
 ) -> Result<(Asked, Option<Sealer>), Denied> {
     let in_clear = |error| Denied { error, sealer: None };
     let key = incoming.key.ok_or_else(|| in_clear(no_key()))?;
-    let (body, sealer) = open(gateway, incoming, key).await.map_err(in_clear)?;
-    match admit(gateway, live, incoming, key, &body, random).await {
+    let mut wanted = match Wanted::read(live, incoming) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            // Nothing is told about models before the key is known, and nothing is set aside for what is refused.
+            gateway.control.identify(key).await.map_err(in_clear)?;
+            return Err(in_clear(error));
+        }
+    };
+    let admission = wanted.admit(gateway, incoming, key).await.map_err(in_clear)?;
+    let mut sealer = None;
+    match wanted.asked(gateway, live, incoming, (key, &admission), random, &mut sealer).await {
         Ok(asked) => Ok((asked, sealer)),
-        Err(error) => Err(Denied { error, sealer }),
+        Err(error) => {
+            withdraw(gateway, incoming, key, &admission, (&wanted, &error)).await;
+            Err(Denied { error, sealer })
+        }
     }
 }
 
-async fn open(
-    gateway: &Gateway,
-    incoming: &Incoming,
-    key: KeyHash,
-) -> Result<(Bytes, Option<Sealer>), GatewayError> {
-    if !e2ee::is_asked(&incoming.headers) {
-        return Ok((incoming.body.clone(), None));
+impl Wanted {
+    fn read(live: &Live, incoming: &Incoming) -> Result<Self, GatewayError> {
+        let is_sealed = e2ee::is_asked(&incoming.headers);
+        let body = Body::parse(&incoming.body)?;
+        let mut constraints = Constraints::of(&body)?;
+        constraints.verified |= incoming.is_tee_host;
+        let model =
+            format::asked_model(&body).map_err(|error| if is_sealed { e2ee::no_model() } else { error })?;
+        let Some(known) = live.catalogue.model(&model).cloned() else {
+            let wish =
+                Wish { model: &model, constraints: &constraints, parameters: &[], pricing: None, random: 0 };
+            let error = live.catalogue.candidates(&wish).err();
+            return Err(error.unwrap_or_else(|| GatewayError::new(Kind::Internal, "The model was not found")));
+        };
+        let shape = || format::shape(incoming.surface, &incoming.body, &known);
+        let shaped = (!is_sealed).then(shape).transpose()?;
+        let provider = body.raw("provider").map(ToOwned::to_owned);
+        Ok(Self { model, known, constraints, provider, shaped })
     }
-    // What was seen is remembered on the disk: only for who has a key.
-    gateway.control.identify(key).await?;
+
+    async fn admit(
+        &self,
+        gateway: &Gateway,
+        incoming: &Incoming,
+        key: KeyHash,
+    ) -> Result<Admission, GatewayError> {
+        let ask = Ask {
+            key,
+            request_id: &incoming.request_id,
+            surface: incoming.surface,
+            model: &self.model,
+            known: &self.known.config,
+            provider: self.provider.as_deref(),
+            is_tee_host: incoming.is_tee_host,
+            body: &incoming.body,
+        };
+        gateway.control.admit(&ask).await
+    }
+
+    /// What is asked for, once it may be. `sealer` is there as soon as the body was opened.
+    async fn asked(
+        &mut self,
+        gateway: &Gateway,
+        live: &Live,
+        incoming: &Incoming,
+        (key, admission): (KeyHash, &Admission),
+        random: u64,
+        sealer: &mut Option<Sealer>,
+    ) -> Result<Asked, GatewayError> {
+        let (bytes, mut shaped) = if let Some(shaped) = self.shaped.take() {
+            (incoming.body.clone(), shaped)
+        } else {
+            let opened = open(gateway, incoming, key).await?;
+            *sealer = Some(opened.sealer);
+            let shaped = format::shape(incoming.surface, &opened.body, &self.known)?;
+            (opened.body, shaped)
+        };
+        shaped.created = crate::gateway::unix_now();
+        let routes = routes(live, &shaped, &self.constraints, admission, random)?;
+        let pricing = admission.pricing.clone().unwrap_or_else(|| self.known.config.pricing.clone());
+        let received_hash = sha256(&bytes);
+        // A body that nobody had to change is not hashed twice.
+        let shaped_hash = if shaped.body == bytes { received_hash.clone() } else { sha256(&shaped.body) };
+        Ok(Asked {
+            key,
+            received_hash,
+            shaped_hash,
+            answer_id: format::answer_id(incoming.surface, &incoming.request_id),
+            is_verified_only: is_required(&self.constraints, &self.known, incoming.is_tee_host),
+            shaped,
+            constraints: self.constraints.clone(),
+            admission: admission.clone(),
+            pricing,
+            routes,
+            is_left: AtomicBool::new(false),
+        })
+    }
+}
+
+async fn open(gateway: &Gateway, incoming: &Incoming, key: KeyHash) -> Result<Opened, GatewayError> {
     let (identity, now) = (gateway.notary.identity(), crate::gateway::unix_now());
+    let memory = Memory { shares: &gateway.challenges, key, store: &gateway.store };
     let Incoming { headers, surface, body, .. } = incoming;
-    let opened = e2ee::open(headers, *surface, body, &identity, &gateway.store, now).await?;
-    Ok((opened.body, Some(opened.sealer)))
+    e2ee::open(headers, *surface, body, &identity, memory, now).await
 }
 
-async fn admit(
+/// A request that was admitted is not answered: whoever set credit aside for it is told. Where nobody is, what was set
+/// aside is free with the admission.
+async fn withdraw(
     gateway: &Gateway,
-    live: &Live,
     incoming: &Incoming,
     key: KeyHash,
-    bytes: &Bytes,
-    random: u64,
-) -> Result<Asked, GatewayError> {
-    let body = Body::parse(bytes)?;
-    let mut constraints = Constraints::of(&body)?;
-    constraints.verified |= incoming.is_tee_host;
-    let model = format::asked_model(&body)?;
-    let ask = Ask {
-        key,
-        model: &model,
-        provider: body.raw("provider"),
-        is_tee_host: incoming.is_tee_host,
-        body: bytes,
+    admission: &Admission,
+    (wanted, error): (&Wanted, &GatewayError),
+) {
+    if !gateway.control.is_told_of_ends() {
+        return;
+    }
+    let row = Row {
+        request_id: incoming.request_id.clone(),
+        endpoint: incoming.surface.path().to_owned(),
+        status: error.status().as_u16(),
+        duration_ms: 0,
+        ttft_ms: None,
+        is_streaming: false,
+        attempt_index: 0,
+        selected_route_id: None,
+        request_model: wanted.model.clone(),
+        usage: None,
+        prompt_tokens: 0,
+        completion_tokens: 0,
+        cost: Decimal::ZERO,
+        pricing: None,
+        spend_mode: admission.spend_mode.clone(),
+        user_id: admission.user_id.clone(),
+        virtual_key_id: admission.virtual_key_id.clone(),
+        error_source: None,
+        error_message: Some("the request was refused".to_owned()),
+        prefix_hash: admission.prefix_hash.clone(),
+        ended_at: crate::gateway::unix_now(),
+        is_last: true,
     };
-    let admission = gateway.control.admit(&ask).await?;
-    // Nothing is told about models before the key is known.
-    let known = live.catalogue.model(&model).cloned();
-    let Some(known) = known else {
-        let wish = Wish { model: &model, constraints: &constraints, parameters: &[], random };
-        let error = live.catalogue.candidates(&wish).err();
-        return Err(error.unwrap_or_else(|| GatewayError::new(Kind::Internal, "The model was not found")));
-    };
-    let mut shaped = format::shape(incoming.surface, bytes, &known)?;
-    shaped.created = crate::gateway::unix_now();
-    let routes = routes(live, &shaped, &constraints, &admission, random)?;
-    let pricing = admission.pricing.clone().unwrap_or_else(|| known.config.pricing.clone());
-    let received_hash = sha256(bytes);
-    // A body that nobody had to change is not hashed twice.
-    let shaped_hash = if shaped.body == bytes { received_hash.clone() } else { sha256(&shaped.body) };
-    Ok(Asked {
-        key,
-        received_hash,
-        shaped_hash,
-        answer_id: format::answer_id(incoming.surface, &incoming.request_id),
-        is_verified_only: is_required(&constraints, &known, incoming.is_tee_host),
-        shaped,
-        constraints,
-        admission,
-        pricing,
-        routes,
-    })
+    if let Err(error) = gateway.store.finish(Finished { key, rows: vec![row], receipt: None }).await {
+        tracing::warn!(request_id = incoming.request_id, %error, "a refused request could not be recorded");
+    }
 }
 
 fn no_key() -> GatewayError {
@@ -136,7 +239,9 @@ fn routes(
     random: u64,
 ) -> Result<Vec<Arc<Route>>, GatewayError> {
     let parameters: Vec<&str> = shaped.parameters.iter().map(String::as_str).collect();
-    let wish = |constraints| Wish { model: &shaped.model, constraints, parameters: &parameters, random };
+    let pricing = admission.pricing.as_ref();
+    let wish =
+        |constraints| Wish { model: &shaped.model, constraints, parameters: &parameters, pricing, random };
     let Some(named) = &admission.routes else { return live.catalogue.candidates(&wish(constraints)) };
     // How far it may fall back is seen in the control plane's order, not in the catalogue's.
     let unbound = Constraints { no_fallbacks: false, ..constraints.clone() };

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Incoming;
 use super::asked::Asked;
-use super::failure::{Failure, Rank};
+use super::failure::{Failure, Rank, Spent};
 use super::feed::{Break, Fed, Feed};
 use crate::door::Share;
 use crate::error::{GatewayError, Kind};
@@ -181,6 +181,9 @@ impl Attempt<'_> {
         let mut mismatches = 0;
         loop {
             let channel = self.channel(trace).await?;
+            if self.asked.is_left() {
+                return Err(Failure::new(Rank::Routing, internal(), "the client left"));
+            }
             trace.sent = Instant::now();
             let body = outgoing.body.clone();
             let hash = || {
@@ -321,11 +324,14 @@ async fn whole(
     let body = body.map_err(|failure| match failure {
         ReadFailure::Broken(SendFailure::TimedOut) => Failure::timed_out(),
         ReadFailure::Broken(_) => Failure::transport(),
-        ReadFailure::TooLong => Failure::malformed(),
+        ReadFailure::TooLong => Failure::unusable(Spent::read(translator.as_ref())),
         ReadFailure::NoRoom(_) => Failure::no_room(),
     })?;
     trace.received_hash = Some(format!("sha256:{}", hex::encode(Sha256::digest(&body))));
-    let whole = translator.whole(&body).map_err(|_| Failure::malformed())?;
+    let whole = translator.whole(&body).map_err(|_| match Spent::of(&body, translator.as_ref()) {
+        Some(spent) => Failure::unusable(spent),
+        None => Failure::malformed(),
+    })?;
     trace.upstream_model.clone_from(&whole.upstream_model);
     Ok(Committed::Whole(Box::new(whole), share))
 }

@@ -128,17 +128,16 @@ impl Exchange {
                 Outcome::nothing(attempt.status, Some(attempt.route_id.clone()), ("upstream", attempt.why));
             rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
         }
-        rows.push(self.row(outcome, rows.len(), now));
+        rows.push(Row { is_last: true, ..self.row(outcome, rows.len(), now) });
         let receipt = account.map(|account| self.receipt(account, now));
-        let cost = rows.iter().map(|row| row.cost).sum();
-        if outcome.tokens != Tokens::default() {
-            self.gateway.control.used(self.asked.key, outcome.tokens, cost);
-        }
+        let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
         let finished = Finished { key: self.asked.key, rows, receipt };
         self.gateway.store.finish(finished).await.map_err(|error| {
             tracing::error!(request_id = self.incoming.request_id, %error, "a request could not be recorded");
             GatewayError::new(Kind::Internal, "The answer could not be recorded")
-        })
+        })?;
+        self.gateway.control.used(self.asked.key, outcome.tokens, cost);
+        Ok(())
     }
 
     fn count(&self, tried: &[Tried], outcome: &Outcome, receipt: Option<&[Event]>) {
@@ -204,6 +203,7 @@ impl Exchange {
             error_message: outcome.failure.map(|(_, why)| why.to_owned()),
             prefix_hash: admission.prefix_hash.clone(),
             ended_at: now,
+            is_last: false,
         }
     }
 

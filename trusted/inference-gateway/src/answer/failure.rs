@@ -1,10 +1,14 @@
 //! Why an attempt failed, and which of several failures the client is told.
 
 use http::StatusCode;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use super::judge::{Judgement, Then, judge};
+use crate::accounting::Tokens;
 use crate::error::{GatewayError, Kind};
-use crate::format::{UpstreamFault, fault};
+use crate::format::{Translate, UpstreamFault, fault};
 use crate::routing::Route;
 use crate::upstream::Answer;
 
@@ -31,6 +35,41 @@ pub(super) struct Failure {
     pub(super) source: &'static str,
     pub(super) why: &'static str,
     pub(super) judgement: Judgement,
+    /// What the upstream was made to do all the same.
+    pub(super) spent: Option<Spent>,
+}
+
+/// What an answer used that nobody gets.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spent {
+    /// As the upstream told.
+    pub(super) usage: Option<Box<RawValue>>,
+    /// The same, read, or an estimate.
+    pub(super) tokens: Tokens,
+}
+
+impl Spent {
+    /// As far as a translator read an answer.
+    pub(super) fn read(translator: &dyn Translate) -> Self {
+        Self { usage: translator.usage().map(ToOwned::to_owned), tokens: translator.tokens() }
+    }
+
+    /// Of a body that is no answer as it should be. `None` where nothing says that anything was done for it.
+    pub(super) fn of(body: &[u8], translator: &dyn Translate) -> Option<Self> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Told {
+            usage: Option<Box<RawValue>>,
+            error: Option<IgnoredAny>,
+        }
+        let told: Told = serde_json::from_slice(body).unwrap_or_default();
+        let usage = told.usage.filter(|_| told.error.is_none());
+        let tokens = usage.as_ref().and_then(|usage| Tokens::parse(usage.get()));
+        match tokens.filter(|tokens| tokens.total() > 0) {
+            Some(tokens) => Some(Self { usage, tokens }),
+            None => Some(Self::read(translator)).filter(|spent| spent.tokens.completion > 0),
+        }
+    }
 }
 
 impl Failure {
@@ -38,7 +77,7 @@ impl Failure {
     pub(super) fn new(rank: Rank, error: GatewayError, why: &'static str) -> Self {
         let recorded = error.status().as_u16();
         let judgement = Judgement { then: Then::Next, is_busy: false, is_fault_of_route: false, recorded };
-        Self { rank, error, source: "upstream", why, judgement }
+        Self { rank, error, source: "upstream", why, judgement, spent: None }
     }
 
     /// The route's own failure.
@@ -71,6 +110,17 @@ impl Failure {
         Self { source: "gateway", judgement, ..failure }
     }
 
+    /// The upstream answered, with what cannot be passed on. Any other route would cost the same again, and no route is
+    /// to blame: the client asked for more than fits.
+    pub(super) fn unusable(spent: Spent) -> Self {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        let message = "The answer is charged and cannot be passed on: it was cut short, or is too large";
+        let error = GatewayError::new(Kind::UpstreamRefused(status), message);
+        let failure = Self::new(Rank::Answered, error, "the answer cannot be passed on");
+        let judgement = Judgement { then: Then::Answer, ..failure.judgement };
+        Self { judgement, spent: Some(spent), ..failure }
+    }
+
     /// The upstream answered with a status that is no success.
     pub(super) fn answered(route: &Route, answer: &Answer, body: &[u8], request: &[u8]) -> Self {
         let fault = fault::read(body);
@@ -83,8 +133,7 @@ impl Failure {
         if judgement.is_busy {
             error.retry_after = answer.retry_after;
         }
-        let why = "the upstream answered with an error";
-        Self { rank: Rank::Answered, error, source: "upstream", why, judgement }
+        Self { judgement, ..Self::new(Rank::Answered, error, "the upstream answered with an error") }
     }
 
     /// The upstream reported a failure in a stream before anything of the answer.

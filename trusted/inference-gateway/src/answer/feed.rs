@@ -145,6 +145,16 @@ impl Feed {
         self.waiting.extend(batch.take().into_iter().chain([last]));
     }
 
+    /// Nobody listens any more. Where every choice has ended, the upstream is about to tell what it used: that is read,
+    /// for so long at most. In the middle of an answer the upstream is not made to go on.
+    pub(super) async fn read_on(&mut self, time: Duration) {
+        if self.translator.finish_reasons().is_empty() {
+            return;
+        }
+        let until = Instant::now() + time;
+        while let Ok(Fed::Bytes { .. }) = timeout_at(until, self.next()).await {}
+    }
+
     /// Reads what may follow the end, so that the connection can be used again; for a moment.
     pub(super) async fn drain(mut self) {
         const MOMENT: Duration = Duration::from_millis(500);

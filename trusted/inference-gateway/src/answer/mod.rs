@@ -23,14 +23,17 @@ mod walk;
 mod watch;
 mod wire;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
+use crate::accounting::Tokens;
 use crate::admission::KeyHash;
 use crate::door::{Share, ending, refusal};
 use crate::e2ee;
@@ -41,6 +44,7 @@ use crate::surface::Surface;
 use asked::{Denied, ask};
 use attempt::{Committed, Trace};
 use exchange::{CLIENT, Exchange, Outcome, STOPPED};
+use failure::Spent;
 use outlet::Outlet;
 use walk::{Current, Exhausted, Tried, Walk};
 use wire::Wire;
@@ -112,12 +116,23 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<R
         Exchange { gateway, live, identity, incoming, asked, receipt_id, e2ee_headers, began, random };
     let mut outlet = Outlet::new(Wire::new(sealer), head);
     let mut walk = Walk::new(&exchange);
-    let walked = tokio::select! {
-        walked = walk.run() => Some(walked),
-        () = outlet.wait(&exchange) => None,
-        () = cut.cancelled() => None,
+    let walked = {
+        let mut walking = pin!(walk.run());
+        tokio::select! {
+            walked = &mut walking => Some(walked),
+            () = outlet.wait(&exchange) => {
+                // What the upstream was made to do is paid for: it is waited for, to learn what that is.
+                exchange.asked.leave();
+                let time = Duration::from_millis(exchange.live.config.read_on_ms);
+                tokio::select! {
+                    walked = timeout(time, walking) => walked.ok(),
+                    () = cut.cancelled() => None,
+                }
+            }
+            () = cut.cancelled() => None,
+        }
     };
-    let (tried, current) = (walk.tried, walk.current);
+    let (mut tried, current) = (walk.tried, walk.current);
     exchange.forget_bodies();
     match (walked, current) {
         (None, current) if outlet.is_closed() => left(&exchange, &tried, current, outlet).await,
@@ -125,10 +140,25 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<R
         (Some(Ok(Committed::Stream(opening))), Some(current)) => {
             relay::relay(&exchange, &tried, current, *opening, outlet).await;
         }
+        (Some(Ok(Committed::Whole(whole, _))), Some(Current { trace, watch }))
+            if exchange.asked.is_left() =>
+        {
+            watch.succeeded();
+            let spent = Spent { usage: whole.usage, tokens: whole.tokens };
+            let route_id = Some(trace.route.id.clone());
+            record_left(&exchange, &tried, (route_id, Some(&trace)), spent, outlet).await;
+        }
         (Some(Ok(Committed::Whole(whole, share))), Some(Current { trace, watch })) => {
             watch.succeeded();
             let response = deliver(&exchange, &tried, &trace, *whole, share, &mut outlet.wire).await;
             outlet.respond(response);
+        }
+        (Some(Err(exhausted)), _) if exchange.asked.is_left() => {
+            let route_id = tried.pop().map(|attempt| attempt.route_id);
+            let (trace, spent) =
+                exhausted.map(|exhausted| (exhausted.trace, exhausted.failure.spent)).unzip();
+            let spent = spent.flatten().unwrap_or_default();
+            record_left(&exchange, &tried, (route_id, trace.as_ref()), spent, outlet).await;
         }
         (Some(Err(exhausted)), _) => refuse(&exchange, tried, exhausted, outlet).await,
         // A walk commits to the attempt that is under way.
@@ -148,13 +178,29 @@ fn random() -> Option<(u64, String)> {
     Some((u64::from_le_bytes(number.try_into().ok()?), format!("rcpt-{}", hex::encode(id))))
 }
 
-/// The client left before anything was answered. There is a receipt for what it got of a stream that had begun.
+/// The client left before anything was answered. If the request went out, the upstream has read it.
 async fn left(exchange: &Exchange, tried: &[Tried], current: Option<Current>, outlet: Outlet) {
     let trace = current.map(|current| current.trace);
     let route_id = trace.as_ref().map(|trace| trace.route.id.clone());
-    let begun = trace.as_ref().filter(|_| outlet.is_open());
+    let is_read = trace.as_ref().is_some_and(Trace::may_be_out);
+    let prompt = if is_read { exchange.asked.shaped.prompt_estimate } else { 0 };
+    let spent = Spent { usage: None, tokens: Tokens { prompt, ..Tokens::default() } };
+    record_left(exchange, tried, (route_id, trace.as_ref()), spent, outlet).await;
+}
+
+/// Records a request whose client left, with the last attempt. There is a receipt for what it got of a stream that had
+/// begun.
+async fn record_left(
+    exchange: &Exchange,
+    tried: &[Tried],
+    (route_id, trace): (Option<String>, Option<&Trace>),
+    spent: Spent,
+    outlet: Outlet,
+) {
+    let begun = trace.filter(|_| outlet.is_open());
     let account = begun.map(|trace| exchange.account(trace, &outlet.wire, false));
-    let outcome = Outcome::nothing(499, route_id, (CLIENT, "the client left"));
+    let left = Outcome::nothing(499, route_id, (CLIENT, "the client left"));
+    let outcome = Outcome { usage: spent.usage, tokens: spent.tokens, ..left };
     drop(exchange.finish(tried, &outcome, account).await);
 }
 
@@ -245,8 +291,12 @@ async fn refuse(exchange: &Exchange, mut tried: Vec<Tried>, exhausted: Option<Ex
     // An error that is passed on is the last attempt's; after a total failure there is a row of its own.
     let passed_on = (failure.judgement.then == judge::Then::Answer).then(|| tried.pop()).flatten();
     let status = passed_on.as_ref().map_or_else(|| error.status().as_u16(), |attempt| attempt.status);
-    let outcome =
+    let nothing =
         Outcome::nothing(status, passed_on.map(|attempt| attempt.route_id), (failure.source, failure.why));
+    let outcome = match failure.spent {
+        Some(Spent { usage, tokens }) => Outcome { usage, tokens, ..nothing },
+        None => nothing,
+    };
     tell(exchange, &tried, &outcome, &trace, &error, outlet).await;
 }
 

@@ -74,6 +74,13 @@ pub(super) async fn relay(
             End::Broken { message: ending().message, source: "gateway", why: STOPPED }
         }
     };
+    if matches!(end, End::Left) {
+        let time = Duration::from_millis(exchange.live.config.read_on_ms);
+        tokio::select! {
+            () = feed.read_on(time) => {}
+            () = exchange.gateway.cut.cancelled() => {}
+        }
+    }
     trace.received_hash = Some(written(feed.received.clone()));
     trace.upstream_model = feed.translator.upstream_model().map(str::to_owned);
     match &end {
@@ -85,8 +92,12 @@ pub(super) async fn relay(
         End::Broken { source: "upstream", .. } => watch.failed(),
         End::Broken { .. } | End::Left => drop(watch),
     }
+    let is_whole = matches!(end, End::Whole(_));
     relay.finish(tried, &trace, &mut feed, end).await;
-    feed.drain().await;
+    // What did not end is not read for nobody: the upstream would go on.
+    if is_whole {
+        feed.drain().await;
+    }
 }
 
 /// The share of a piece in the memory for bodies, which it keeps until the client has taken it; none for a small one.

@@ -91,6 +91,9 @@ impl<'a> Walk<'a> {
     /// One attempt. `None` is to go on.
     async fn attempt(&mut self, route: &Arc<Route>) -> Option<Result<Committed, ()>> {
         let Exchange { gateway, live, incoming, asked, .. } = self.exchange;
+        if asked.is_left() {
+            return Some(Err(()));
+        }
         let required = asked.is_verified_only || is_required_by(route);
         let trace = Trace::new(Arc::clone(route), required);
         let Current { trace, .. } = self.current.insert(Current { trace, watch: Watch::new(gateway, route) });

@@ -21,6 +21,8 @@ const MAX_RETENTION_S: u64 = 10 * 366 * 24 * 60 * 60;
 const MAX_CONTROL_MS: u64 = 60_000;
 
 pub(super) type Checked = Result<(), ConfigError>;
+/// Longest time for which an answer is read on without a client, in milliseconds.
+const MAX_READ_ON_MS: u64 = 600_000;
 /// Longest pause before busy upstreams are asked once more, in milliseconds.
 const MAX_RETRY_MS: u64 = 5000;
 
@@ -32,6 +34,7 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
     rule(!config.upstreams.is_empty(), "upstreams", "at least one is needed")?;
     check_records(config)?;
     rule(config.capacity_retry_ms <= MAX_RETRY_MS, "capacity_retry_ms", "may be at most 5000")?;
+    rule(config.read_on_ms <= MAX_READ_ON_MS, "read_on_ms", "may be at most 600000")?;
     let are_hosts = config.tee_hosts.iter().all(|host| normal_form(host).as_ref() == Some(host));
     rule(are_hosts, "tee_hosts", "have to be host names in lower case, without port and trailing dot")?;
     rule(
@@ -90,7 +93,8 @@ fn check_records(config: &GatewayConfig) -> Checked {
         (1..=MAX_CONTROL_MS).contains(&control.timeout_ms),
         "control.timeout_ms",
         "has to be between 1 and 60000 milliseconds",
-    )
+    )?;
+    rule(control.untold_limit >= Decimal::ZERO, "control.untold_limit", "may not be negative")
 }
 
 fn unique<'a>(mut names: impl Iterator<Item = &'a str>, at: &str, otherwise: &str) -> Checked {

@@ -45,6 +45,10 @@ pub struct GatewayConfig {
     /// head; 0 is never.
     #[serde(default = "default_keepalive_ms")]
     pub sse_keepalive_ms: u64,
+    /// Milliseconds for which an answer is read on that its client does not wait for any more, to learn what it used; 0
+    /// is never.
+    #[serde(default = "default_read_on_ms")]
+    pub read_on_ms: u64,
     /// Whose evidence counts.
     #[serde(default)]
     pub trust: TrustConfig,
@@ -115,6 +119,10 @@ pub struct ControlConfig {
     /// Milliseconds until it has to have answered.
     #[serde(default = "default_control_timeout_ms")]
     pub timeout_ms: u64,
+    /// What may be spent, in the currency of the prices, before it has been told of it: beyond that requests are
+    /// refused.
+    #[serde(default = "default_untold_limit")]
+    pub untold_limit: Decimal,
 }
 
 /// Receipts, and the log that anybody may compare them with.
@@ -379,7 +387,15 @@ const fn default_control_timeout_ms() -> u64 {
     10_000
 }
 
+const fn default_untold_limit() -> Decimal {
+    Decimal::ONE_HUNDRED
+}
+
 const fn default_keepalive_ms() -> u64 {
+    10_000
+}
+
+const fn default_read_on_ms() -> u64 {
     10_000
 }
 

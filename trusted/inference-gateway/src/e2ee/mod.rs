@@ -3,11 +3,13 @@
 //! | Part | What |
 //! |---|---|
 //! | `terms` | what the headers ask for: version, keys, challenge |
+//! | `shares` | how many challenges of each key are remembered |
 //! | `fields` | which members of requests and answers are texts to hide |
 //!
 //! An answer to an encrypted request never goes out in clear: what cannot be sealed is an error.
 
 mod fields;
+mod shares;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ use serde_json::Value;
 use tracing::error;
 
 use self::terms::{Terms, Version};
+use crate::admission::KeyHash;
 use crate::body::is_too_deep;
 use crate::error::{GatewayError, Kind};
 use crate::proof::Identity;
@@ -29,6 +32,7 @@ use crate::record::Store;
 use crate::stream::Events;
 use crate::surface::Surface;
 
+pub use shares::Shares;
 pub use terms::is_asked;
 
 /// Most encrypted fields of a request: each costs a key agreement.
@@ -57,16 +61,28 @@ impl fmt::Debug for Sealer {
     }
 }
 
+/// Where challenges are remembered, and whose this one is.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory<'a> {
+    /// What each key has taken.
+    pub shares: &'a Shares,
+    /// Who asks.
+    pub key: KeyHash,
+    /// Where they are kept.
+    pub store: &'a Store,
+}
+
 /// Opens a request that asks for encryption, at a time in seconds since the Unix epoch.
 ///
 /// The order of checks: whether encryption is offered, the surface, the headers, the model, the values, and last that
-/// the challenge is new, which is remembered for as long as its time is accepted.
+/// the key may have another challenge remembered and that this one is new; it is remembered for as long as its time is
+/// accepted.
 pub async fn open(
     headers: &HeaderMap,
     surface: Surface,
     body: &Bytes,
     identity: &Identity,
-    store: &Store,
+    memory: Memory<'_>,
     now: u64,
 ) -> Result<Opened, GatewayError> {
     let keys = identity
@@ -85,7 +101,8 @@ pub async fn open(
     });
     let opened = opened.await.map_err(|_| GatewayError::new(Kind::Internal, "The gateway failed"))??;
     if let Some((fingerprint, until)) = opened.sealer.terms.challenge() {
-        let is_new = store.first_time(fingerprint, until).await.map_err(|error| {
+        memory.shares.take(memory.key, now)?;
+        let is_new = memory.store.first_time(fingerprint, until).await.map_err(|error| {
             error!(%error, "challenges of encrypted requests cannot be remembered");
             GatewayError::new(
                 Kind::Unavailable,
@@ -97,6 +114,12 @@ pub async fn open(
         }
     }
     Ok(opened)
+}
+
+/// Who encrypts names the model in clear.
+#[must_use]
+pub fn no_model() -> GatewayError {
+    refused("e2ee_invalid_payload_model", "model must be a string, in clear")
 }
 
 fn refused(kind: &'static str, message: &str) -> GatewayError {
@@ -114,8 +137,7 @@ fn decrypted(
     }
     let mut request = cloister_aci::parse(body).map_err(|error| unreadable(&error.to_string()))?;
     let model = request.get("model").and_then(Value::as_str).map(ToOwned::to_owned);
-    let model =
-        model.ok_or_else(|| refused("e2ee_invalid_payload_model", "model must be a string, in clear"))?;
+    let model = model.ok_or_else(no_model)?;
     refuse_probabilities(&request)?;
     let mut count = 0;
     fields::of_request(&mut request, terms.opens_media(), &mut |field, value| {

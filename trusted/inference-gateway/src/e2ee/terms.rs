@@ -17,7 +17,7 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("x-e2ee-timestamp");
 const SIGNING_ALGO: HeaderName = HeaderName::from_static("x-signing-algo");
 
 /// Seconds that the client's clock may differ from ours.
-const SKEW_S: u64 = 300;
+pub(super) const SKEW_S: u64 = 300;
 
 /// Whether a request asks for encryption.
 #[must_use]

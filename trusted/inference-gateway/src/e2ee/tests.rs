@@ -20,6 +20,7 @@ const SECRET: &str = "s3cret";
 struct Lab {
     identity: Arc<Identity>,
     store: Store,
+    shares: Shares,
     _dir: TempDir,
 }
 
@@ -29,7 +30,7 @@ impl Lab {
         let clock = Clock::fixed(Timestamp::from_second(1_750_000_000).unwrap());
         let store = Store::open(dir.path(), Settings::default(), clock.clone()).unwrap();
         let notary = Notary::with_keys(Keys::published(), clock);
-        Self { identity: notary.identity(), store, _dir: dir }
+        Self { identity: notary.identity(), store, shares: Shares::default(), _dir: dir }
     }
 
     async fn open_at(
@@ -40,7 +41,8 @@ impl Lab {
         now: u64,
     ) -> Result<Opened, GatewayError> {
         let body = Bytes::from(serde_json::to_vec(body).unwrap());
-        open(&map(headers), surface, &body, &self.identity, &self.store, now).await
+        let memory = Memory { shares: &self.shares, key: KeyHash::of("key"), store: &self.store };
+        open(&map(headers), surface, &body, &self.identity, memory, now).await
     }
 
     async fn open(&self, headers: &[(&str, String)], body: &Value) -> Result<Opened, GatewayError> {

@@ -76,18 +76,21 @@ pub struct Features {
     pub prefix: Option<Vec<u8>>,
 }
 
-/// Characters, and what they may come to in tokens: five ASCII characters or three others make one.
+/// Characters, and what they may come to in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Characters {
     ascii: u64,
     others: u64,
     /// Tokens of what is no text.
     whole: u64,
+    /// Texts that are not empty.
+    pieces: u64,
 }
 
 impl Characters {
     /// Counts the text of a JSON value as it is written, without its quotes. An escape is one character.
     pub fn add_json(&mut self, json: &str) {
+        self.pieces += u64::from(json != "\"\"");
         let mut bytes = json.bytes().peekable();
         while let Some(byte) = bytes.next() {
             match byte {
@@ -103,7 +106,16 @@ impl Characters {
         }
     }
 
-    /// Tokens, a low estimate. Not 0 for what is not empty.
+    /// Tokens, as many as it may well be, for what has to be paid although nobody counted: four ASCII characters or one
+    /// other make a token, and no piece of a stream is less than one.
+    #[must_use]
+    pub const fn billed(self) -> u64 {
+        let tokens = self.ascii.div_ceil(4) + self.others + self.whole;
+        let least = self.pieces + self.whole;
+        if tokens < least { least } else { tokens }
+    }
+
+    /// Tokens, a low estimate: five ASCII characters or three others make one. Not 0 for what is not empty.
     #[must_use]
     pub const fn tokens(self) -> u64 {
         let tokens = self.ascii / 5 + self.others / 3 + self.whole;
@@ -226,11 +238,14 @@ struct TextOptions {
     format: Format,
 }
 
-/// A low estimate of the tokens that go in.
+/// The tokens that go in, for where the upstream does not tell.
 pub(super) fn estimate(body: &Body<'_>) -> u64 {
     let mut reader = Reader::default();
     reader.request(body);
-    reader.characters.tokens()
+    for definitions in ["tools", "functions"].into_iter().filter_map(|name| body.raw(name)) {
+        reader.characters.add_json(definitions.get());
+    }
+    reader.characters.billed()
 }
 
 /// What a request needs; of any surface.
@@ -325,6 +340,26 @@ mod tests {
         assert_eq!(prompt(10 * PREFIX_BYTES).unwrap(), prefix);
     }
 
+    #[test]
+    fn what_nobody_counted_is_not_billed_low() {
+        let billed = |pieces: &[&str]| {
+            let mut characters = Characters::default();
+            for piece in pieces {
+                characters.add_json(piece);
+            }
+            characters.billed()
+        };
+        assert_eq!(billed(&["\"\""]), 0);
+        assert_eq!(billed(&["\"hello\""]), 2);
+        assert_eq!(billed(&["\"漢字\""]), 2);
+        // An upstream that streams digit by digit sends a token with each.
+        assert_eq!(billed(&["\"1\""; 9]), 9);
+        let asked =
+            json!({"messages": [{"role": "user", "content": "abcdefgh"}], "tools": [{"type": "function"}]});
+        let bytes = serde_json::to_vec(&asked).unwrap();
+        assert_eq!(estimate(&Body::parse(&bytes).unwrap()), (8_u64 + 17).div_ceil(4));
+    }
+
     proptest! {
         /// The estimate is what the texts come to, however they are written.
         #[test]
@@ -333,7 +368,8 @@ mod tests {
             characters.add_json(&serde_json::to_string(&text).unwrap());
             let others = text.chars().filter(|character| !character.is_ascii()).count() as u64;
             let ascii = text.len() as u64 - text.chars().filter(|c| !c.is_ascii()).map(char::len_utf8).sum::<usize>() as u64;
-            prop_assert_eq!(characters, Characters { ascii, others, whole: 0 });
+            let pieces = u64::from(!text.is_empty());
+            prop_assert_eq!(characters, Characters { ascii, others, whole: 0, pieces });
         }
     }
 }

@@ -91,13 +91,13 @@ impl Meter {
     pub(super) fn tokens(&self) -> Tokens {
         let estimate = || Tokens {
             prompt: self.prompt_estimate,
-            completion: self.characters.tokens(),
+            completion: self.characters.billed(),
             ..Tokens::default()
         };
         match &self.told {
             None => estimate(),
             Some((_, tokens)) if self.is_partial => {
-                Tokens { completion: tokens.completion.max(self.characters.tokens()), ..*tokens }
+                Tokens { completion: tokens.completion.max(self.characters.billed()), ..*tokens }
             }
             Some((_, tokens)) => *tokens,
         }

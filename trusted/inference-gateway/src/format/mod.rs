@@ -1,6 +1,7 @@
 //! Between what clients speak and what upstreams speak: the shape of requests, answers and streams.
 
 mod anthropic;
+mod capacity;
 mod chat;
 pub mod fault;
 mod features;
@@ -12,6 +13,7 @@ pub mod reasoning;
 mod request;
 mod responses;
 mod scrub;
+mod unpriced;
 
 use std::fmt;
 use std::ops::Range;
@@ -25,6 +27,7 @@ use crate::routing::Route;
 use crate::stream::Event;
 use crate::surface::Surface;
 
+pub(crate) use capacity::{MAX_ANSWERS, count, prompts};
 pub use features::{Characters, Features, Modality, PREFIX_BYTES, features};
 pub use parameters::supports;
 pub use request::{asked_model, shape};
@@ -48,7 +51,7 @@ pub struct Shaped {
     pub choices: usize,
     /// Names of the parameters that the client sent and that not every model takes.
     pub parameters: Vec<String>,
-    /// A low estimate of the tokens of the prompt, for where the upstream tells no usage.
+    /// Tokens of the prompt, for where the upstream tells no usage: rather many than too few.
     pub prompt_estimate: u64,
     /// Tokens that may come out of the model, for formats that demand a limit.
     pub max_output: Option<u64>,

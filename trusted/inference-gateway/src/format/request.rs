@@ -7,7 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::features::{self, MAX_ENTRIES};
-use super::{Shaped, parameters, reasoning};
+use super::{Shaped, capacity, parameters, reasoning, unpriced};
 use crate::body::{Body, Change, Constraints, Few, Raw, members, object, raw_text};
 use crate::error::GatewayError;
 use crate::routing::{Model, Route};
@@ -40,6 +40,8 @@ pub fn shape(surface: Surface, bytes: &Bytes, model: &Model) -> Result<Shaped, G
     let asked = asked_model(body)?;
     let supported = model.config.supported_parameters.as_deref();
     let parameters = parameters::check(surface, body, supported)?;
+    capacity::check(surface, body)?;
+    unpriced::check(surface, body, supported)?;
     let needed: &[&str] = match surface {
         Surface::Chat => &["messages"],
         Surface::Completions => &["prompt"],

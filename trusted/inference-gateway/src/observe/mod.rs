@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 
+use crate::admission::Control;
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
 use crate::operator::Operator;
@@ -289,6 +290,21 @@ fn figures(gateway: &Gateway) -> Response {
     ] {
         text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
         line(name, "", value, &mut text);
+    }
+    if let Control::ControlPlane(control_plane) = &gateway.control {
+        let name = "private_ai_gateway_untold_cost";
+        text.push_str(&format!(
+            "# HELP {name} What was spent and the control plane was not told.\n# TYPE {name} gauge\n"
+        ));
+        line(name, "", control_plane.untold().normalize(), &mut text);
+        let name = "private_ai_gateway_rows_set_aside";
+        text.push_str(&format!(
+            "# HELP {name} Usage rows that the control plane does not take.\n# TYPE {name} gauge\n"
+        ));
+        // A store that cannot be read has no figure, rather than a good one.
+        if let Ok(count) = gateway.store.set_aside_count() {
+            line(name, "", count, &mut text);
+        }
     }
     let name = "private_ai_gateway_route_healthy";
     text.push_str(&format!(

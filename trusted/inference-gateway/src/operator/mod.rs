@@ -1,6 +1,7 @@
-//! What only the operator may do: look at figures, and look at and replace upstreams.
+//! What only the operator may do: look at figures and at what was used, and look at and replace upstreams.
 
 mod settings;
+mod usage;
 
 use std::sync::{Arc, OnceLock};
 
@@ -65,7 +66,9 @@ impl FromRequestParts<Arc<Gateway>> for Operator {
 
 /// The endpoints for the operator.
 pub fn routes() -> Router<Arc<Gateway>> {
-    Router::new().route("/v1/admin/upstreams", get(show).put(replace))
+    Router::new()
+        .route("/v1/admin/upstreams", get(show).put(replace))
+        .route("/v1/admin/usage", get(usage::show))
 }
 
 async fn show(_: Operator, State(gateway): State<Arc<Gateway>>) -> Result<Response, GatewayError> {

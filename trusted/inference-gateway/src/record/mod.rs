@@ -104,6 +104,9 @@ pub struct Row {
     pub prefix_hash: Option<String>,
     /// When it ended, in seconds since the Unix epoch.
     pub ended_at: u64,
+    /// Whether the request is over with it, so that nothing stays set aside for it.
+    #[serde(default)]
+    pub is_last: bool,
 }
 
 /// A receipt to be kept.

@@ -124,14 +124,15 @@ impl Store {
     /// The number of the first row that the control plane was not told; `None` without a control plane, if there is
     /// none of an earlier time either.
     pub fn next_to_post(&self) -> Result<Option<u64>, StoreError> {
-        self.shared().view(|view| Ok(view.owed()?.map(|(first, _)| first)))
+        self.shared().view(|view| Ok(view.owed(0)?.map(|(first, _)| first)))
     }
 
-    /// The first rows that the control plane was not told, at most `limit` and at most 10,000. There may be more after
-    /// them that it is not to be told: it was told these when it [`posted`](Self::posted) the number after the last.
-    pub fn unposted(&self, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
+    /// The first rows from a number on that the control plane was not told, at most `limit` and at most 10,000. There
+    /// may be more after them that it is not to be told: it was told these when it [`posted`](Self::posted) the number
+    /// after the last.
+    pub fn unposted(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
         let rows = self.shared().view(|view| {
-            let Some((first, end)) = view.owed()? else { return Ok(Vec::new()) };
+            let Some((first, end)) = view.owed(from)? else { return Ok(Vec::new()) };
             let mut rows = view.rows(first, limit.min(MAX_ROWS))?;
             rows.retain(|(number, _)| *number < end);
             Ok(rows)

@@ -141,13 +141,13 @@ impl View<'_> {
         Ok(rows.into_iter().take(limit).collect())
     }
 
-    /// The first rows in a row that a control plane is still to be told: the number of the first, and the one after
-    /// the last, which may be [`u64::MAX`].
-    pub(super) fn owed(&self) -> Result<Option<(u64, u64)>, StoreError> {
+    /// The first rows in a row, from a number on, that a control plane is still to be told: the number of the first, and
+    /// the one after the last, which may be [`u64::MAX`].
+    pub(super) fn owed(&self, from: u64) -> Result<Option<(u64, u64)>, StoreError> {
         let told = self.generations().map(|generation| generation.posted).max().unwrap_or_default();
         for entry in self.database.open_table(OWED)?.iter()? {
             let (start, end) = entry?;
-            let (start, end) = (start.value().max(told), end.value());
+            let (start, end) = (start.value().max(told).max(from), end.value());
             if start < end {
                 return Ok(Some((start, end)));
             }

@@ -8,7 +8,7 @@ use rust_decimal::prelude::FromPrimitive;
 
 use super::{Breaker, Health, Speed};
 use crate::body::{Constraints, DataCollection, Sort};
-use crate::config::{GatewayConfig, ModelConfig, UpstreamConfig};
+use crate::config::{GatewayConfig, ModelConfig, Pricing, UpstreamConfig};
 use crate::error::{GatewayError, Kind};
 
 const MILLION: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
@@ -62,6 +62,8 @@ pub struct Wish<'a> {
     pub constraints: &'a Constraints,
     /// Names of the parameters that the request has.
     pub parameters: &'a [&'a str],
+    /// Prices that hold instead of those of the model.
+    pub pricing: Option<&'a Pricing>,
     /// A number that chooses among routes of one priority, of any size.
     pub random: u64,
 }
@@ -149,7 +151,7 @@ fn undescribed(id: &str) -> ModelConfig {
         created: 0,
         context_length: None,
         max_output_length: None,
-        pricing: crate::config::Pricing::default(),
+        pricing: Pricing::default(),
         input_modalities: vec!["text".to_owned()],
         output_modalities: vec!["text".to_owned()],
         supported_parameters: None,
@@ -187,7 +189,7 @@ fn fits(model: &Model, route: &Route, wish: &Wish<'_>) -> bool {
             || constraints.quantizations.iter().any(|wanted| Some(wanted.as_str()) == quantization))
         && (!constraints.verified || route.is_tee())
         && (!constraints.require_parameters || knows(upstream, wish.parameters))
-        && costs_at_most(model, constraints)
+        && costs_at_most(wish.pricing.unwrap_or(&model.config.pricing), constraints)
 }
 
 fn knows(upstream: &UpstreamConfig, parameters: &[&str]) -> bool {
@@ -195,8 +197,7 @@ fn knows(upstream: &UpstreamConfig, parameters: &[&str]) -> bool {
     parameters.iter().all(|parameter| crate::format::supports(known, parameter))
 }
 
-fn costs_at_most(model: &Model, constraints: &Constraints) -> bool {
-    let pricing = &model.config.pricing;
+fn costs_at_most(pricing: &Pricing, constraints: &Constraints) -> bool {
     [(&constraints.max_price.prompt, pricing.prompt), (&constraints.max_price.completion, pricing.completion)]
         .into_iter()
         .all(|(limit, price)| match limit {

@@ -50,7 +50,7 @@ fn ask(
 ) -> Result<Vec<String>, GatewayError> {
     let body = serde_json::to_vec(&json!({"provider": provider})).unwrap();
     let constraints = Constraints::of(&Body::parse(&body).unwrap()).unwrap();
-    let wish = Wish { model, constraints: &constraints, parameters, random };
+    let wish = Wish { model, constraints: &constraints, parameters, pricing: None, random };
     let routes = catalogue.candidates(&wish)?;
     Ok(routes.iter().map(|route| route.upstream.name.clone()).collect())
 }

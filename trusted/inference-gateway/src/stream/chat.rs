@@ -9,7 +9,7 @@ use crate::body::{Few, Raw, members, object};
 /// The terminator's data.
 const DONE: &[u8] = b"[DONE]";
 /// Most choices of one answer.
-const MAX_CHOICES: usize = 128;
+pub const MAX_CHOICES: usize = 128;
 /// Longest usage, in bytes: it is kept.
 const MAX_USAGE_BYTES: usize = 4096;
 /// Longest reason of an end that is kept, in bytes.

@@ -3,5 +3,5 @@
 mod chat;
 mod events;
 
-pub use chat::{ChatStream, Choice, Chunk, Ended, Message, Verdict};
+pub use chat::{ChatStream, Choice, Chunk, Ended, MAX_CHOICES, Message, Verdict};
 pub use events::{Event, Events, TooLong};

@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// What it does once it has read a request.
@@ -19,6 +20,8 @@ pub(crate) enum Act {
     Send(Vec<u8>),
     /// Lets time pass.
     Pause(Duration),
+    /// Waits until it is let.
+    Wait(Arc<Semaphore>),
     /// Nothing any more, until the other side hangs up.
     Hang,
     /// Hangs up.
@@ -127,6 +130,7 @@ impl Fake {
                         }
                     }
                     Act::Pause(time) => tokio::time::sleep(time).await,
+                    Act::Wait(gate) => gate.acquire().await.unwrap().forget(),
                     Act::Hang => {
                         while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
                         self.counts.left.fetch_add(1, Ordering::Relaxed);

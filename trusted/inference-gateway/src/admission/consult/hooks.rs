@@ -7,12 +7,14 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use reqwest::{Client, Response, redirect};
+use rust_decimal::Decimal;
 use serde::Serialize;
 use url::Url;
 use zeroize::Zeroizing;
 
 use super::wire::{Question, Told, Verdict};
 use crate::config::ControlConfig;
+use crate::record::StoreError;
 use crate::upstream::{UpstreamError, tls};
 
 /// Largest file with a token, in bytes.
@@ -35,6 +37,9 @@ pub enum HooksError {
     /// The URL has no paths.
     #[error("the control plane's url has no path")]
     Url,
+    /// What it is still to be told is not readable.
+    #[error("what the control plane is to be told cannot be read")]
+    Store(#[from] StoreError),
 }
 
 /// Why one call failed.
@@ -51,15 +56,26 @@ pub(super) enum CallError {
     Nonsense,
 }
 
+/// What a failed call says of what was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Nothing: nobody can be told anything now, or not with this token.
+    NotNow,
+    /// It may be the reason why the control plane failed.
+    Failed,
+    /// It is wrong, and will be every time.
+    Wrong,
+}
+
 impl CallError {
-    /// Whether it would say the same every time.
-    pub(super) const fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Self::Status(
-                StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY
-            )
-        )
+    /// What it says of what was told.
+    pub(super) const fn refusal(&self) -> Refusal {
+        let Self::Status(status) = self else { return Refusal::NotNow };
+        match status.as_u16() {
+            400 | 413 | 422 => Refusal::Wrong,
+            401 | 403 | 404 | 408 | 429 | 502..=504 => Refusal::NotNow,
+            _ => Refusal::Failed,
+        }
     }
 }
 
@@ -70,6 +86,8 @@ pub(super) struct Hooks {
     pre: Url,
     post: Url,
     authorization: HeaderValue,
+    /// Most that may be untold.
+    pub(super) untold_limit: Decimal,
 }
 
 impl Hooks {
@@ -94,6 +112,7 @@ impl Hooks {
             post: hook("post")?,
             authorization: authorization(&config.token_file)
                 .map_err(|error| HooksError::Token(config.token_file.clone(), error))?,
+            untold_limit: config.untold_limit,
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod hooks;
 mod posting;
+mod untold;
 mod wire;
 
 use std::sync::Arc;
@@ -9,22 +10,29 @@ use std::sync::Arc;
 use cloister_verifier::Clock;
 use http::StatusCode;
 use parking_lot::RwLock;
+use rust_decimal::Decimal;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::estimate::estimate;
 use super::features::Features;
 use super::{Admission, Ask, KeyHash};
 use crate::accounting::{Decision, Left};
 use crate::config::ControlConfig;
 use crate::error::{GatewayError, Kind};
 use crate::record::Store;
+use crate::surface::Surface;
 
 use hooks::Hooks;
 pub use hooks::HooksError;
+use posting::Posting;
+use untold::Untold;
 use wire::{Question, RateLimit, Verdict};
 
 /// Longest model id that is asked about, in bytes: no model has a longer one.
 const MAX_MODEL: usize = 512;
 
+/// Seconds after which a request comes again that is refused for what is under way.
+const RETRY_S: u64 = 1;
 const UNAUTHORIZED: u16 = StatusCode::UNAUTHORIZED.as_u16();
 
 /// A control plane, by its `consult` hooks.
@@ -32,6 +40,7 @@ const UNAUTHORIZED: u16 = StatusCode::UNAUTHORIZED.as_u16();
 pub struct ControlPlane {
     hooks: Current,
     clock: Clock,
+    untold: Arc<Untold>,
     _worker: AbortOnDropHandle<()>,
 }
 
@@ -39,12 +48,14 @@ pub struct ControlPlane {
 type Current = Arc<RwLock<Arc<Hooks>>>;
 
 impl ControlPlane {
-    /// Begins to tell the control plane of the rows in the store that it does not know. Fails when its token or its
-    /// authorities cannot be read. Needs a runtime.
+    /// Begins to tell the control plane of the rows in the store that it does not know. Fails when its token, its
+    /// authorities or the store cannot be read. Needs a runtime.
     pub fn start(config: &ControlConfig, store: Store, clock: Clock) -> Result<Self, HooksError> {
         let hooks: Current = Arc::new(RwLock::new(Arc::new(Hooks::new(config)?)));
-        let worker = AbortOnDropHandle::new(tokio::spawn(posting::run(store, Arc::clone(&hooks))));
-        Ok(Self { hooks, clock, _worker: worker })
+        let untold = Arc::new(Untold::of(&store)?);
+        let posting = Posting { store, hooks: Arc::clone(&hooks), untold: Arc::clone(&untold) };
+        let worker = AbortOnDropHandle::new(tokio::spawn(posting.run()));
+        Ok(Self { hooks, clock, untold, _worker: worker })
     }
 
     /// Another place, token or limit holds from now on; what cannot be read leaves it as it is.
@@ -54,13 +65,29 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Something was spent that the control plane is to be told.
+    pub(super) fn spent(&self, cost: Decimal) {
+        self.untold.spent(cost);
+    }
+
+    /// What was spent and is not told yet, in the currency of the prices.
+    #[must_use]
+    pub fn untold(&self) -> Decimal {
+        self.untold.sum()
+    }
+
     pub(super) async fn admit(&self, ask: &Ask<'_>) -> Result<Admission, GatewayError> {
+        let limit = self.hooks.read().untold_limit;
+        self.untold.check(limit)?;
+        let features = Features::of(ask.surface, ask.body);
         let question = Question {
             api_key_hash: ask.key.to_string(),
             model: ask.model.split_at(ask.model.floor_char_boundary(MAX_MODEL)).0,
             provider: ask.provider,
             tee: ask.is_tee_host.then_some(true),
-            request: Features::of(ask.body),
+            request_id: Some(ask.request_id),
+            estimated_cost: Some(estimate(&features, ask.known)),
+            request: features,
         };
         let verdict = self.ask(&question).await?;
         if verdict.allow { Ok(verdict.admission()) } else { Err(self.denial(verdict)) }
@@ -73,7 +100,9 @@ impl ControlPlane {
             model: "",
             provider: None,
             tee: None,
-            request: Features::of(b"{}"),
+            request: Features::of(Surface::Chat, b"{}"),
+            request_id: None,
+            estimated_cost: None,
         };
         let verdict = self.ask(&question).await?;
         let is_known = verdict.allow || verdict.status.is_some_and(|status| status != UNAUTHORIZED);
@@ -98,7 +127,8 @@ impl ControlPlane {
             _ => Kind::Unavailable,
         };
         let message = verdict.message.unwrap_or_else(|| "The request was denied".to_owned());
-        let error = GatewayError::new(kind, message);
+        let retry_after = (kind == Kind::RateLimited).then_some(RETRY_S);
+        let error = GatewayError { retry_after, ..GatewayError::new(kind, message) };
         let Some(RateLimit { limit, reset_at }) = verdict.rate_limit.filter(|_| kind == Kind::RateLimited)
         else {
             return error;

@@ -27,6 +27,13 @@ pub(super) struct Question<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tee: Option<bool>,
     pub(super) request: Features,
+    /// Under which the request is told of when it is over. This and what follows is beyond what every control plane
+    /// knows; absent where it is only asked whose key it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<&'a str>,
+    /// What it may cost, by the prices of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) estimated_cost: Option<Decimal>,
 }
 
 /// The answer to it.
@@ -180,6 +187,8 @@ pub(super) struct Told<'a> {
     prompt_tokens: u64,
     completion_tokens: u64,
     ended_at: u64,
+    /// Whether the request is over with it.
+    is_last: bool,
 }
 
 impl<'a> From<&'a Row> for Told<'a> {
@@ -206,6 +215,7 @@ impl<'a> From<&'a Row> for Told<'a> {
             prompt_tokens: row.prompt_tokens,
             completion_tokens: row.completion_tokens,
             ended_at: row.ended_at,
+            is_last: row.is_last,
         }
     }
 }

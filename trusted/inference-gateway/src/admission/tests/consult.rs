@@ -11,6 +11,8 @@ use crate::admission::{Admission, Ask, Control, ControlPlane, KeyHash};
 use crate::config::{ControlConfig, Pricing};
 use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Settings, Store};
+use crate::surface::Surface;
+use crate::upstream::fake::until;
 
 const NOW: i64 = 1_750_000_000;
 
@@ -47,9 +49,14 @@ impl Lab {
 
 async fn ask(control: &Control) -> Result<Admission, GatewayError> {
     let provider = RawValue::from_string(r#"{"zdr": true}"#.to_owned()).unwrap();
+    let known = json!({"id": "vendor/model", "pricing": {"prompt": "0.001", "completion": "0.002"}});
+    let known = serde_json::from_value(known).unwrap();
     let ask = Ask {
         key: KeyHash::of("key"),
+        request_id: "req_7",
+        surface: Surface::Chat,
         model: "vendor/model",
+        known: &known,
         provider: Some(&provider),
         is_tee_host: true,
         body: br#"{"messages":[{"role":"user","content":"secret words"}]}"#,
@@ -79,6 +86,8 @@ async fn the_question_and_the_leave() {
                     "estimatedPromptTokens": 2, "hasTools": false, "inputModalities": ["text"],
                     "reasoning": "unspecified", "responseFormat": "text",
                 },
+                // Three tokens in, and as many out as are usual.
+                "requestId": "req_7", "estimatedCost": "8.195",
             })
         )]
     );
@@ -160,7 +169,7 @@ fn row(number: usize) -> Row {
         "requestModel": "m", "usage": {"prompt_tokens": 3, "odd": [1.5]}, "promptTokens": 3,
         "completionTokens": 4, "cost": "0.0000110",
         "pricing": {"prompt": "0.000001", "completion": "0.000002", "cache_read": "0.0000005", "cache_creation": null},
-        "spendMode": "regular", "userId": "u1", "virtualKeyId": "k1", "endedAt": NOW,
+        "spendMode": "regular", "userId": "u1", "virtualKeyId": "k1", "endedAt": NOW, "isLast": true,
     });
     serde_json::from_str(&row.to_string()).unwrap()
 }
@@ -193,7 +202,7 @@ async fn a_row_as_it_is_told() {
                 "cacheReadCostPerToken": "0.0000005", "cacheCreationCostPerToken": null,
             },
             "spendMode": "regular", "userId": "u1", "virtualKeyId": "k1", "cost": "0.0000110", "promptTokens": 3,
-            "completionTokens": 4, "endedAt": NOW,
+            "completionTokens": 4, "endedAt": NOW, "isLast": true,
         })
     );
     lab.store.finish(Finished { key: KeyHash::of("key"), rows: vec![failed], receipt: None }).await.unwrap();
@@ -241,4 +250,46 @@ async fn rows_are_told_when_the_control_plane_is_back() {
     while lab.store.next_to_post().unwrap() != Some(50) {
         let _ = tokio::time::timeout(std::time::Duration::from_millis(20), kept.changed()).await;
     }
+    assert_eq!(lab.store.set_aside_count().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_row_that_is_not_taken_holds_up_no_other_and_is_told_again() {
+    let lab = Lab::new().await;
+    let config =
+        ControlConfig { untold_limit: "0.00002".parse().unwrap(), ..lab.fake.config(lab.dir.path()) };
+    lab.fake.fails_at("req_1", 422);
+    lab.fake.fails_at("req_2", 500);
+    keep(&lab.store, 0..10).await;
+    let control = lab.control_with(&config);
+    let Control::ControlPlane(inner) = &control else { unreachable!() };
+    until(|| lab.store.next_to_post().unwrap() == Some(10)).await;
+    let aside = || -> Vec<String> {
+        let rows = lab.store.set_aside(0, 100).unwrap();
+        rows.into_iter().map(|row| row.row.request_id).collect()
+    };
+    assert_eq!(aside(), ["req_1", "req_2"]);
+    let told = lab.fake.told(14).await;
+    let times = |id: &str| told.iter().filter(|row| row["requestId"] == id).count();
+    assert_eq!((told.len(), times("req_1"), times("req_2")), (14, 1, 5));
+    // What nobody takes is still owed, and more than may be.
+    assert_eq!(inner.untold().normalize().to_string(), "0.000022");
+    let refused = ask(&control).await.unwrap_err();
+    assert_eq!((refused.kind, refused.status().as_u16()), (Kind::Unavailable, 503));
+    assert!(lab.fake.calls().iter().all(|(hook, ..)| hook == "post"), "nobody is asked");
+
+    // The control plane is mended, and the gateway started again.
+    lab.fake.fails_nowhere();
+    drop(control);
+    let control = lab.control_with(&config);
+    let Control::ControlPlane(inner) = &control else { unreachable!() };
+    until(|| inner.untold().is_zero()).await;
+    assert!(aside().is_empty());
+    assert!(ask(&control).await.is_ok());
+    // What is spent counts from the moment on in which it is.
+    control.used(KeyHash::of("key"), crate::accounting::Tokens::default(), "0.00003".parse().unwrap());
+    assert_eq!(ask(&control).await.unwrap_err().kind, Kind::Unavailable);
+    let more = ControlConfig { untold_limit: 1.into(), ..config };
+    inner.configure(&more).unwrap();
+    assert!(ask(&control).await.is_ok(), "a limit that was raised");
 }

@@ -1,6 +1,6 @@
 //! A control plane that does what a test wants.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) struct Fake {
 struct Inner {
     /// What is answered next; after the last one, leave.
     answers: Mutex<VecDeque<Answer>>,
+    /// Requests of rows at which it fails, and with which status.
+    bad: Mutex<HashMap<String, u16>>,
     /// Hook, `Authorization` and body of all calls.
     calls: Mutex<Vec<(String, String, Value)>>,
 }
@@ -53,6 +55,15 @@ impl Fake {
 
     pub(super) fn then(&self, answer: Answer) {
         self.state.answers.lock().push_back(answer);
+    }
+
+    /// From now on it fails at the rows of a request.
+    pub(super) fn fails_at(&self, request_id: &str, status: u16) {
+        self.state.bad.lock().insert(request_id.to_owned(), status);
+    }
+
+    pub(super) fn fails_nowhere(&self) {
+        self.state.bad.lock().clear();
     }
 
     pub(super) fn calls(&self) -> Vec<(String, String, Value)> {
@@ -80,7 +91,7 @@ impl Fake {
         let token_file = dir.join("token");
         std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
         let url = self.url.parse().unwrap();
-        ControlConfig { url, token_file, ca_file: None, timeout_ms: 5000 }
+        ControlConfig { url, token_file, ca_file: None, timeout_ms: 5000, untold_limit: 1000.into() }
     }
 }
 
@@ -91,7 +102,12 @@ async fn answer(
     body: Bytes,
 ) -> Response {
     let authorization = headers["authorization"].to_str().unwrap().to_owned();
-    state.calls.lock().push((hook, authorization, serde_json::from_slice(&body).unwrap()));
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let bad = body["requestId"].as_str().and_then(|id| state.bad.lock().get(id).copied());
+    state.calls.lock().push((hook, authorization, body));
+    if let Some(status) = bad {
+        return StatusCode::from_u16(status).unwrap().into_response();
+    }
     let answer = state.answers.lock().pop_front();
     match answer.unwrap_or(Answer::Json(json!({"allow": true}))) {
         Answer::Json(value) => Json(value).into_response(),

@@ -13,6 +13,7 @@ use crate::admission::{Admission, Ask, Control, KeyHash, Keys};
 use crate::config::GatewayConfig;
 use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Settings, Store};
+use crate::surface::Surface;
 
 struct Lab {
     dir: TempDir,
@@ -58,7 +59,17 @@ impl Lab {
 }
 
 async fn ask(control: &Control, key: &str, model: &str, body: &str) -> Result<Admission, GatewayError> {
-    let ask = Ask { key: KeyHash::of(key), model, provider: None, is_tee_host: false, body: body.as_bytes() };
+    let config = config(&json!([]));
+    let ask = Ask {
+        key: KeyHash::of(key),
+        request_id: "req_1",
+        surface: Surface::Chat,
+        model,
+        known: &config.models[0],
+        provider: None,
+        is_tee_host: false,
+        body: body.as_bytes(),
+    };
     control.admit(&ask).await
 }
 
@@ -135,9 +146,9 @@ async fn credit_ends_and_survives_a_restart() {
 
 #[tokio::test]
 async fn a_thousand_requests_at_once_do_not_overspend() {
-    let (lab, keys) = (Lab::new(), json!([key("one", &json!({"credit": "10"}))]));
+    let (lab, keys) = (Lab::new(), json!([key("one", &json!({"credit": "10.01"}))]));
     let control = lab.control(&keys, &lab.store());
-    // A hundred tokens at most come back: 1 each.
+    // A hundred tokens at most come back: 1 each, and a thousandth for what goes out.
     let body = r#"{"messages":[],"max_tokens":100}"#;
     let asked = futures_util::future::join_all((0..1000).map(|_| ask(&control, "one", "m", body))).await;
     let (admitted, refused): (Vec<_>, Vec<_>) = asked.into_iter().partition(Result::is_ok);

@@ -1,8 +1,10 @@
 //! Clients that leave, or do not read.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use super::support::*;
 use crate::upstream::fake::{Act, Fake, chunk, stream_head, until};
@@ -25,7 +27,9 @@ async fn a_client_that_leaves_a_stream_is_recorded_with_what_it_got() {
     drop(response);
     let row = bench.rows_of(1).await[0].row.clone();
     assert_eq!((row.status, row.selected_route_id.as_deref()), (499, Some("one:vendor/model")));
-    assert!(row.completion_tokens > 0 && !row.cost.is_zero(), "what was produced is billed");
+    // Nobody told: of the prompt 15 characters, and two words that came one by one.
+    assert_eq!((row.prompt_tokens, row.completion_tokens), (4, 2), "what was produced is billed");
+    assert_eq!(row.cost.normalize().to_string(), "0.008");
     let found =
         bench.running.gateway().store.receipt(&receipt_id, crate::admission::KeyHash::of(KEY)).unwrap();
     let crate::record::Lookup::Found(document) = found else { panic!("no receipt") };
@@ -33,6 +37,52 @@ async fn a_client_that_leaves_a_stream_is_recorded_with_what_it_got() {
     assert_eq!(event(&receipt, "response.returned").unwrap()["body_hash"], hash(&got));
     until(|| fake.counts.left.load(Ordering::Relaxed) == 1).await;
     until(|| bench.running.gateway().requests.is_empty()).await;
+}
+
+/// A client that leaves when it has everything but the figures pays what the upstream tells.
+#[tokio::test]
+async fn leaving_before_the_usage_is_no_discount() {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let fake = Fake::start(move |_, _| {
+        let mut acts = begun(&[role(), word("one"), stop()]);
+        acts.push(Act::Wait(Arc::clone(&held)));
+        acts.extend([usage(), done()].map(|event| Act::Send(chunk(&event))));
+        acts.push(Act::Send(chunk(b"")));
+        acts
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    let mut response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
+    let mut got = Vec::new();
+    while !String::from_utf8_lossy(&got).contains("\"stop\"") {
+        got.extend_from_slice(&response.chunk().await.unwrap().unwrap());
+    }
+    drop(response);
+    gate.add_permits(1);
+    let row = bench.rows_of(1).await[0].row.clone();
+    assert_eq!((row.prompt_tokens, row.completion_tokens), (10, 3));
+    assert_eq!(row.cost.normalize().to_string(), "0.016");
+}
+
+/// The answer to a request whose client left is waited for, to learn what it used.
+#[tokio::test]
+async fn a_buffered_answer_is_paid_for_whoever_waits() {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let fake = Fake::start(move |_, _| {
+        vec![Act::Wait(Arc::clone(&held)), Act::Send(crate::upstream::fake::json(200, WHOLE))]
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    let asked = tokio::spawn(bench.request("/v1/chat/completions", &chat(false)).send());
+    until(|| !fake.seen.lock().is_empty()).await;
+    asked.abort();
+    assert!(asked.await.is_err());
+    gate.add_permits(1);
+    let row = bench.rows_of(1).await[0].row.clone();
+    assert_eq!((row.prompt_tokens, row.completion_tokens), (10, 3));
+    assert_eq!(row.cost.normalize().to_string(), "0.016");
 }
 
 /// A client that reads nothing holds the upstream back instead of filling the gateway's memory.

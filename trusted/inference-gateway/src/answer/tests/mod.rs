@@ -1,5 +1,6 @@
 //! Whole requests, from a client's connection to upstreams that do what they are told.
 
+mod charges;
 mod cuts;
 mod encrypted;
 mod faults;

@@ -146,17 +146,35 @@ async fn the_operators_own_troubles_are_not_the_clients() {
 
 #[tokio::test]
 async fn a_client_that_leaves_takes_the_upstream_with_it() {
+    for stream in [false, true] {
+        let fake = Fake::start(|_, _| vec![Act::Hang]).await;
+        let one = upstream("one", &fake.url(), 0, &json!({}));
+        let bench = Bench::new(vec![one], json!({"read_on_ms": 0})).await;
+        let request = bench.request("/v1/chat/completions", &chat(stream)).timeout(SECOND / 5);
+        assert!(request.send().await.is_err());
+        let row = bench.rows_of(1).await[0].row.clone();
+        assert_eq!((row.status, row.selected_route_id.as_deref()), (499, Some("one:vendor/model")));
+        // What was sent was read: 15 characters.
+        assert_eq!((row.prompt_tokens, row.completion_tokens), (4, 0));
+        assert_eq!((row.cost.normalize().to_string().as_str(), row.error_source), ("0.004", None));
+        until(|| fake.counts.left.load(std::sync::atomic::Ordering::Relaxed) == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_for_a_client_that_left() {
+    // The first route fails when the client is gone.
     let fake = Fake::start(|_, _| vec![Act::Hang]).await;
-    let bench = Bench::alone(&fake).await;
+    let second = good().await;
+    let limits = json!({"timeouts": {"connect": 1, "first_byte": 1, "idle": 1}});
+    let one = upstream("one", &fake.url(), 0, &limits);
+    let two = upstream("two", &second.url(), 1, &json!({}));
+    let bench = Bench::new(vec![one, two], json!({})).await;
     let request = bench.request("/v1/chat/completions", &chat(false)).timeout(SECOND / 5);
     assert!(request.send().await.is_err());
     let rows = bench.rows_of(1).await;
-    assert_eq!(
-        (rows[0].row.status, rows[0].row.selected_route_id.as_deref()),
-        (499, Some("one:vendor/model"))
-    );
-    assert!(rows[0].row.cost.is_zero() && rows[0].row.error_source.is_none());
-    until(|| fake.counts.left.load(std::sync::atomic::Ordering::Relaxed) == 1).await;
+    assert_eq!((rows.len(), rows[0].row.status), (1, 499));
+    assert!(second.seen.lock().is_empty());
 }
 
 #[tokio::test]

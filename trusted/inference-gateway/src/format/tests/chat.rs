@@ -158,7 +158,7 @@ fn usage_that_nobody_tells_is_estimated() {
     let mut translate = follow(Surface::Chat, ASK, &model);
     let whole = translate.whole(br#"{"choices":[{"message":{"content":"0123456789"}}]}"#).unwrap();
     assert!(whole.usage.is_none());
-    assert_eq!((whole.tokens.prompt, whole.tokens.completion), (1, 2));
+    assert_eq!((whole.tokens.prompt, whole.tokens.completion), (1, 3));
 }
 
 const ROLE: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"own-model","system_fingerprint":"f","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;

@@ -147,7 +147,7 @@ fn output_that_was_not_counted_yet_is_estimated() {
     let long = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x".repeat(500)}});
     let all = recorded();
     relay(translate.as_mut(), &[events(&[all[0].clone(), all[1].clone(), long]).as_bytes()]);
-    assert_eq!((translate.tokens().prompt, translate.tokens().completion), (14, 100));
+    assert_eq!((translate.tokens().prompt, translate.tokens().completion), (14, 125));
 }
 
 #[test]

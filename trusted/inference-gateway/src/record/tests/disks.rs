@@ -153,7 +153,7 @@ async fn the_layout_before_becomes_this_one() {
     lab.settings.is_posting = true;
     for _ in 0..2 {
         let store = lab.open();
-        let owed: Vec<_> = store.unposted(10).unwrap().into_iter().map(|row| row.row.request_id).collect();
+        let owed: Vec<_> = store.unposted(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
         assert_eq!(owed, ["req_2", "req_3"]);
     }
 }

@@ -98,6 +98,7 @@ pub(super) fn row(request: &str, cost: &str, ended_at: u64) -> Row {
         error_message: None,
         prefix_hash: None,
         ended_at,
+        is_last: true,
     }
 }
 

@@ -157,11 +157,13 @@ async fn rows_wait_for_the_control_plane() {
     lab.settings.is_posting = true;
     let store = lab.open();
     store.finish(finished(key, "7", "1", lab.now())).await.unwrap();
-    assert_eq!(names(store.unposted(1).unwrap()), ["req_3"]);
-    assert_eq!(names(store.unposted(10).unwrap()), ["req_3", "req_4"]);
+    assert_eq!(names(store.unposted(0, 1).unwrap()), ["req_3"]);
+    assert_eq!(names(store.unposted(0, 10).unwrap()), ["req_3", "req_4"]);
+    assert_eq!(names(store.unposted(3, 10).unwrap()), ["req_4"]);
+    assert_eq!(names(store.unposted(4, 10).unwrap()), ["req_7"]);
     store.posted(4).await.unwrap();
     for _ in 0..2 {
-        assert_eq!(names(store.unposted(10).unwrap()), ["req_7"]);
+        assert_eq!(names(store.unposted(0, 10).unwrap()), ["req_7"]);
         lab.settled(&store).await;
     }
 }

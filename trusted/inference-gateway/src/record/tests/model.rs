@@ -105,7 +105,7 @@ proptest! {
                 }
                 Step::Pass(seconds) => lab.pass(seconds),
                 Step::Post(count) => {
-                    let rows = store.unposted(count).unwrap();
+                    let rows = store.unposted(0, count).unwrap();
                     let numbers: Vec<_> = rows.iter().map(|row| row.number).collect();
                     let mut owed = model.owed_in_a_row();
                     owed.truncate(count);
@@ -136,7 +136,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(store.counts().unwrap().1, model.rows);
-            let rows = store.unposted(1000).unwrap();
+            let rows = store.unposted(0, 1000).unwrap();
             prop_assert_eq!(rows.iter().map(|row| row.number).collect::<Vec<_>>(), model.owed_in_a_row());
         }
     }

@@ -1,0 +1,80 @@
+//! What was spent, and a control plane was not told yet: it does not come off anybody's balance until it is.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rust_decimal::Decimal;
+use tracing::{error, info};
+
+use crate::error::{GatewayError, Kind};
+use crate::record::{Store, StoreError, UsageRow};
+
+/// Rows that are read at once.
+const PAGE: usize = 10_000;
+
+/// A sum that falls as rows are told.
+#[derive(Debug)]
+pub(super) struct Untold {
+    /// Below nothing for the moment in which a row is told before it is counted.
+    sum: Mutex<Decimal>,
+    is_refusing: AtomicBool,
+}
+
+impl Untold {
+    /// Of the rows that a store owes a control plane, and of those that it set aside. Reads all of them.
+    pub(super) fn of(store: &Store) -> Result<Self, StoreError> {
+        let owed = sum(|from| store.unposted(from, PAGE))?;
+        let aside = sum(|from| store.set_aside(from, PAGE))?;
+        Ok(Self { sum: Mutex::new(owed.saturating_add(aside)), is_refusing: AtomicBool::new(false) })
+    }
+
+    /// Something was spent.
+    pub(super) fn spent(&self, cost: Decimal) {
+        let mut sum = self.sum.lock();
+        *sum = sum.saturating_add(cost);
+    }
+
+    /// The control plane knows of it.
+    pub(super) fn told(&self, cost: Decimal) {
+        self.spent(-cost);
+    }
+
+    /// The sum, in the currency of the prices.
+    pub(super) fn sum(&self) -> Decimal {
+        (*self.sum.lock()).max(Decimal::ZERO)
+    }
+
+    /// Refuses while more than this is untold. Says once in the log that it begins to, and once that it ends.
+    pub(super) fn check(&self, limit: Decimal) -> Result<(), GatewayError> {
+        let sum = self.sum();
+        let refuses = sum > limit;
+        match (self.is_refusing.swap(refuses, Ordering::Relaxed), refuses) {
+            (false, true) => error!(
+                untold = %sum,
+                limit = %limit,
+                "requests are refused: the control plane has not taken what was spent. See why it does not answer, or \
+                 what it finds wrong with rows that are set aside; control.untold_limit says how much may be untold"
+            ),
+            (true, false) => {
+                info!("requests are taken again: the control plane knows enough of what was spent");
+            }
+            _ => {}
+        }
+        if refuses {
+            let message = "The service is temporarily unavailable. Please try again later.";
+            return Err(GatewayError::new(Kind::Unavailable, message));
+        }
+        Ok(())
+    }
+}
+
+/// The costs of all rows, which are read page by page.
+fn sum(page: impl Fn(u64) -> Result<Vec<UsageRow>, StoreError>) -> Result<Decimal, StoreError> {
+    let (mut from, mut sum) = (0, Decimal::ZERO);
+    loop {
+        let rows = page(from)?;
+        let Some(last) = rows.last() else { return Ok(sum) };
+        from = last.number + 1;
+        sum = rows.iter().fold(sum, |sum, row| sum.saturating_add(row.row.cost));
+    }
+}
