@@ -12,7 +12,7 @@ use super::feed::{Fed, Feed};
 use super::outlet::{COMMENT, Outlet};
 use super::walk::{Current, Tried};
 use super::wire::written;
-use crate::door::{NoRoom, Share, ending};
+use crate::door::{Share, ending};
 use crate::format::fault::public_in_stream;
 use crate::routing::Route;
 
@@ -107,13 +107,11 @@ async fn room(exchange: &Exchange, length: usize, patience: Duration) -> Result<
         return Ok(None);
     }
     let mut share = exchange.gateway.bodies.share(exchange.incoming.weight());
-    match timeout(patience, share.cover(length)).await {
-        Ok(Ok(())) => Ok(Some(share)),
-        Ok(Err(NoRoom)) | Err(_) => {
-            let Failure { error, source, why, .. } = Failure::no_room();
-            Err(End::Broken { message: error.message, source, why })
-        }
+    if matches!(timeout(patience, share.cover(length)).await, Ok(Ok(()))) {
+        return Ok(Some(share));
     }
+    let Failure { error, source, why, .. } = Failure::no_room();
+    Err(End::Broken { message: error.message, source, why })
 }
 
 impl Relay<'_> {
