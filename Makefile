@@ -95,4 +95,4 @@ chain:
 test-dependencies: dependencies
 	@scripts/install-dependencies.sh run test
 	@scripts/install-anvil.sh
-	@tests/inference-sdks/install.sh
+	@tests/install-clients.sh inference-sdks public-clients

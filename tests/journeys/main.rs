@@ -4,6 +4,7 @@
 //! say what is missing: a journey that is skipped shows nothing.
 
 mod changes;
+mod clients;
 mod crashes;
 mod evidence;
 mod faults;

@@ -1,18 +1,17 @@
 //! An inference gateway before an upstream, as processes of the real command.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::http::plain_client;
-use crate::{command, eventually, free_addresses, paths};
+use crate::{command, eventually, free_addresses, published};
 
 const START_PATIENCE: Duration = Duration::from_mins(1);
-const CLIENT_PATIENCE: Duration = Duration::from_mins(2);
 /// The key that the gateway under test knows.
 pub const KEY: &str = "sk-of-the-client-under-test";
 
@@ -80,26 +79,7 @@ fn serve(directory: &Path, arguments: &[&str]) -> Child {
 
 /// What a program with a published client printed about a gateway, one JSON object.
 pub async fn seen_by(program: &str, gateway: &Inference) -> Value {
-    let output = tokio::time::timeout(CLIENT_PATIENCE, client(program, &gateway.url).output()).await;
-    let output = output.expect("it ends in time").expect("it starts");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program}: {words}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{program}: {error}: {words}"))
-}
-
-/// A program with a published client, to be run against a gateway.
-fn client(program: &str, url: &str) -> Command {
-    let packages: PathBuf = paths::workspace().join("target/inference-sdks");
-    let script = paths::workspace().join("tests/inference-sdks").join(program);
-    let installed = packages.join("installed").is_file();
-    assert!(installed, "the published clients are not installed; run tests/inference-sdks/install.sh");
-    let interpreter = if Path::new(program).extension().is_some_and(|extension| extension == "py") {
-        "python3"
-    } else {
-        "node"
-    };
-    let mut command = Command::new(interpreter);
-    command.arg(script).arg(url).arg(&packages).env("INFERENCE_KEY", KEY).kill_on_drop(true);
-    command.env("PYTHONPATH", packages.join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
-    command
+    let mut command = published::program("inference-sdks", program, &[&gateway.url]);
+    command.env("INFERENCE_KEY", KEY);
+    published::printed(command).await
 }

@@ -12,6 +12,7 @@ pub mod http;
 pub mod inference;
 pub mod kms;
 pub mod paths;
+pub mod published;
 pub mod vms;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};

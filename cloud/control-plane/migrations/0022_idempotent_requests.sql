@@ -1,6 +1,7 @@
 -- Requests that were made under an idempotency key: each has its effect once. Forgotten after a day.
 CREATE TABLE idempotent_requests (
     api_key_id BIGINT NOT NULL REFERENCES api_keys (id),
+    workspace_id BIGINT NOT NULL REFERENCES workspaces (id),
     -- Hash of what the client calls the request.
     key_hash TEXT NOT NULL,
     -- Hash of what was asked for.
@@ -19,3 +20,4 @@ CREATE TABLE idempotent_requests (
     PRIMARY KEY (api_key_id, key_hash)
 );
 CREATE INDEX idempotent_requests_created ON idempotent_requests (created_at_ms);
+CREATE INDEX idempotent_requests_of_workspaces ON idempotent_requests (workspace_id, created_at_ms);

@@ -10,9 +10,6 @@ CREATE TABLE device_logins (
     key_hash TEXT NOT NULL,
     key_prefix TEXT NOT NULL,
     expires_at_ms BIGINT NOT NULL,
-    -- Seconds between two questions of the device, and when the last one was.
-    interval_s BIGINT NOT NULL,
-    asked_at_ms BIGINT,
     -- NULL until somebody decides; then 'approved' or 'denied'.
     decision TEXT
 );

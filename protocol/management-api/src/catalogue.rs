@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::ids::{TokenId, WorkspaceId};
+use crate::ids::{KmsContractId, KmsId, TokenId, VersionedId, WorkspaceId};
 use crate::refs::{KmsInfo, NodeStatus};
 use crate::scopes::KeyScope;
 
@@ -114,6 +114,110 @@ pub struct AvailableNodes {
     pub kms_list: Vec<KmsInfo>,
     /// GPUs that are free.
     pub gpu_availability: GpuAvailability,
+}
+
+/// `GET /teepods/cvm-create-resources`: everything that a new CVM can be made of, and what goes together. Numbers of
+/// services are integers before 2026-05-22.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct CvmCreateResources {
+    /// Tier of the workspace.
+    pub tier: String,
+    /// What the workspace may use; null for no limit.
+    pub capacity: TierCapacity,
+    /// Nodes that are online.
+    pub nodes: Vec<NodeOffer>,
+    /// Key management services.
+    pub kms_nodes: Vec<KmsResource>,
+    /// Which service the CVMs of which node can have.
+    pub node_kms_relations: Vec<NodeKmsRelation>,
+    /// Gateways that are applications of their own: none, nodes lead requests to CVMs themselves.
+    pub gateway_nodes: Vec<GatewayResource>,
+    /// Sizes.
+    pub instance_types: Vec<InstanceTypeResource>,
+    /// GPUs that are free.
+    pub gpu_availability: GpuAvailability,
+}
+
+/// A key management service that a new CVM can have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct KmsResource {
+    /// Id.
+    pub id: VersionedId<KmsId>,
+    /// Name in requests.
+    pub slug: Option<String>,
+    /// Address.
+    pub url: String,
+    /// Version of its program.
+    pub version: String,
+    /// Who decides for it, as in requests.
+    pub kms_type: String,
+    /// Chain of its contract; null off chain.
+    pub chain_id: Option<i64>,
+    /// Id of its contract; null off chain.
+    pub kms_contract_id: Option<VersionedId<KmsContractId>>,
+    /// Its contract; null off chain.
+    pub kms_contract_address: Option<String>,
+    /// App id of the gateway that it trusts.
+    pub gateway_app_id: Option<String>,
+    /// Names of the OS images that CVMs with its keys can have.
+    pub supported_os_images: Vec<String>,
+}
+
+/// That CVMs of a node can have keys of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NodeKmsRelation {
+    /// The node.
+    pub teepod_id: i64,
+    /// The service.
+    pub kms_id: VersionedId<KmsId>,
+    /// Who decides for it.
+    pub kms_type: String,
+    /// Its contract; null off chain.
+    pub kms_contract_id: Option<VersionedId<KmsContractId>>,
+    /// The same by its address.
+    pub kms_contract_address: Option<String>,
+    /// Names of the OS images of the node.
+    pub supported_os_images: Vec<String>,
+}
+
+/// A gateway that is an application of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct GatewayResource {
+    /// Id.
+    pub id: String,
+    /// Node that it is on.
+    pub teepod_id: Option<i64>,
+    /// Contract that decides for it.
+    pub kms_contract_id: String,
+    /// Where it is asked.
+    pub rpc_url: Option<String>,
+    /// What the names of its applications end with.
+    pub domain_suffix: Option<String>,
+    /// Whether it takes requests.
+    pub enabled: bool,
+}
+
+/// A size that a new CVM can have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct InstanceTypeResource {
+    /// Id.
+    pub id: String,
+    /// Name for people.
+    pub name: String,
+    /// Virtual CPUs.
+    pub vcpu: u32,
+    /// Memory in MiB.
+    pub memory_mb: u32,
+    /// Data disk in GiB when the request names none.
+    pub default_disk_size_gb: u32,
+    /// Whether it has GPUs.
+    pub requires_gpu: bool,
+    /// How many.
+    pub requires_gpu_count: u32,
+    /// `cpu` or `gpu`.
+    pub family: Option<String>,
+    /// Its place in a list for people, from 0.
+    pub display_order: usize,
 }
 
 /// GPUs that are free.

@@ -59,6 +59,8 @@ pub struct DeviceToken {
     pub token_type: String,
     /// Seconds until it works no longer.
     pub expires_in: u32,
+    /// What it may do, which whoever let the device in decided.
+    pub scope: KeyScope,
 }
 
 /// Why a device gets nothing, or not yet (RFC 8628 section 3.5, RFC 6749 section 5.2).

@@ -121,6 +121,16 @@ pub enum VmId {
     Hashed(CvmId),
 }
 
+/// The same for another kind of id, in answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub enum VersionedId<T> {
+    /// Up to version 2026-01-21.
+    Integer(i64),
+    /// From version 2026-05-22 on.
+    Hashed(T),
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -70,9 +70,10 @@ pub use billing::{
     NotACreditKind, UsageRecord,
 };
 pub use catalogue::{
-    AdminNode, AvailableNodes, GpuAvailability, InstanceType, InstanceTypeFamily, InstanceTypeGroup,
-    InstanceTypes, NodeImage, NodeInvitation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity,
-    Token, Workspace,
+    AdminNode, AvailableNodes, CvmCreateResources, GatewayResource, GpuAvailability, InstanceType,
+    InstanceTypeFamily, InstanceTypeGroup, InstanceTypeResource, InstanceTypes, KmsResource, NodeImage,
+    NodeInvitation, NodeKmsRelation, NodeOffer, OsImage, PushedImage, PushedToNode, TierCapacity, Token,
+    Workspace,
 };
 pub use changes::{BeforeAfter, Compared, ConfigurationChange, ConfigurationDiff};
 pub use compose_schema::AppComposeV2;
@@ -90,7 +91,7 @@ pub use errors::{
 };
 pub use ids::{
     CreditId, CvmId, InvalidId, KmsContractId, KmsId, PortMappingId, ProjectId, RevisionId, RolloutId,
-    SshKeyId, TokenId, UserId, VmId, WebhookCursor, WebhookId, WorkspaceId,
+    SshKeyId, TokenId, UserId, VersionedId, VmId, WebhookCursor, WebhookId, WorkspaceId,
 };
 pub use instance_ids::{
     CvmNumber, InstanceIdRefresh, InstanceIdRefreshes, InstanceIdSource, InstanceIdStatus,

@@ -57,7 +57,7 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> ApiResult<Response> {
     let caller = caller(&api, request.headers()).await?;
-    let left = match api.key_rates.take(caller.api_key_id) {
+    let left = match api.key_rates.take(&caller.api_key_id) {
         Ok(left) => left,
         Err(left) => return Ok(left.refusal()),
     };

@@ -63,12 +63,12 @@ fn completed(mut document: OpenApi) -> OpenApi {
     let none: [&str; 0] = [];
     document.security =
         Some(vec![SecurityRequirement::new(API_KEY, none), SecurityRequirement::new(BEARER, none)]);
-    with_common(&mut document);
+    with_common(&mut document, &streams());
     without_wildcards(document)
 }
 
 /// What holds for all operations of a kind: keys have a rate, and a change has its effect once.
-fn with_common(document: &mut OpenApi) {
+fn with_common(document: &mut OpenApi, streams: &[String]) {
     let items = document.paths.paths.values_mut();
     for operation in items
         .flat_map(|item| [&mut item.post, &mut item.patch, &mut item.get, &mut item.put, &mut item.delete])
@@ -80,11 +80,19 @@ fn with_common(document: &mut OpenApi) {
             continue;
         }
         operation.responses.responses.entry("429".to_owned()).or_insert_with(|| refusal(TOO_OFTEN));
-        if matches!(rule.method, "POST" | "PATCH") && rule.changes.is_some() {
+        let is_stream = streams.iter().any(|stream| stream == rule.operation);
+        if matches!(rule.method, "POST" | "PATCH") && rule.changes.is_some() && !is_stream {
             operation.responses.responses.entry("409".to_owned()).or_insert_with(|| refusal(RUNS));
             operation.parameters.get_or_insert_default().push(idempotency_key().into());
         }
     }
+}
+
+/// Names of operations whose bodies are not read whole: they are not known again.
+fn streams() -> Vec<String> {
+    let document = super::routes::protected_streams().into_openapi();
+    let operations = document.paths.paths.into_values().flat_map(|item| [item.post, item.patch]);
+    operations.flatten().filter_map(|operation| operation.operation_id).collect()
 }
 
 fn refusal(description: &str) -> RefOr<Response> {

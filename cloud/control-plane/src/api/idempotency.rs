@@ -3,15 +3,18 @@
 //!
 //! A run of a request is noted before it begins; its effect is noted in the transaction that makes it, and its answer
 //! behind that. Whoever dies in between leaves either nothing, and the next run begins anew, or an effect without an
-//! answer, and the next run is told so. Answers can hold secrets, such as new API keys: they are sealed under the API key
+//! answer, and the next run is told so. What asks to be repeated (`Retry-After`) leaves the name free, and a failure of
+//! ours is nobody's answer. Answers can hold secrets, such as new API keys: they are sealed under the API key
 //! of the request, of which the database has a hash only.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequestParts as _, Request, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::response::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -20,21 +23,23 @@ use tracing::Instrument;
 use zeroize::Zeroizing;
 
 use super::auth::{Auth, credential};
-use super::error::{ApiError, ApiResult};
+use super::error::{ApiError, ApiResult, RETRY_AFTER_S};
 use super::guard::{RequestId, keep_body, written};
 use super::negotiate::Version;
 use super::{Api, MAX_BODY_BYTES, REQUEST_TIMEOUT};
 use crate::audit::{self, Scope};
 use crate::housekeeping::KEPT_REQUESTS;
 use crate::sealing::{SealError, Sealer, derived};
-use crate::store::{Begun, KeptAnswer, NamedRequest, Run, Times};
+use crate::store::{Begun, Ending, KeptAnswer, NamedRequest, Run, Times};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Says of an answer that it is one of before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const MAX_KEY_BYTES: usize = 255;
-/// Requests of one API key that are remembered at the same time.
-const MAX_KEPT: i64 = 10_000;
+/// Requests of a workspace that are remembered at the same time; beyond it the oldest is forgotten.
+const MAX_KEPT: i64 = 20_000;
+/// Operations whose answer is shown with a record each time, and never from before.
+const NOT_KEPT: [&str; 1] = ["reveal_webhook_secret"];
 /// Largest answer; none that a change gets comes near.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// A run that lasts longer died: requests have a time limit.
@@ -43,6 +48,7 @@ const RUNS_AT_MOST: Duration = REQUEST_TIMEOUT.saturating_mul(2);
 /// A request with a name of the client's.
 struct Named {
     api_key_id: i64,
+    workspace_id: i64,
     key_hash: String,
     fingerprint: String,
     sealer: Sealer,
@@ -53,7 +59,8 @@ struct Named {
 pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Next) -> ApiResult<Response> {
     let is_creating = matches!(*request.method(), Method::POST | Method::PATCH);
     // Without a scope it changes nothing.
-    let (Some(key), Some(scope)) = (name(&request)?, audit::current().filter(|_| is_creating)) else {
+    let scope = audit::current().filter(|scope| is_creating && !NOT_KEPT.contains(&scope.operation));
+    let (Some(key), Some(scope)) = (name(&request)?, scope) else {
         return Ok(next.run(request).await);
     };
     let (named, request) = identified(request, &key).await?;
@@ -109,6 +116,7 @@ async fn identified(request: Request, key: &str) -> ApiResult<(Named, Request)> 
     hash.update(&body);
     let named = Named {
         api_key_id: caller.api_key_id,
+        workspace_id: caller.workspace_id,
         key_hash: hex::encode(Sha256::digest(key)),
         fingerprint: hex::encode(hash.finalize()),
         sealer: sealer(credential(&parts.headers).unwrap_or_default(), key)
@@ -127,6 +135,7 @@ async fn begin(api: &Api, named: &Named) -> ApiResult<Begun> {
     let times = Times { now_ms: api.clock.now_ms(), running: RUNS_AT_MOST, kept: KEPT_REQUESTS };
     let request = NamedRequest {
         api_key_id: named.api_key_id,
+        workspace_id: named.workspace_id,
         key_hash: &named.key_hash,
         fingerprint: &named.fingerprint,
     };
@@ -147,10 +156,10 @@ fn refusal(begun: &Begun) -> ApiError {
             "The request had its effect, but its answer was lost; look at what there is, and take a new \
              Idempotency-Key for anything else",
         ),
-        Begun::TooMany => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "This API key made too many requests with an Idempotency-Key in the last 24 hours",
-        ),
+        Begun::TooMany => {
+            let detail = "Too many requests of this workspace are being carried out; repeat it later";
+            return ApiError::plain(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(RETRY_AFTER_S);
+        }
         Begun::RunsAlready | Begun::Runs(_) | Begun::Answered(_) => {
             let detail = "The same request is being carried out; repeat it later for its answer";
             return ApiError::plain(StatusCode::CONFLICT, detail).retry_after(1);
@@ -175,21 +184,37 @@ fn replay(named: &Named, answer: &KeptAnswer) -> ApiResult<Response> {
     Ok(response)
 }
 
-/// Keeps the answer of a run, and gives it.
+/// Keeps the answer of a run, and gives it, kept or not.
 async fn end(api: &Api, named: &Named, run: &Run, response: Response) -> ApiResult<Response> {
     let request_id = named.request_id.as_ref().map_or("", |RequestId(id)| &**id);
-    let response = written(api, response, request_id);
-    let (parts, body) = response.into_parts();
+    let (parts, body) = written(api, response, request_id).into_parts();
     let body = to_bytes(body, MAX_ANSWER_BYTES).await.map_err(|error| ApiError::internal(&error))?;
-    let sealed = named
-        .sealer
-        .seal(named.key_hash.as_bytes(), body.to_vec(), api.random)
-        .map_err(|error| ApiError::internal(&error))?;
-    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let answer =
-        KeptAnswer { status: parts.status.as_u16(), content_type: content_type.map(str::to_owned), sealed };
-    let mut change = api.store.upkeep().await?;
-    change.end_run(run, &answer, parts.status.is_success()).await?;
-    change.commit().await?;
+    if let Err(error) = keep(api, named, run, &parts, &body).await {
+        tracing::error!(error = &*error as &dyn Error, "an answer is not kept for its Idempotency-Key");
+    }
     Ok(Response::from_parts(parts, Body::from(body)))
+}
+
+async fn keep(
+    api: &Api,
+    named: &Named,
+    run: &Run,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let status = parts.status;
+    let ending = if parts.headers.contains_key(RETRY_AFTER) {
+        Ending::Again
+    } else if status.is_server_error() {
+        Ending::Failure
+    } else {
+        let sealed = named.sealer.seal(named.key_hash.as_bytes(), body.to_vec(), api.random)?;
+        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = content_type.map(str::to_owned);
+        let answer = KeptAnswer { status: status.as_u16(), content_type, sealed };
+        if status.is_success() { Ending::Success(answer) } else { Ending::Refusal(answer) }
+    };
+    let mut change = api.store.upkeep().await?;
+    change.end_run(run, &ending).await?;
+    Ok(change.commit().await?)
 }

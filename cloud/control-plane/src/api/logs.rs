@@ -53,8 +53,8 @@ pub(super) struct LogQuery {
     pub(super) follow: bool,
     /// Messages as text instead of base64.
     text: bool,
-    /// Messages alone instead of JSON objects.
-    bare: bool,
+    /// Messages alone instead of JSON objects; as the kind of log has it when nothing is said.
+    bare: Option<bool>,
     /// Everything else, encoded again.
     rest: String,
 }
@@ -74,7 +74,7 @@ impl LogQuery {
                         "tail" | "lines" => parsed.lines = value.parse().ok(),
                         "follow" => parsed.follow = flag,
                         "text" => parsed.text = flag,
-                        "bare" => parsed.bare = flag,
+                        "bare" => parsed.bare = Some(flag),
                         _ => {}
                     }
                     rest.append_pair(&name, &value);
@@ -83,6 +83,15 @@ impl LogQuery {
         }
         parsed.rest = rest.finish();
         parsed
+    }
+
+    /// The same for a log of a whole CVM: clients print what comes as it is, so it is text unless objects are asked for.
+    fn of_cvm(self) -> Self {
+        Self { bare: self.bare.or(Some(!self.text)), ..self }
+    }
+
+    fn is_bare(&self) -> bool {
+        self.bare.unwrap_or_default()
     }
 
     /// What guests understand, without the form: messages come as base64 of a channel each.
@@ -94,7 +103,7 @@ impl LogQuery {
 
     /// A message in the form that is asked for.
     pub(super) fn message(&self, channel: &str, message: &[u8]) -> Vec<u8> {
-        if self.bare {
+        if self.is_bare() {
             return message.to_vec();
         }
         let message = if self.text {
@@ -151,7 +160,7 @@ fn log_headers(content_type: String) -> [(HeaderName, String); 3] {
 ///
 /// Only with a signed URL from `syslog_endpoint` or `logs`, to which clients append `ch=serial` for its console, or
 /// `ch=stdout` or `ch=stderr` for what all of its containers print, and `tail`, `follow`, `text` and `bare`; for
-/// containers also `since`, `until`, `timestamps` and `ansi`. JSON lines unless `bare` is given.
+/// containers also `since`, `until`, `timestamps` and `ansi`. The text as it is, or JSON lines with `text` or `bare=false`.
 #[utoipa::path(
     get, path = "/logs/{vm_uuid}", tag = "Logs", operation_id = "get_vm_log", security(()),
     params(("vm_uuid" = Uuid, Path, description = "From the signed URL")),
@@ -168,7 +177,7 @@ pub(crate) async fn vm_log(
     Path(vm): Path<String>,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {
-    let query = LogQuery::parse(query.as_deref().unwrap_or_default());
+    let query = LogQuery::parse(query.as_deref().unwrap_or_default()).of_cvm();
     let (cvm, slot) = signed(&api, &vm, None, &query).await?;
     let channel = match query.channel.as_deref() {
         None | Some("serial") => None,
@@ -236,7 +245,7 @@ pub(super) fn is_container(text: &str) -> bool {
 
 /// A console in the form that the query asks for.
 fn written(text: &Bytes, query: &LogQuery) -> Bytes {
-    if query.bare {
+    if query.is_bare() {
         return text.clone();
     }
     let lines = text.split_inclusive(|byte| *byte == b'\n');

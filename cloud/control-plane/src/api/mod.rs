@@ -83,7 +83,13 @@ pub(crate) struct Api {
     metrics: metrics::Metrics,
     key_uses: auth::KeyUses,
     /// Requests by API key.
-    key_rates: rate::KeyRates,
+    key_rates: rate::Rates<i64>,
+    /// Questions of devices that wait, by the hash of their code.
+    device_questions: rate::Rates<String>,
+    /// Devices that begin to wait, all together.
+    device_logins: rate::Rates<()>,
+    /// Looks at devices that wait, and decisions on them, by workspace.
+    device_looks: rate::Rates<i64>,
     /// Streams of states by user.
     streams: Slots,
     /// Logs that are being read by CVM.
@@ -130,7 +136,10 @@ impl Deref for Api {
 impl Api {
     fn new(app: Arc<App>, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self {
-            key_rates: rate::KeyRates::new(app.requests_per_minute, &app.clock),
+            key_rates: rate::Rates::per_minute(app.requests_per_minute, &app.clock),
+            device_questions: rate::Rates::every(account::devices::SOONEST_QUESTION, &app.clock),
+            device_logins: rate::Rates::per_minute(account::devices::LOGINS_PER_MINUTE, &app.clock),
+            device_looks: rate::Rates::per_minute(account::devices::LOOKS_PER_MINUTE, &app.clock),
             app,
             stop,
             metrics: metrics::Metrics::default(),
@@ -208,6 +217,8 @@ fn described(api: &Arc<Api>) -> Router<Arc<Api>> {
     let own = Router::from(routes::protected())
         .route_layer(timely)
         .route_layer(from_fn_with_state(Arc::clone(api), idempotency::once))
+        // Once more: what is read before a request runs has its limit, too.
+        .route_layer(timely)
         .merge(Router::from(routes::protected_streams()))
         .route_layer(from_fn(negotiate::negotiate))
         .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate));

@@ -1,6 +1,7 @@
 //! How often each API key may ask. Answers tell what is left in the headers of
 //! draft-ietf-httpapi-ratelimit-headers-10; what is too often is refused with 429 and `Retry-After`.
 
+use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -27,12 +28,12 @@ impl governor::clock::Clock for Clock {
     }
 }
 
-/// What each key has left. All of a minute's requests may come at once; they come back one by one.
-pub(crate) struct KeyRates(
-    Option<RateLimiter<i64, HashMapStateStore<i64>, Clock, StateInformationMiddleware>>,
+/// What each of some has left. All of a quota may be taken at once; it comes back one by one.
+pub(crate) struct Rates<K: Clone + Eq + Hash>(
+    Option<RateLimiter<K, HashMapStateStore<K>, Clock, StateInformationMiddleware>>,
 );
 
-/// What a key has left, for its answer.
+/// What one has left, for its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
     limit: u32,
@@ -41,22 +42,31 @@ pub(crate) struct Left {
     wait: Duration,
 }
 
-impl KeyRates {
-    /// So many requests in a minute; `None` is no limit.
-    pub(crate) fn new(per_minute: Option<NonZeroU32>, clock: &Clock) -> Self {
-        Self(per_minute.map(|limit| {
-            let limiter = RateLimiter::hashmap_with_clock(Quota::per_minute(limit), clock.clone());
+impl<K: Clone + Eq + Hash> Rates<K> {
+    /// So many in a minute; `None` is no limit.
+    pub(crate) fn per_minute(limit: Option<NonZeroU32>, clock: &Clock) -> Self {
+        Self::of(limit.map(Quota::per_minute), clock)
+    }
+
+    /// One at a time, with at least a period between two.
+    pub(crate) fn every(period: Duration, clock: &Clock) -> Self {
+        Self::of(Quota::with_period(period), clock)
+    }
+
+    fn of(quota: Option<Quota>, clock: &Clock) -> Self {
+        Self(quota.map(|quota| {
+            let limiter = RateLimiter::hashmap_with_clock(quota, clock.clone());
             limiter.with_middleware::<StateInformationMiddleware>()
         }))
     }
 
-    /// Takes a request of a key. `None` when there is no limit.
-    pub(crate) fn take(&self, key: i64) -> Result<Option<Left>, Left> {
+    /// Takes one. `None` when there is no limit.
+    pub(crate) fn take(&self, key: &K) -> Result<Option<Left>, Left> {
         let Some(limiter) = &self.0 else { return Ok(None) };
         if limiter.len() > MAX_REMEMBERED {
             limiter.retain_recent();
         }
-        match limiter.check_key(&key) {
+        match limiter.check_key(key) {
             Ok(state) => {
                 let quota = state.quota();
                 let (limit, remaining) = (quota.burst_size().get(), state.remaining_burst_capacity());
@@ -90,15 +100,19 @@ impl Left {
         }
     }
 
-    /// The refusal of a request that came too soon.
+    /// Refuses what came too soon.
+    pub(crate) fn error(self, detail: impl Into<String>) -> ApiError {
+        let wait_s = u32::try_from(self.wait_s()).unwrap_or(u32::MAX);
+        ApiError::plain(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait_s.max(1))
+    }
+
+    /// The refusal of a request of an API key that came too soon.
     pub(crate) fn refusal(self) -> Response {
         let detail = format!(
             "This API key makes more than {} requests in a minute; wait for the seconds that Retry-After says",
             self.limit
         );
-        let wait_s = u32::try_from(self.wait_s()).unwrap_or(u32::MAX);
-        let error = ApiError::plain(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait_s.max(1));
-        let mut response = error.into_response();
+        let mut response = self.error(detail).into_response();
         self.tell(&mut response);
         response
     }
@@ -110,9 +124,9 @@ mod tests {
 
     use super::*;
 
-    fn rates(per_minute: u32) -> (KeyRates, Clock) {
+    fn rates(per_minute: u32) -> (Rates<i64>, Clock) {
         let clock = Clock::manual(Timestamp::UNIX_EPOCH);
-        (KeyRates::new(NonZeroU32::new(per_minute), &clock), clock)
+        (Rates::per_minute(NonZeroU32::new(per_minute), &clock), clock)
     }
 
     #[test]
@@ -120,41 +134,41 @@ mod tests {
         let (rates, clock) = rates(3);
         let left = |remaining, wait_s| Left { limit: 3, remaining, wait: Duration::from_secs(wait_s) };
         for (remaining, wait_s) in [(2, 20), (1, 40), (0, 60)] {
-            assert_eq!(rates.take(1), Ok(Some(left(remaining, wait_s))));
+            assert_eq!(rates.take(&1), Ok(Some(left(remaining, wait_s))));
         }
-        assert_eq!(rates.take(1), Err(left(0, 20)));
-        assert_eq!(rates.take(2), Ok(Some(left(2, 20))), "another key has its own");
+        assert_eq!(rates.take(&1), Err(left(0, 20)));
+        assert_eq!(rates.take(&2), Ok(Some(left(2, 20))), "another key has its own");
         clock.advance_ms(19_999);
-        assert_eq!(rates.take(1).map_err(Left::wait_s), Err(1));
+        assert_eq!(rates.take(&1).map_err(Left::wait_s), Err(1));
         clock.advance_ms(1);
-        assert!(rates.take(1).is_ok());
+        assert!(rates.take(&1).is_ok());
         clock.advance_ms(3_600_000);
-        assert_eq!(rates.take(1), Ok(Some(left(2, 20))), "no more than a minute's");
+        assert_eq!(rates.take(&1), Ok(Some(left(2, 20))), "no more than a minute's");
     }
 
     #[test]
     fn a_clock_that_is_set_back_takes_nothing_away_for_long() {
         let (rates, clock) = rates(1);
         clock.advance_ms(3_600_000);
-        assert!(rates.take(1).is_ok());
+        assert!(rates.take(&1).is_ok());
         clock.advance_ms(-1_000);
-        assert_eq!(rates.take(1).map_err(Left::wait_s), Err(61));
+        assert_eq!(rates.take(&1).map_err(Left::wait_s), Err(61));
     }
 
     #[test]
     fn keys_that_have_all_their_requests_are_forgotten() {
         let (rates, clock) = rates(60);
         for key in 0..=10_000 {
-            assert!(rates.take(key).is_ok());
+            assert!(rates.take(&key).is_ok());
         }
         clock.advance_ms(60_000);
-        assert!(rates.take(-1).is_ok());
+        assert!(rates.take(&-1).is_ok());
         assert_eq!(rates.0.as_ref().map(RateLimiter::len), Some(1));
     }
 
     #[test]
     fn without_a_limit_nothing_is_counted() {
         let (rates, _) = rates(0);
-        assert_eq!(rates.take(1), Ok(None));
+        assert_eq!(rates.take(&1), Ok(None));
     }
 }

@@ -194,6 +194,7 @@ fn account_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(account::tokens::delete_self))
         .routes(routes!(account::tokens::delete))
         .routes(routes!(catalogue::teepods::available))
+        .routes(routes!(catalogue::teepods::create_resources))
         .routes(routes!(catalogue::os_images::os_images))
         .routes(routes!(images::list))
 }

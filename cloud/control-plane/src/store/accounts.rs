@@ -286,7 +286,11 @@ impl Change {
         .bind(now_ms)
         .execute(&mut *self.transaction)
         .await?;
-        Ok(done.rows_affected() > 0)
+        let is_revoked = done.rows_affected() > 0;
+        if is_revoked {
+            self.forget_requests_of(id).await?;
+        }
+        Ok(is_revoked)
     }
 
     /// Notes when keys were used last.

@@ -19,8 +19,6 @@ pub(crate) struct NewDeviceLogin<'a> {
     pub(crate) key_prefix: &'a str,
     /// When it waits no longer.
     pub(crate) expires_at_ms: i64,
-    /// Seconds between two of its questions.
-    pub(crate) interval_s: i64,
 }
 
 /// A device that waits or waited.
@@ -34,16 +32,14 @@ pub(crate) struct DeviceLoginRow {
     pub(crate) key_prefix: String,
     /// When it waits no longer.
     pub(crate) expires_at_ms: i64,
-    /// Seconds between two of its questions.
-    pub(crate) interval_s: i64,
-    /// When it asked last.
-    pub(crate) asked_at_ms: Option<i64>,
     /// `approved`, `denied`, or nothing yet.
     pub(crate) decision: Option<String>,
 }
 
-const COLUMNS: &str = "SELECT client, key_hash, key_prefix, expires_at_ms, interval_s, asked_at_ms, decision \
-     FROM device_logins WHERE";
+const WAITING: &str = "SELECT client, key_hash, key_prefix, expires_at_ms, decision FROM device_logins \
+     WHERE user_code = $1 AND decision IS NULL AND expires_at_ms > $2";
+const ASKING: &str = "SELECT client, key_hash, key_prefix, expires_at_ms, decision FROM device_logins \
+     WHERE device_code_hash = $1 AND expires_at_ms > $2";
 
 impl Store {
     /// The device that shows a code and has not been decided on, unless it waits no longer.
@@ -52,35 +48,29 @@ impl Store {
         user_code: &str,
         now_ms: i64,
     ) -> Result<Option<DeviceLoginRow>> {
-        let sql = format!("{COLUMNS} user_code = $1 AND decision IS NULL AND expires_at_ms > $2");
-        Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql))
-            .bind(user_code)
-            .bind(now_ms)
-            .fetch_optional(&self.pool)
-            .await?)
+        Ok(sqlx::query_as(WAITING).bind(user_code).bind(now_ms).fetch_optional(&self.pool).await?)
+    }
+
+    /// The device with a code, unless it waits no longer.
+    pub(crate) async fn asking_device(
+        &self,
+        device_code_hash: &str,
+        now_ms: i64,
+    ) -> Result<Option<DeviceLoginRow>> {
+        Ok(sqlx::query_as(ASKING).bind(device_code_hash).bind(now_ms).fetch_optional(&self.pool).await?)
     }
 }
 
 impl Change {
-    /// Lets a device wait, unless `most` do. Those that wait no longer are forgotten.
-    pub(crate) async fn insert_device_login(
-        &mut self,
-        new: NewDeviceLogin<'_>,
-        now_ms: i64,
-        most: i64,
-    ) -> Result<bool> {
+    /// Lets a device wait. Those that wait no longer are forgotten.
+    pub(crate) async fn insert_device_login(&mut self, new: NewDeviceLogin<'_>, now_ms: i64) -> Result<()> {
         sqlx::query("DELETE FROM device_logins WHERE expires_at_ms <= $1")
             .bind(now_ms)
             .execute(&mut *self.transaction)
             .await?;
-        let (waiting,): (i64,) =
-            sqlx::query_as("SELECT COUNT(*) FROM device_logins").fetch_one(&mut *self.transaction).await?;
-        if waiting >= most {
-            return Ok(false);
-        }
         sqlx::query(
-            "INSERT INTO device_logins (device_code_hash, user_code, client, key_hash, key_prefix, expires_at_ms, \
-             interval_s) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO device_logins (device_code_hash, user_code, client, key_hash, key_prefix, expires_at_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(new.device_code_hash)
         .bind(new.user_code)
@@ -88,10 +78,9 @@ impl Change {
         .bind(new.key_hash)
         .bind(new.key_prefix)
         .bind(new.expires_at_ms)
-        .bind(new.interval_s)
         .execute(&mut *self.transaction)
         .await?;
-        Ok(true)
+        Ok(())
     }
 
     /// Decides on the device that shows a code; who it is, if it still waits and nobody was quicker.
@@ -104,37 +93,12 @@ impl Change {
         Ok(sqlx::query_as(
             "UPDATE device_logins SET decision = $2 \
              WHERE user_code = $1 AND decision IS NULL AND expires_at_ms > $3 \
-             RETURNING client, key_hash, key_prefix, expires_at_ms, interval_s, asked_at_ms, decision",
+             RETURNING client, key_hash, key_prefix, expires_at_ms, decision",
         )
         .bind(user_code)
         .bind(decision)
         .bind(now_ms)
         .fetch_optional(&mut *self.transaction)
         .await?)
-    }
-
-    /// The device with a code, which asks now.
-    pub(crate) async fn asking_device(&mut self, device_code_hash: &str) -> Result<Option<DeviceLoginRow>> {
-        let sql = format!("{COLUMNS} device_code_hash = $1");
-        Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql))
-            .bind(device_code_hash)
-            .fetch_optional(&mut *self.transaction)
-            .await?)
-    }
-
-    /// Notes when a device asked, and how long it has to wait now between two questions.
-    pub(crate) async fn note_question(
-        &mut self,
-        device_code_hash: &str,
-        interval_s: i64,
-        now_ms: i64,
-    ) -> Result<()> {
-        sqlx::query("UPDATE device_logins SET asked_at_ms = $2, interval_s = $3 WHERE device_code_hash = $1")
-            .bind(device_code_hash)
-            .bind(now_ms)
-            .bind(interval_s)
-            .execute(&mut *self.transaction)
-            .await?;
-        Ok(())
     }
 }

@@ -11,6 +11,8 @@ use super::{Change, Result, StoreError};
 pub(crate) struct NamedRequest<'a> {
     /// Whose it is.
     pub(crate) api_key_id: i64,
+    /// The key's workspace.
+    pub(crate) workspace_id: i64,
     /// Hash of what the client calls it.
     pub(crate) key_hash: &'a str,
     /// Hash of what it asks for.
@@ -36,6 +38,19 @@ pub(crate) struct KeptAnswer {
     pub(crate) sealed: String,
 }
 
+/// How a run ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With an answer that counts from now on.
+    Success(KeptAnswer),
+    /// With a refusal, which counts if there was an effect all the same.
+    Refusal(KeptAnswer),
+    /// With a failure that nobody wants to hear again: the name is free, unless there was an effect.
+    Failure,
+    /// With the wish that the request is made again.
+    Again,
+}
+
 /// What became of a request that asks to be run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
@@ -49,7 +64,7 @@ pub(crate) enum Begun {
     AnswerLost,
     /// The same name was given to another request.
     IsAnother,
-    /// The key has as many requests as are remembered of one.
+    /// As many requests of the workspace run as are remembered of one.
     TooMany,
 }
 
@@ -94,7 +109,8 @@ impl Row {
 }
 
 impl Change {
-    /// Takes a request to be run, unless it runs, ran, or the key has `most` of them.
+    /// Takes a request to be run, unless it runs or ran. Of a workspace that has `most` of them the oldest that ended is
+    /// forgotten.
     pub(crate) async fn begin_run(
         &mut self,
         request: NamedRequest<'_>,
@@ -107,8 +123,8 @@ impl Change {
              WHERE api_key_id = $1 AND key_hash = $2 AND (created_at_ms < $6 OR \
              (status IS NULL AND is_carried_out = 0 AND runs_until_ms <= $4 AND fingerprint = $3)) RETURNING run";
         const MAKE: &str = "INSERT INTO idempotent_requests \
-             (api_key_id, key_hash, fingerprint, created_at_ms, runs_until_ms, run, is_carried_out) \
-             VALUES ($1, $2, $3, $4, $5, 1, 0) ON CONFLICT (api_key_id, key_hash) DO NOTHING";
+             (api_key_id, key_hash, fingerprint, created_at_ms, runs_until_ms, workspace_id, run, is_carried_out) \
+             VALUES ($1, $2, $3, $4, $5, $6, 1, 0) ON CONFLICT (api_key_id, key_hash) DO NOTHING";
         let run = |number| {
             Begun::Runs(Run { api_key_id: request.api_key_id, key_hash: request.key_hash.to_owned(), number })
         };
@@ -128,7 +144,9 @@ impl Change {
         if let Some(row) = self.kept_request(request).await? {
             return Ok(row.of(request.fingerprint, times.now_ms));
         }
-        if self.kept_requests(request.api_key_id, most).await? >= most {
+        if self.kept_requests(request.workspace_id, most).await? >= most
+            && !self.forget_oldest_request(request.workspace_id).await?
+        {
             return Ok(Begun::TooMany);
         }
         let made = sqlx::query(MAKE)
@@ -137,6 +155,7 @@ impl Change {
             .bind(request.fingerprint)
             .bind(times.now_ms)
             .bind(runs_until_ms)
+            .bind(request.workspace_id)
             .execute(&mut *self.transaction)
             .await?;
         // Whoever was quicker runs it.
@@ -154,16 +173,38 @@ impl Change {
         .await?)
     }
 
-    /// How many requests of a key are remembered; nobody counts beyond `most`.
-    async fn kept_requests(&mut self, api_key_id: i64, most: i64) -> Result<i64> {
+    /// How many requests of a workspace are remembered; nobody counts beyond `most`.
+    async fn kept_requests(&mut self, workspace_id: i64, most: i64) -> Result<i64> {
         let (count,): (i64,) = sqlx::query_as(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM idempotent_requests WHERE api_key_id = $1 LIMIT $2) AS kept",
+            "SELECT COUNT(*) FROM (SELECT 1 FROM idempotent_requests WHERE workspace_id = $1 LIMIT $2) AS kept",
         )
-        .bind(api_key_id)
+        .bind(workspace_id)
         .bind(most)
         .fetch_one(&mut *self.transaction)
         .await?;
         Ok(count)
+    }
+
+    /// Forgets the oldest request of a workspace that has its answer; whether there was one.
+    async fn forget_oldest_request(&mut self, workspace_id: i64) -> Result<bool> {
+        let forgotten = sqlx::query(
+            "DELETE FROM idempotent_requests WHERE status IS NOT NULL AND (api_key_id, key_hash) IN (SELECT \
+             api_key_id, key_hash FROM idempotent_requests WHERE workspace_id = $1 AND status IS NOT NULL \
+             ORDER BY created_at_ms LIMIT 1)",
+        )
+        .bind(workspace_id)
+        .execute(&mut *self.transaction)
+        .await?;
+        Ok(forgotten.rows_affected() > 0)
+    }
+
+    /// Forgets the requests of a key that works no longer: what it could open is gone with it.
+    pub(super) async fn forget_requests_of(&mut self, api_key_id: i64) -> Result<()> {
+        sqlx::query("DELETE FROM idempotent_requests WHERE api_key_id = $1")
+            .bind(api_key_id)
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(())
     }
 
     /// Notes, in the transaction of its effect, that a request had it.
@@ -181,31 +222,31 @@ impl Change {
         if noted.rows_affected() == 1 { Ok(()) } else { Err(StoreError::TakenOver) }
     }
 
-    /// Ends a run: its answer is kept if it had its effect or `is_success`; otherwise it is as if it had never begun.
-    pub(crate) async fn end_run(&mut self, run: &Run, answer: &KeptAnswer, is_success: bool) -> Result<()> {
-        let kept = sqlx::query(
-            "UPDATE idempotent_requests SET status = $4, content_type = $5, sealed_answer = $6 \
-             WHERE api_key_id = $1 AND key_hash = $2 AND run = $3 AND (is_carried_out = 1 OR $7 = 1)",
-        )
-        .bind(run.api_key_id)
-        .bind(&run.key_hash)
-        .bind(run.number)
-        .bind(i64::from(answer.status))
-        .bind(&answer.content_type)
-        .bind(&answer.sealed)
-        .bind(i64::from(is_success))
-        .execute(&mut *self.transaction)
-        .await?;
-        if kept.rows_affected() == 0 {
-            sqlx::query(
-                "DELETE FROM idempotent_requests \
-                 WHERE api_key_id = $1 AND key_hash = $2 AND run = $3 AND is_carried_out = 0",
-            )
-            .bind(run.api_key_id)
-            .bind(&run.key_hash)
-            .bind(run.number)
-            .execute(&mut *self.transaction)
-            .await?;
+    /// Ends a run. What had no effect and no success leaves nothing.
+    pub(crate) async fn end_run(&mut self, run: &Run, ending: &Ending) -> Result<()> {
+        const KEEP: &str = "UPDATE idempotent_requests SET status = $4, content_type = $5, sealed_answer = $6 \
+             WHERE api_key_id = $1 AND key_hash = $2 AND run = $3 AND (is_carried_out = 1 OR $7 = 1)";
+        // Taken for dead at once: whoever asks again is told that there was an effect.
+        const LOSE: &str = "UPDATE idempotent_requests SET runs_until_ms = 0 \
+             WHERE api_key_id = $1 AND key_hash = $2 AND run = $3 AND is_carried_out = 1";
+        const FORGET: &str =
+            "DELETE FROM idempotent_requests WHERE api_key_id = $1 AND key_hash = $2 AND run = $3";
+        let of_run =
+            |sql: &'static str| sqlx::query(sql).bind(run.api_key_id).bind(&run.key_hash).bind(run.number);
+        let stays = match ending {
+            Ending::Success(answer) | Ending::Refusal(answer) => of_run(KEEP)
+                .bind(i64::from(answer.status))
+                .bind(&answer.content_type)
+                .bind(&answer.sealed)
+                .bind(i64::from(matches!(ending, Ending::Success(_))))
+                .execute(&mut *self.transaction)
+                .await?
+                .rows_affected(),
+            Ending::Failure => of_run(LOSE).execute(&mut *self.transaction).await?.rows_affected(),
+            Ending::Again => 0,
+        };
+        if stays == 0 {
+            of_run(FORGET).execute(&mut *self.transaction).await?;
         }
         Ok(())
     }
@@ -219,7 +260,7 @@ impl Change {
     ) -> Result<u64> {
         let deleted = sqlx::query(
             "DELETE FROM idempotent_requests WHERE (api_key_id, key_hash) IN (SELECT api_key_id, key_hash \
-             FROM idempotent_requests WHERE created_at_ms < $1 ORDER BY created_at_ms LIMIT $2)",
+             FROM idempotent_requests WHERE created_at_ms < $1 ORDER BY created_at_ms LIMIT $2) AND created_at_ms < $1",
         )
         .bind(now_ms.saturating_sub(millis(kept)))
         .bind(limit)

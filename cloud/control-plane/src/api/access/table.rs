@@ -161,6 +161,7 @@ pub(super) const RULES: &[Rule] = &[
     reads("GET", "/os-images", "list_os_images", READ),
     reads("POST", "/status/batch", "batch_cvm_status", READ),
     reads("GET", "/teepods/available", "list_available_nodes", READ),
+    reads("GET", "/teepods/cvm-create-resources", "list_cvm_create_resources", READ),
     reads("GET", "/tokens", "list_tokens", READ),
     changes("POST", "/tokens", "create_token", ADMIN, "api_key"),
     // A key that leaked is ended by whoever has it, whatever it may do else.

@@ -4,16 +4,20 @@
 //! The device's API key is made of its code, which only the device has: what is kept beforehand is the key's hash, and
 //! whoever approves makes that a key. A device whose answer got lost asks again.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::http::header::CACHE_CONTROL;
 use axum::response::{IntoResponse, Response};
 use cloister_management_api::{
     DEVICE_CODE_GRANT, DeviceCode, DeviceCodeRequest, DeviceDecision, DeviceDecisionRequest, DeviceRefusal,
     DeviceRefusalDetail, DeviceToken, DeviceTokenRequest, KeyScope, Parsed, PlainError, WaitingDevice,
 };
+use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::tokens::{allowed, may_make};
@@ -27,14 +31,18 @@ use crate::api::responses::Authenticated;
 use crate::api::view::time;
 use crate::clock::{NoRandomness, Random};
 use crate::sealing::derived;
-use crate::store::{DeviceLoginRow, NewApiKey, NewDeviceLogin};
+use crate::store::{Caller, NewApiKey, NewDeviceLogin};
 
 /// Seconds that a device waits for somebody.
 const WAITS_S: u32 = 600;
-/// Seconds between two questions of a device, and by how much it grows for one that asks more often.
+/// Seconds between two questions of a device.
 const INTERVAL_S: u32 = 5;
-/// Devices that wait at the same time, whoever they are.
-const MAX_WAITING: i64 = 1_000;
+/// Half of it: networks make answers late and questions early.
+pub(crate) const SOONEST_QUESTION: Duration = Duration::from_millis(2_500);
+/// Devices that begin to wait, whoever they are; so 600 wait at most.
+pub(crate) const LOGINS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(60);
+/// Codes that a workspace may try: whoever guesses one could let somebody else's device in (RFC 8628 section 5.1).
+pub(crate) const LOOKS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(10);
 /// How long the key of a device works.
 const KEY_DAYS: u32 = 90;
 const KEY_S: u32 = KEY_DAYS * 24 * 60 * 60;
@@ -53,19 +61,25 @@ const HALF: usize = 4;
     security(()),
     responses(
         (status = 200, description = "The codes", body = DeviceCode),
-        (status = 422, description = "The request does not fit its schema", body = cloister_management_api::ValidationError),
-        (status = 429, description = "Too many devices wait; repeat the request after `Retry-After`", body = PlainError),
+        (status = 400, description = "The request does not fit its schema", body = DeviceRefusal),
+        (status = 429, description = "Too many devices begin to wait; repeat the request after `Retry-After`", body = PlainError),
     ),
 )]
 pub(crate) async fn code(
     State(api): State<Arc<Api>>,
-    FormOrBody(request): FormOrBody<DeviceCodeRequest>,
-) -> ApiResult<Json<DeviceCode>> {
+    request: Result<FormOrBody<DeviceCodeRequest>, ApiError>,
+) -> ApiResult<Response> {
+    let Some(request) = read(request)? else {
+        return Ok(Refusal::InvalidRequest("client_id is missing").into_response());
+    };
     let length = request.client_id.chars().count();
     if !(1..=MAX_CLIENT).contains(&length) || request.client_id.contains(char::is_control) {
-        let message = format!("Input should be 1 to {MAX_CLIENT} characters, without control characters");
-        return Err(ApiError::fault(&["body", "client_id"], "value_error", message));
+        let words = "client_id has to be 1 to 100 characters, without control characters";
+        return Ok(Refusal::InvalidRequest(words).into_response());
     }
+    api.device_logins
+        .take(&())
+        .map_err(|left| left.error("Too many devices begin to wait; try again later"))?;
     let internal = |error: NoRandomness| ApiError::internal(&error);
     let device_code = Zeroizing::new(hex::encode(api.random.bytes::<32>().map_err(internal)?));
     let user_code = user_code(api.random).map_err(internal)?;
@@ -78,22 +92,17 @@ pub(crate) async fn code(
         key_hash: &hash_key(&key),
         key_prefix: &key_prefix,
         expires_at_ms: now_ms + i64::from(WAITS_S) * 1000,
-        interval_s: i64::from(INTERVAL_S),
     };
     let mut change = api.store.upkeep().await?;
-    let waits = change.insert_device_login(new, now_ms, MAX_WAITING).await?;
+    change.insert_device_login(new, now_ms).await?;
     change.commit().await?;
-    if !waits {
-        let detail = "Too many devices wait to be let in; try again in a minute";
-        return Err(ApiError::plain(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(60));
-    }
     let page = |query: &str| -> String {
         let mut url = api.public_url.clone();
         url.set_path("/device");
         url.set_query(Some(query).filter(|query| !query.is_empty()));
         url.into()
     };
-    Ok(Json(DeviceCode {
+    Ok(secret(DeviceCode {
         device_code: device_code.to_string(),
         verification_uri: page(""),
         verification_uri_complete: page(&format!("user_code={user_code}")),
@@ -101,6 +110,20 @@ pub(crate) async fn code(
         expires_in: WAITS_S,
         interval: INTERVAL_S,
     }))
+}
+
+/// What OAuth's own answers say of a body that is not what it should be; `None`. Other failures stay.
+fn read<T>(request: Result<FormOrBody<T>, ApiError>) -> ApiResult<Option<T>> {
+    match request {
+        Ok(FormOrBody(request)) => Ok(Some(request)),
+        Err(error) if error.status() == StatusCode::UNPROCESSABLE_ENTITY => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An answer with something secret in it (RFC 6749 section 5.1).
+fn secret(body: impl Serialize) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
 /// Ask whether a device was let in
@@ -114,37 +137,39 @@ pub(crate) async fn code(
     responses(
         (status = 200, description = "The device's API key", body = DeviceToken),
         (status = 400, description = "Not, or not yet", body = DeviceRefusal),
-        (status = 422, description = "The request does not fit its schema", body = cloister_management_api::ValidationError),
     ),
 )]
 pub(crate) async fn token(
     State(api): State<Arc<Api>>,
-    FormOrBody(request): FormOrBody<DeviceTokenRequest>,
+    request: Result<FormOrBody<DeviceTokenRequest>, ApiError>,
 ) -> ApiResult<Response> {
+    let Some(request) = read(request)? else {
+        return Ok(Refusal::InvalidRequest("device_code and grant_type are needed").into_response());
+    };
     if request.grant_type != DEVICE_CODE_GRANT {
         return Ok(Refusal::UnsupportedGrantType.into_response());
     }
     let now_ms = api.clock.now_ms();
     let hash = hash_key(&request.device_code);
-    let mut change = api.store.upkeep().await?;
-    let device = change.asking_device(&hash).await?;
-    let Some(device) = device.filter(|device| device.expires_at_ms > now_ms) else {
+    let Some(device) = api.store.asking_device(&hash, now_ms).await? else {
         return Ok(Refusal::ExpiredToken.into_response());
     };
     match device.decision.as_deref() {
         Some("approved") => {
-            let (key, _) = key_of(&request.device_code)?;
-            let token = DeviceToken { access_token: key, token_type: "bearer".to_owned(), expires_in: KEY_S };
-            Ok(Json(token).into_response())
+            // Its key may have been ended since.
+            let Some(holder) = api.store.caller(&device.key_hash, now_ms).await? else {
+                return Ok(Refusal::AccessDenied.into_response());
+            };
+            let (access_token, _) = key_of(&request.device_code)?;
+            let token_type = "bearer".to_owned();
+            Ok(secret(DeviceToken { access_token, token_type, expires_in: KEY_S, scope: holder.scope }))
         }
         Some(_) => Ok(Refusal::AccessDenied.into_response()),
-        None => {
-            let refusal = wait(&device, now_ms);
-            let grown = i64::from(if refusal == Refusal::SlowDown { INTERVAL_S } else { 0 });
-            change.note_question(&hash, device.interval_s + grown, now_ms).await?;
-            change.commit().await?;
-            Ok(refusal.into_response())
+        None => Ok(match api.device_questions.take(&hash) {
+            Ok(_) => Refusal::AuthorizationPending,
+            Err(_) => Refusal::SlowDown,
         }
+        .into_response()),
     }
 }
 
@@ -160,8 +185,10 @@ pub(crate) async fn token(
 )]
 pub(crate) async fn waiting(
     State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
     Path(text): Path<String>,
 ) -> ApiResult<Json<WaitingDevice>> {
+    may_look(&api, &caller)?;
     let user_code = typed(&text);
     let device = api.store.waiting_device(&user_code, api.clock.now_ms()).await?.ok_or_else(missing)?;
     Ok(Json(WaitingDevice { user_code, client_id: device.client, expires_at: time(device.expires_at_ms) }))
@@ -192,13 +219,15 @@ pub(crate) async fn decide(
         None if caller.scope.includes(KeyScope::Deploy) => KeyScope::Deploy,
         None => caller.scope,
     };
-    let now_ms = api.clock.now_ms();
+    may_look(&api, &caller)?;
+    let (now_ms, user_code) = (api.clock.now_ms(), typed(&request.user_code));
+    api.store.waiting_device(&user_code, now_ms).await?.ok_or_else(missing)?;
     if request.approve {
         may_make(&api, caller.workspace_id, now_ms).await?;
     }
     let decision = if request.approve { "approved" } else { "denied" };
     let mut change = api.store.change().await?;
-    let device = change.decide_device(&typed(&request.user_code), decision, now_ms).await?;
+    let device = change.decide_device(&user_code, decision, now_ms).await?;
     let device = device.ok_or_else(missing)?;
     if request.approve {
         let new = NewApiKey {
@@ -216,6 +245,11 @@ pub(crate) async fn decide(
     change.commit().await?;
     let scope = request.approve.then_some(scope);
     Ok(Json(DeviceDecision { client_id: device.client, approved: request.approve, scope }))
+}
+
+fn may_look(api: &Api, caller: &Caller) -> ApiResult<()> {
+    let looks = api.device_looks.take(&caller.workspace_id);
+    looks.map(drop).map_err(|left| left.error("This workspace tries too many codes; try again later"))
 }
 
 fn missing() -> ApiError {
@@ -259,16 +293,6 @@ fn typed(text: &str) -> String {
     code
 }
 
-/// What a device is told that asks while nobody has decided.
-fn wait(device: &DeviceLoginRow, now_ms: i64) -> Refusal {
-    // Networks make answers late and questions early.
-    let soonest_ms = device.interval_s * 1000 / 2;
-    match device.asked_at_ms {
-        Some(asked_at_ms) if now_ms - asked_at_ms < soonest_ms => Refusal::SlowDown,
-        _ => Refusal::AuthorizationPending,
-    }
-}
-
 /// Why a device gets nothing, or not yet (RFC 8628 section 3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
@@ -277,15 +301,18 @@ enum Refusal {
     ExpiredToken,
     AccessDenied,
     UnsupportedGrantType,
+    /// What is wrong with it.
+    InvalidRequest(&'static str),
 }
 
 impl Refusal {
     const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::AuthorizationPending => ("authorization_pending", "Nobody has decided yet; ask again"),
-            Self::SlowDown => ("slow_down", "Ask less often: wait five seconds more than before"),
+            Self::SlowDown => ("slow_down", "Ask less often: every five seconds"),
             Self::ExpiredToken => ("expired_token", "The code is unknown or waited too long; begin anew"),
             Self::AccessDenied => ("access_denied", "Somebody refused to let the device in"),
+            Self::InvalidRequest(words) => ("invalid_request", words),
             Self::UnsupportedGrantType => (
                 "unsupported_grant_type",
                 "grant_type has to be urn:ietf:params:oauth:grant-type:device_code",

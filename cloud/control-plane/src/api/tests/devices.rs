@@ -63,7 +63,10 @@ async fn a_device_that_is_let_in_gets_a_key_of_the_workspace() {
     // An answer that got lost is given again.
     let token = installation.ask_for_token(&codes).await.expect(200).json();
     assert_eq!(installation.ask_for_token(&codes).await.expect(200).json(), token);
-    assert_eq!((&token["token_type"], &token["expires_in"]), (&json!("bearer"), &json!(7_776_000)));
+    assert_eq!(
+        (&token["token_type"], &token["expires_in"], &token["scope"]),
+        (&json!("bearer"), &json!(7_776_000), &json!("deploy"))
+    );
     let key = token["access_token"].as_str().unwrap();
     let with_key = async |method: &str, path: &str| {
         installation.call_with(&[("x-api-key", key)], method, path, Value::Null).await
@@ -76,6 +79,7 @@ async fn a_device_that_is_let_in_gets_a_key_of_the_workspace() {
     assert_eq!((&made["scope"], made["expires_at"].is_string()), (&json!("deploy"), true));
     with_key("DELETE", "/tokens/self").await.expect(204);
     with_key("GET", "/auth/me").await.expect(401);
+    refused(installation.ask_for_token(&codes).await, "access_denied");
 }
 
 #[tokio::test]
@@ -97,9 +101,7 @@ async fn nobody_waits_for_ever_and_asks_all_the_time() {
     let codes = installation.begin_login().await;
     refused(installation.ask_for_token(&codes).await, "authorization_pending");
     refused(installation.ask_for_token(&codes).await, "slow_down");
-    installation.app.clock.advance_ms(4_999);
-    refused(installation.ask_for_token(&codes).await, "slow_down");
-    installation.app.clock.advance_ms(15_000);
+    installation.app.clock.advance_ms(5_000);
     refused(installation.ask_for_token(&codes).await, "authorization_pending");
     installation.app.clock.advance_ms(600_000);
     refused(installation.ask_for_token(&codes).await, "expired_token");
@@ -132,28 +134,39 @@ async fn bodies_are_forms_too_and_faults_are_named() {
     let codes = post("code", "client_id=my%20tool").await.expect(200).json();
     assert!(codes["device_code"].is_string());
     refused(post("token", "device_code=x&grant_type=password").await, "unsupported_grant_type");
-    for (path, form, member) in [
-        ("code", "", "client_id"),
-        ("code", "client_id=%0a", "client_id"),
-        ("token", "device_code=x", "grant_type"),
-        ("token", "grant_type=x", "device_code"),
-    ] {
-        let answer = post(path, form).await.expect(422).json();
-        assert_eq!(answer["detail"][0]["loc"], json!(["body", member]), "{form}");
+    for (path, form) in
+        [("code", ""), ("code", "client_id=%0a"), ("token", "device_code=x"), ("token", "grant_type=x")]
+    {
+        refused(post(path, form).await, "invalid_request");
     }
 }
 
 #[tokio::test]
-async fn only_so_many_devices_wait() {
+async fn only_so_many_devices_begin_to_wait_and_codes_are_tried() {
     let installation = Installation::new().await;
-    for _ in 0..1_000 {
+    for _ in 0..60 {
         installation.begin_login().await;
     }
     let body = json!({"client_id": "one more"});
     let refused = installation.call_with(&[], "POST", "/auth/device/code", body).await.expect(429);
-    assert_eq!(refused.header("retry-after"), "60");
-    installation.app.clock.advance_ms(600_000);
-    installation.begin_login().await;
+    assert_eq!(refused.header("retry-after"), "1");
+    installation.app.clock.advance_ms(1_000);
+    let codes = installation.begin_login().await;
+
+    let wrong = json!({"user_code": "BBBB-BBBB", "approve": true});
+    for guess in 0..10 {
+        let answer = if guess % 2 == 0 {
+            installation.call("POST", "/auth/device/decision", wrong.clone()).await
+        } else {
+            installation.call("GET", "/auth/device/BBBB-BBBB", Value::Null).await
+        };
+        answer.expect(404);
+    }
+    assert_eq!(installation.decide(&codes, true).await.expect(429).header("retry-after"), "6");
+    // Wrong codes take nothing of the keys that may be made.
+    installation.call("POST", "/tokens", json!({"name": "ci"})).await.expect(201);
+    installation.app.clock.advance_ms(6_000);
+    installation.decide(&codes, true).await.expect(200);
 }
 
 #[tokio::test]

@@ -120,7 +120,9 @@ async fn the_serial_console() {
     let get = async |flags: &str| {
         installation.call_with(&[], "GET", &format!("{url}{flags}"), Value::Null).await.expect(200).text
     };
-    assert_eq!(get("&bare").await, "tail=1000\nbooted\n");
+    for plain in ["", "&ch=serial", "&bare", "&text&bare"] {
+        assert_eq!(get(plain).await, "tail=1000\nbooted\n", "{plain}");
+    }
     assert_eq!(get("&bare&tail=7").await, "tail=7\nbooted\n");
     assert_eq!(
         get("&bare&tail=1").await,
@@ -155,7 +157,9 @@ async fn channels_of_all_containers_are_read_together() {
     assert_eq!(get("stdout", "&text&bare&tail=5").await, "a tail=5\nb tail=5\n");
     let expected = "{\"channel\":\"stderr\",\"message\":\"oops\\n\"}\n".repeat(2);
     assert_eq!(get("stderr", "&text").await, expected);
-    assert_eq!(get("stderr", "&follow&bare").await, "oops\noops\n");
+    for plain in ["", "&follow", "&follow&bare"] {
+        assert_eq!(get("stderr", plain).await, "oops\noops\n", "{plain}");
+    }
 }
 
 #[tokio::test]

@@ -188,6 +188,9 @@ impl super::Store {
     pub(crate) async fn record_alone(&self, configuration: &Value) -> Result<()> {
         let Some(notes) = Notes::of_now() else { return Ok(()) };
         let mut change = self.upkeep().await?;
+        if let Some(run) = notes.scope.run() {
+            change.carry_out(run).await?;
+        }
         let named = &notes.scope.named;
         let target = AuditTarget { kind: named.kind.to_owned(), id: named.id.clone() };
         change.append(&notes.scope, target, None, Some(configuration_hash(configuration))).await?;

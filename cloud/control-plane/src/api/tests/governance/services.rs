@@ -47,6 +47,37 @@ async fn services_are_told_by_their_contract() {
 }
 
 #[tokio::test]
+async fn what_new_cvms_can_be_made_of_has_ids_in_the_form_of_the_version() {
+    let world = World::new().await;
+    for (version, are_texts) in
+        [("2025-10-28", false), ("2026-01-21", false), ("2026-05-22", true), ("2026-06-23", true)]
+    {
+        let all =
+            world.installation.get_in(version, "/teepods/cvm-create-resources").await.expect(200).json();
+        let (off_chain, on_chain) = (&all["kms_nodes"][0], &all["kms_nodes"][1]);
+        for id in [
+            &off_chain["id"],
+            &on_chain["id"],
+            &on_chain["kms_contract_id"],
+            &all["node_kms_relations"][1]["kms_id"],
+        ] {
+            assert_eq!((id.is_string(), id.is_i64()), (are_texts, !are_texts), "{version}: {all:#}");
+        }
+        assert_eq!((&off_chain["kms_type"], &off_chain["kms_contract_id"]), (&json!("phala"), &Value::Null));
+        assert_eq!(on_chain["kms_type"], "ethereum");
+        let images = all["nodes"][0]["images"].as_array().unwrap().iter().map(|image| image["name"].clone());
+        assert_eq!(on_chain["supported_os_images"], images.collect::<Value>());
+        assert_eq!(all["node_kms_relations"].as_array().unwrap().len(), 2);
+        assert_eq!(all["gateway_nodes"], json!([]));
+        let size = &all["instance_types"][0];
+        assert_eq!(
+            (&size["id"], &size["display_order"], &size["requires_gpu_count"]),
+            (&json!("tdx.small"), &json!(0), &json!(0))
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_chain_shows_its_contracts_and_what_they_allow() {
     let world = World::new().await;
     world.contracts.publish(
