@@ -280,7 +280,7 @@ pub(super) struct Disk {
     path: PathBuf,
     backing: Backing,
     unsure: Arc<AtomicBool>,
-    /// `None` when it could not be opened again. Only opening it again takes the lock for writing.
+    /// `None` while it is opened again, and when it could not be.
     database: RwLock<Option<Database>>,
 }
 
@@ -311,6 +311,9 @@ impl Disk {
         work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let database = self.database.read();
+        if self.has_lost() {
+            return Err(StoreError::lost());
+        }
         let transaction = database.as_ref().ok_or_else(StoreError::closed)?.begin_write()?;
         let done = work(&transaction)?;
         transaction.commit()?;
@@ -322,15 +325,17 @@ impl Disk {
         self.unsure.load(Ordering::Relaxed)
     }
 
-    /// After a failure: opens the database again if that can be trusted. Tells whether it is open.
+    /// After a failure: opens the database again if that can be trusted. Tells whether it is open. This may read all of
+    /// it, and nobody who reads waits for that: what they ask for fails. One thread does this.
     pub(super) fn reopen(&self) -> bool {
+        // The old one has to be closed before, which writes to it.
+        drop(self.database.write().take());
         if self.has_lost() {
             return false;
         }
+        let opened = open(&self.path, &self.backing, &self.unsure).ok();
         let mut database = self.database.write();
-        // The old one has to be closed before.
-        drop(database.take());
-        *database = open(&self.path, &self.backing, &self.unsure).ok();
+        *database = opened.filter(|_| !self.has_lost());
         database.is_some()
     }
 }

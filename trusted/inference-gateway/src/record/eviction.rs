@@ -1,9 +1,10 @@
 //! What has had its time goes, some with each write, so that no write takes long.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 
 use redb::ReadableTable as _;
+use tracing::error;
 
 use super::StoreError;
 use super::changes::row_ended_at;
@@ -31,13 +32,15 @@ pub(super) struct Eviction {
     settings: Settings,
     /// The last session that was looked at: they are looked at in turn.
     session: NameHash,
+    /// Receipts and rows that cannot be read: they stay, and others go.
+    unreadable: [BTreeSet<u64>; 2],
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
 }
 
 impl Eviction {
     pub(super) const fn new(settings: Settings) -> Self {
-        Self { settings, session: [0; 16], is_behind: true }
+        Self { settings, session: [0; 16], unreadable: [BTreeSet::new(), BTreeSet::new()], is_behind: true }
     }
 
     /// Removes some of what is due; `added` entries come with the same write.
@@ -58,14 +61,20 @@ impl Eviction {
         Ok(())
     }
 
-    fn receipts(&self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
+    fn receipts(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
+        let [unreadable, _] = &mut self.unreadable;
+        let mut from = 0;
         for removed in 0..budget {
-            let Some(first) = tables.receipts.first()? else { return Ok(removed) };
-            let number = first.0.value();
-            let entry = ReceiptEntry::parse(first.1.value())?;
-            let names = entry.names;
-            let stays = entry.served_at.saturating_add(self.settings.receipts_s) > due.now;
-            drop(first);
+            let (number, names, served_at) = loop {
+                let first = tables.receipts.range(from..)?.next().transpose()?;
+                let Some((number, bytes)) = first else { return Ok(removed) };
+                let number = number.value();
+                match ReceiptEntry::parse(bytes.value()) {
+                    Ok(entry) => break (number, entry.names, entry.served_at),
+                    Err(failure) => from = skip(unreadable, number, &failure),
+                }
+            };
+            let stays = served_at.saturating_add(self.settings.receipts_s) > due.now;
             if stays || number >= due.logged {
                 return Ok(removed);
             }
@@ -81,7 +90,8 @@ impl Eviction {
         Ok(budget)
     }
 
-    fn rows(&self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
+    fn rows(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
+        let [_, unreadable] = &mut self.unreadable;
         let kept_s =
             if self.settings.is_posting { self.settings.posted_rows_s } else { self.settings.rows_s };
         // A control plane is still to be told of these.
@@ -94,7 +104,10 @@ impl Eviction {
                 let number = number.value();
                 match owed.iter().find(|owed| owed.contains(&number)) {
                     Some(owed) => from = owed.end,
-                    None => break (number, row_ended_at(bytes.value())?),
+                    None => match row_ended_at(bytes.value()) {
+                        Ok(ended_at) => break (number, ended_at),
+                        Err(failure) => from = skip(unreadable, number, &failure),
+                    },
                 }
             };
             if ended_at.saturating_add(kept_s) > due.now {
@@ -124,6 +137,14 @@ impl Eviction {
         }
         Ok(ended.len())
     }
+}
+
+/// Where to go on after something that cannot be read, which is said once.
+fn skip(unreadable: &mut BTreeSet<u64>, number: u64, failure: &StoreError) -> u64 {
+    if unreadable.insert(number) {
+        error!(number, %failure, "a record cannot be read, and is never removed");
+    }
+    number.saturating_add(1)
 }
 
 fn fingerprints(tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {

@@ -16,8 +16,10 @@ const GATHER: Duration = Duration::from_millis(50);
 const LARGE: usize = 4 << 20;
 /// After so long without changes, what has had its time goes all the same.
 const IDLE: Duration = Duration::from_secs(10);
-/// Pause after a failure.
+/// Pause after the first failure; each that follows doubles it.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Longest pause after a failure: a try may read the whole database.
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
 #[derive(Debug)]
 pub(super) struct Filer {
@@ -28,17 +30,19 @@ pub(super) struct Filer {
 impl Filer {
     /// Works until nobody can wake it any more; then files what is left, unless it fails: the next start will.
     pub(super) fn run(mut self, wakes: &Receiver<()>) {
-        let mut outcome = Ok(true);
+        let (mut outcome, mut pause) = (Ok(true), PAUSE);
         loop {
             let wait = if self.eviction.is_behind { Duration::ZERO } else { IDLE };
             let (is_due, is_ending) = match &outcome {
-                Err(_) => (true, wait_for(wakes, PAUSE, || false)),
+                Err(_) => (true, wait_for(wakes, pause, || false)),
                 Ok(_) => match wakes.recv_timeout(wait) {
                     Ok(()) => (false, wait_for(wakes, GATHER, || self.has_much())),
                     Err(end) => (true, end == RecvTimeoutError::Disconnected),
                 },
             };
+            let had_failed = outcome.is_err();
             outcome = self.step(is_due);
+            pause = if had_failed { LONGEST_PAUSE.min(2 * pause) } else { PAUSE };
             if is_ending {
                 while outcome == Ok(true) {
                     outcome = self.step(false);
@@ -57,7 +61,7 @@ impl Filer {
     fn step(&mut self, is_due: bool) -> Result<bool, StoreError> {
         let outcome = self.file(is_due);
         if self.shared.disk.has_lost() {
-            self.shared.troubles.note(Trouble::Lost, &outcome);
+            self.shared.troubles.note::<()>(Trouble::Lost, &Err(StoreError::lost()));
         }
         self.shared.troubles.note(Trouble::Filing, &outcome);
         outcome

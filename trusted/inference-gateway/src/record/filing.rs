@@ -1,5 +1,6 @@
 //! Changes on their way into the tables of the database.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -56,8 +57,14 @@ impl<'txn> Tables<'txn> {
         Ok((self.counter(NEXT_RECEIPT)?, self.counter(NEXT_ROW)?))
     }
 
-    /// Takes over a generation of changes, in their order. Whoever commits this has it once.
+    /// Takes over a generation of changes, in their order, unless it is there already: a commit that failed may have
+    /// been one. Whoever commits this has it once. Fails for one that is not the next.
     pub(super) fn file(&mut self, generation: u64, changes: &[Change]) -> Result<(), StoreError> {
+        match generation.cmp(&self.counter(NEXT_GENERATION)?) {
+            Ordering::Less => return Ok(()),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(StoreError::new("the generation before was not filed")),
+        }
         let (first_receipt, first_row) = self.next()?;
         let mut next = Next { receipt: first_receipt, row: first_row, spent: HashMap::new() };
         for change in changes {
@@ -75,6 +82,14 @@ impl<'txn> Tables<'txn> {
             self.spent.insert(&key.0, &before.saturating_add(cost).serialize())?;
         }
         self.counters.insert(NEXT_GENERATION, generation.saturating_add(1))?;
+        Ok(())
+    }
+
+    /// A loss of power took all generations before this one that are not here.
+    pub(super) fn skip_to(&mut self, generation: u64) -> Result<(), StoreError> {
+        if self.counter(NEXT_GENERATION)? < generation {
+            self.counters.insert(NEXT_GENERATION, generation)?;
+        }
         Ok(())
     }
 

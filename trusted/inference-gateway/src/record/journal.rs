@@ -16,6 +16,7 @@ use super::StoreError;
 use super::changes::Change;
 use super::disk::{Backing, Dir, Medium, OpenError};
 use super::frame;
+use super::trouble::{Trouble, Troubles};
 
 /// The files, for even and odd generations.
 const FILES: [&str; 2] = ["journal.0", "journal.1"];
@@ -38,10 +39,24 @@ pub(super) struct State {
     length: u64,
     /// Of these, how many are durable.
     durable: u64,
-    /// The generation before may have bytes that are not.
-    is_before_unsure: bool,
-    /// What the file shows may be lost, or more than it should: nothing is written after it.
-    pub(super) is_suspect: bool,
+    /// The generation before.
+    before: Before,
+    /// Behind these bytes are frames of what nobody was told, which could not be cut off: nothing is written.
+    /// [`Trouble::Writing`] tells.
+    is_torn: bool,
+    /// A sync failed: what the files show may be lost, and nothing is written. [`Trouble::Syncing`] tells.
+    is_unsure: bool,
+}
+
+/// What is in the other file.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    /// Bytes that the generation has.
+    length: u64,
+    /// Whether some of them may not be durable.
+    is_unsure: bool,
+    /// As of the generation that gathers.
+    is_torn: bool,
 }
 
 impl State {
@@ -49,10 +64,19 @@ impl State {
     pub(super) fn turn(&mut self) {
         *self = Self {
             generation: self.generation + 1,
-            is_before_unsure: self.is_before_unsure || self.durable < self.length,
-            is_suspect: self.is_suspect,
+            before: Before {
+                length: self.length,
+                is_unsure: self.is_torn || self.durable < self.length,
+                is_torn: self.is_torn,
+            },
+            is_unsure: self.is_unsure,
             ..Self::default()
         };
+    }
+
+    fn note_sync(&mut self, troubles: &Troubles, synced: &Result<(), StoreError>) {
+        self.is_unsure |= synced.is_err();
+        troubles.note(Trouble::Syncing, synced);
     }
 }
 
@@ -109,29 +133,51 @@ impl Journal {
         Ok(generations)
     }
 
-    /// From now on changes gather in this generation.
-    pub(super) fn begin(&self, generation: u64) {
+    /// From now on changes gather in this generation; the database has all that is in the files. They are emptied, and
+    /// durably: a number of a generation may come again that a part of its frames is still there of.
+    pub(super) fn begin(&self, generation: u64) -> Result<(), OpenError> {
+        for (file, path) in [&self.even, &self.odd].into_iter().zip(&self.paths) {
+            file.resize(0).and_then(|()| file.sync()).map_err(OpenError::file(path))?;
+        }
         *self.state.lock() = State { generation, ..State::default() };
+        Ok(())
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
+    /// Whether a sync has failed, and no [probe](Self::probe) was well since.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.state.lock().is_unsure
+    }
+
     /// Writes changes in their order, all with one call. After a failure it is as if nothing was written.
     pub(super) fn append<'a>(
         &self,
         state: &mut State,
+        troubles: &Troubles,
         changes: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<(), StoreError> {
-        if state.is_suspect {
-            Err(StoreError::closed())
-        } else {
-            self.write(state, changes).map_err(|error| failed(&error))
+        let mut changes = changes.into_iter().peekable();
+        if changes.peek().is_none() {
+            // This tells nothing about the disk.
+            return Ok(());
         }
+        if state.is_torn || state.is_unsure {
+            return Err(StoreError::closed());
+        }
+        let written = self.write(state, changes).map_err(|error| failed(&error));
+        troubles.note(Trouble::Writing, &written);
+        written
     }
 
     fn write<'a>(&self, state: &mut State, changes: impl IntoIterator<Item = &'a [u8]>) -> io::Result<()> {
+        if state.before.is_torn {
+            self.file(state.generation.wrapping_sub(1)).resize(state.before.length)?;
+            // That is to be made durable, too.
+            (state.before.is_torn, state.before.is_unsure) = (false, true);
+        }
         let mut bytes = Vec::new();
         for carried in changes {
             frame::write(&mut bytes, state.generation, state.durable, carried);
@@ -139,40 +185,57 @@ impl Journal {
         let file = self.file(state.generation);
         file.write_at(state.length, &bytes).inspect_err(|_| {
             // Whole frames of what nobody was told may be there, and must not stand behind others.
-            state.is_suspect = file.resize(state.length).is_err();
+            state.is_torn = file.resize(state.length).is_err();
         })?;
         state.length += bytes.len() as u64;
         Ok(())
     }
 
     /// Makes durable what was written. After a failure nothing is written until a [probe](Self::probe) is well.
-    pub(super) fn sync(&self) -> Result<(), StoreError> {
-        let State { generation, length, durable, is_before_unsure, .. } = *self.state.lock();
-        let synced = if is_before_unsure { self.file(generation.wrapping_sub(1)).sync() } else { Ok(()) };
-        let synced =
-            synced.and_then(|()| if durable < length { self.file(generation).sync() } else { Ok(()) });
-        let mut state = self.state.lock();
-        match &synced {
-            Err(_) => state.is_suspect = true,
-            Ok(()) if state.generation == generation => {
-                (state.durable, state.is_before_unsure) = (length, false);
-            }
-            Ok(()) => {}
+    pub(super) fn sync(&self, troubles: &Troubles) {
+        let State { generation, length, durable, before, is_unsure, .. } = *self.state.lock();
+        if is_unsure {
+            return;
         }
-        drop(state);
+        // Others write meanwhile.
+        let synced = self.sync_files(generation, before.is_unsure, durable < length);
+        let mut state = self.state.lock();
+        if synced.is_ok() && state.generation == generation {
+            (state.durable, state.before.is_unsure) = (length, state.before.is_torn);
+        }
+        state.note_sync(troubles, &synced);
+    }
+
+    fn sync_files(&self, generation: u64, is_before: bool, is_now: bool) -> Result<(), StoreError> {
+        let synced = if is_before { self.file(generation.wrapping_sub(1)).sync() } else { Ok(()) };
+        let synced = synced.and_then(|()| if is_now { self.file(generation).sync() } else { Ok(()) });
         synced.map_err(|error| failed(&error))
     }
 
-    /// Finds out whether the files take bytes again, and keep them. Whoever asks knows that the database has all that
-    /// was written, if a sync has failed.
-    pub(super) fn probe(&self) -> Result<(), StoreError> {
+    /// Finds out whether the files take bytes again, and keep them; nobody writes meanwhile. Whoever asks knows that the
+    /// database has all that was written, if a sync has failed.
+    pub(super) fn probe(&self, troubles: &Troubles) {
         let mut state = self.state.lock();
-        let written = self.file(state.generation).resize(state.length);
-        written.and_then(|()| self.write(&mut state, [&[][..]])).map_err(|error| failed(&error))?;
-        drop(state);
-        self.sync()?;
-        self.state.lock().is_suspect = false;
-        Ok(())
+        if state.is_unsure {
+            // What the kernel may have dropped must not stand before anything that is kept.
+            *state = State { generation: state.generation, is_unsure: true, ..State::default() };
+        }
+        let written = self.write_probe(&mut state).map_err(|error| failed(&error));
+        if written.is_err() {
+            return troubles.note(Trouble::Writing, &written);
+        }
+        let synced = self.sync_files(state.generation, state.before.is_unsure, true);
+        if synced.is_ok() {
+            (state.durable, state.before.is_unsure) = (state.length, false);
+            (state.is_torn, state.is_unsure) = (false, false);
+            troubles.note(Trouble::Writing, &written);
+        }
+        state.note_sync(troubles, &synced);
+    }
+
+    fn write_probe(&self, state: &mut State) -> io::Result<()> {
+        self.file(state.generation).resize(state.length)?;
+        self.write(state, [&[][..]])
     }
 
     /// Empties the files of a journal that the database has all of.

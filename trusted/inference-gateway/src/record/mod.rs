@@ -158,6 +158,11 @@ impl StoreError {
         Self(format!("{what} cannot be read"))
     }
 
+    /// Nobody knows what is in the database.
+    fn lost() -> Self {
+        Self::new("the disk did not keep what it took for the database")
+    }
+
     /// Nothing can be written until the disk is well again, or the gateway was started again.
     fn closed() -> Self {
         Self::new("an earlier failure closed it")

@@ -274,8 +274,12 @@ fn check_layout(dir: &Dir, disk: &Disk) -> Result<(), OpenError> {
 fn recover(dir: &Dir, disk: &Disk, journal: &Journal, settings: Settings) -> Result<Generation, OpenError> {
     let next = disk.read(|transaction| counter(transaction, NEXT_GENERATION)).map_err(cannot_read(dir))?;
     for (generation, changes) in journal.read(next.unwrap_or_default())? {
-        disk.write(|transaction| Tables::open(transaction)?.file(generation, &changes))
-            .map_err(cannot_read(dir))?;
+        let filed = disk.write(|transaction| {
+            let mut tables = Tables::open(transaction)?;
+            tables.skip_to(generation)?;
+            tables.file(generation, &changes)
+        });
+        filed.map_err(cannot_read(dir))?;
     }
     let gathering = disk.write(|transaction| {
         let mut tables = Tables::open(transaction)?;
@@ -294,6 +298,6 @@ fn recover(dir: &Dir, disk: &Disk, journal: &Journal, settings: Settings) -> Res
         Ok(Generation::new(tables.counter(NEXT_GENERATION)?, tables.next()?))
     });
     let gathering = gathering.map_err(cannot_read(dir))?;
-    journal.begin(gathering.number);
+    journal.begin(gathering.number)?;
     Ok(gathering)
 }

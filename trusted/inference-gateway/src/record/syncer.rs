@@ -34,21 +34,17 @@ impl Syncer {
                 self.probe();
             } else {
                 thread::sleep(GATHER);
-                troubles.note(Trouble::Syncing, &self.shared.journal.sync());
+                self.shared.journal.sync(troubles);
             }
         }
     }
 
     fn probe(&self) {
-        let troubles = &self.shared.troubles;
+        let journal = &self.shared.journal;
         // What a failed sync may have lost has to be in the database first.
-        if troubles.has(Trouble::Syncing) && !self.shared.pending.read().is_empty() {
+        if journal.is_unsure() && !self.shared.pending.read().is_empty() {
             return;
         }
-        let outcome = self.shared.journal.probe();
-        if outcome.is_ok() {
-            troubles.note(Trouble::Writing, &outcome);
-            troubles.note(Trouble::Syncing, &outcome);
-        }
+        journal.probe(&self.shared.troubles);
     }
 }

@@ -11,7 +11,6 @@ use super::StoreError;
 use super::changes::Change;
 use super::shared::Shared;
 use super::tables::FINGERPRINTS;
-use super::trouble::Trouble;
 
 /// Most changes that are written at once.
 const MAX_BATCH: usize = 1024;
@@ -75,11 +74,7 @@ impl Writer {
             let mut state = self.shared.journal.lock();
             let holding = batch.iter().zip(&answers).filter(|(_, answer)| **answer == Ok(Answer::Yes));
             let carried = holding.map(|(waiting, _)| waiting.carried.as_slice());
-            let was_suspect = state.is_suspect;
-            let written = self.shared.journal.append(&mut state, carried);
-            if !was_suspect {
-                self.shared.troubles.note(Trouble::Writing, &written);
-            }
+            let written = self.shared.journal.append(&mut state, &self.shared.troubles, carried);
             let mut pending = self.shared.pending.write();
             for (waiting, answer) in batch.into_iter().zip(&mut answers) {
                 if *answer == Ok(Answer::Yes) {

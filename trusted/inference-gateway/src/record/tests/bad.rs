@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::record::disk::{Backing, Medium};
 
@@ -18,39 +20,58 @@ pub(crate) enum Disk {
     FullForDatabase,
     /// It does not say that it keeps anything.
     Forgetful,
-    /// It does not say so of the journal.
+    /// It does not say so of the journal, and loses what it was given for it.
     ForgetfulOfJournal,
+    /// It writes to the journal and says that it did not, and takes nothing back.
+    Torn,
     /// Nothing that is done to it has an effect any more: as for a process that was killed.
     Dead,
 }
 
 /// A disk whose state the test makes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bad(Arc<AtomicU8>);
+pub(crate) struct Bad(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    disk: AtomicU8,
+    failed_syncs: AtomicU64,
+    /// Where something was written since a sync, and how many bytes.
+    unsure: Mutex<Vec<(Arc<File>, u64, usize)>>,
+}
 
 impl Bad {
     pub(crate) fn becomes(&self, disk: Disk) {
-        self.0.store(disk as u8, Ordering::SeqCst);
+        self.0.disk.store(disk as u8, Ordering::SeqCst);
+    }
+
+    /// How often it did not say that it keeps the journal.
+    pub(crate) fn failed_syncs(&self) -> u64 {
+        self.0.failed_syncs.load(Ordering::SeqCst)
     }
 
     pub(crate) fn backing(&self) -> Backing {
         let state = Arc::clone(&self.0);
         Backing::from_fn(move |name, file| {
-            Box::new(Through { file, state: Arc::clone(&state), is_journal: name.starts_with("journal") })
+            Box::new(Through {
+                file: Arc::new(file),
+                state: Arc::clone(&state),
+                is_journal: name.starts_with("journal"),
+            })
         })
     }
 }
 
 #[derive(Debug)]
 struct Through {
-    file: File,
-    state: Arc<AtomicU8>,
+    file: Arc<File>,
+    state: Arc<State>,
     is_journal: bool,
 }
 
 impl Through {
     fn is(&self, disk: Disk) -> bool {
-        self.state.load(Ordering::SeqCst) == disk as u8
+        self.state.disk.load(Ordering::SeqCst) == disk as u8
     }
 
     fn lives(&self) -> io::Result<()> {
@@ -64,27 +85,45 @@ impl Medium for Through {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        Medium::read_at(&self.file, offset, out)
+        Medium::read_at(&*self.file, offset, out)
     }
 
     fn resize(&self, length: u64) -> io::Result<()> {
         self.lives()?;
+        if self.is_journal && self.is(Disk::Torn) {
+            return Err(io::Error::other("torn"));
+        }
         self.file.resize(length)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.lives()?;
-        if self.is(Disk::Forgetful) || (self.is_journal && self.is(Disk::ForgetfulOfJournal)) {
+        if self.is_journal && self.is(Disk::ForgetfulOfJournal) {
+            for (file, offset, bytes) in self.state.unsure.lock().drain(..) {
+                Medium::write_at(&*file, offset, &vec![0; bytes])?;
+            }
+            self.state.failed_syncs.fetch_add(1, Ordering::SeqCst);
             return Err(io::Error::other("lost"));
         }
+        if self.is(Disk::Forgetful) {
+            return Err(io::Error::other("lost"));
+        }
+        self.state.unsure.lock().retain(|(file, ..)| !Arc::ptr_eq(file, &self.file));
         self.file.sync()
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.lives()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
         if self.is(Disk::Full) || (!self.is_journal && self.is(Disk::FullForDatabase)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        Medium::write_at(&self.file, offset, bytes)
+        Medium::write_at(&*self.file, offset, bytes)?;
+        if self.is_journal {
+            self.state.unsure.lock().push((Arc::clone(&self.file), offset, bytes.len()));
+        }
+        if self.is_journal && self.is(Disk::Torn) { Err(io::Error::other("torn")) } else { Ok(()) }
     }
 }

@@ -89,6 +89,79 @@ async fn a_journal_that_may_be_lost_takes_nothing_before_the_database_has_it() {
     assert_eq!(store.spent(key).unwrap().to_string(), "2");
 }
 
+/// What a disk loses stands before nothing that is kept later.
+#[tokio::test]
+async fn what_a_disk_loses_again_and_again_is_not_believed() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    bad.becomes(Disk::ForgetfulOfJournal);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    until(|| bad.failed_syncs() >= 4).await;
+    assert_eq!(store.trouble(), Some(Trouble::Syncing));
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none()).await;
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    bad.becomes(Disk::Dead);
+    drop(store);
+    assert_eq!(lab.open().spent(key).unwrap().to_string(), "2");
+}
+
+#[tokio::test]
+async fn a_full_disk_that_also_loses_something_is_found_out() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    bad.becomes(Disk::Full);
+    assert!(store.finish(finished(key, "2", "1", START)).await.is_err());
+    bad.becomes(Disk::ForgetfulOfJournal);
+    until(|| store.shared().troubles.has(Trouble::Syncing)).await;
+    assert!(store.finish(finished(key, "3", "1", START)).await.is_err());
+    until(|| bad.failed_syncs() >= 3).await;
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none()).await;
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "4", "1", START)).await.unwrap();
+    bad.becomes(Disk::Dead);
+    drop(store);
+    assert_eq!(lab.open().spent(key).unwrap().to_string(), "1");
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_written_says_nothing_about_the_disk() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    assert!(store.first_time([1; 32], START + 100).await.unwrap());
+    bad.becomes(Disk::Full);
+    assert!(store.finish(finished(key, "1", "1", START)).await.is_err());
+    assert!(!store.first_time([1; 32], START + 100).await.unwrap());
+    assert!(store.shared().troubles.has(Trouble::Writing));
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
+    use crate::record::tables::{RECEIPTS, ROWS};
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    for name in ["1", "2"] {
+        store.finish(finished(key, name, "1", START)).await.unwrap();
+    }
+    drop(store);
+    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(RECEIPTS).unwrap().insert(0, &b"?"[..]).unwrap();
+    transaction.open_table(ROWS).unwrap().insert(0, &b"?"[..]).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    lab.pass(6000);
+    let store = lab.open();
+    store.finish(finished(key, "3", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
+    assert_eq!(store.trouble(), None);
+    let rows: Vec<_> = store.usage(1, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
+    assert_eq!(rows, ["req_3"], "what can be read has gone");
+    assert_eq!(store.spent(key).unwrap().to_string(), "3");
+}
+
 #[tokio::test]
 async fn after_a_failed_sync_of_the_database_only_a_start_helps() {
     let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());

@@ -1,9 +1,13 @@
 //! A journal as a crash, or somebody else, may have left it.
 
+use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::changes::Change;
-use crate::record::{Finished, Lookup, OpenError, frame};
+use crate::record::disk::Dir;
+use crate::record::journal::Journal;
+use crate::record::trouble::Troubles;
+use crate::record::{Finished, Lookup, OpenError, Store, frame};
 
 /// A directory with one request in the database, and the generation that it gets next.
 async fn begun() -> (Lab, KeyHash, u64) {
@@ -102,4 +106,47 @@ async fn an_orderly_end_leaves_no_journal() {
     for name in ["journal.0", "journal.1"] {
         assert_eq!(std::fs::metadata(lab.path().join(name)).unwrap().len(), 0);
     }
+}
+
+/// What a loss of power left of a generation does not come back behind what its number is used for next.
+#[tokio::test]
+async fn what_is_left_of_a_lost_generation_stays_lost() {
+    let (lab, key, next) = begun().await;
+    let (path, _) = write(&lab, key, next, &[]);
+    let mut bytes = Vec::new();
+    for name in ["1", "2", "3"] {
+        frame::write(&mut bytes, next, 0, &carried(finished(key, name, "1", START)));
+    }
+    bytes[40] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let bad = Bad::default();
+    let store = Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap();
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "9", "1", START)).await.unwrap();
+    bad.becomes(Disk::Dead);
+    drop(store);
+    let rows: Vec<_> = lab.open().usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
+    assert_eq!(rows, ["req_0", "req_9"]);
+}
+
+/// What was refused is not found behind what was kept, though the disk did not take it back at once.
+#[test]
+fn what_was_refused_does_not_survive_a_turn() {
+    let (lab, bad, troubles) = (Lab::new(), Bad::default(), Troubles::default());
+    let dir = Dir::take(&lab.path()).unwrap();
+    let journal = Journal::open(&dir, &bad.backing()).unwrap();
+    journal.begin(0).unwrap();
+    let [kept, refused, next] =
+        [1, 2, 3].map(|number| Change::Fingerprint { fingerprint: [number; 32], until: START });
+    let append = |change: &Change| journal.append(&mut journal.lock(), &troubles, [&change.to_bytes()[..]]);
+    append(&kept).unwrap();
+    bad.becomes(Disk::Torn);
+    append(&refused).unwrap_err();
+    journal.lock().turn();
+    append(&refused).unwrap_err();
+    bad.becomes(Disk::Well);
+    append(&next).unwrap();
+    journal.sync(&troubles);
+    assert_eq!(troubles.worst(), None);
+    assert_eq!(journal.read(0).unwrap(), [(0, vec![kept]), (1, vec![next])]);
 }

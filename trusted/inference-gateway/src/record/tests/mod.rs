@@ -9,3 +9,4 @@ mod lab;
 mod life;
 mod log;
 mod model;
+mod once;
