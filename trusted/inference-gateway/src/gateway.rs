@@ -121,13 +121,13 @@ impl Gateway {
 
     /// From now on nothing new is begun: whoever spreads requests learns it from `/health`.
     pub fn begin_draining(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.is_draining.store(true, Ordering::SeqCst);
     }
 
     /// Whether the gateway is about to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.is_draining.load(Ordering::SeqCst)
     }
 
     /// Time since the start: what limits and breakers count in.

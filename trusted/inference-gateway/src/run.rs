@@ -137,20 +137,31 @@ impl Running {
         self.look_again.notify_one();
     }
 
-    /// Ends it: nothing new is begun, what is under way gets so long, and is then ended. Every request is recorded.
-    pub async fn stop(self, patience: Duration) {
+    /// Ends it: nothing new is begun, what is under way gets so long, or until it is `urgent`, and is then ended. Every
+    /// request is recorded.
+    pub async fn stop(mut self, patience: Duration, urgent: impl Future<Output = ()>) {
         self.gateway.begin_draining();
         self.gateway.requests.close();
-        if timeout(patience, self.gateway.requests.wait()).await.is_err() {
+        let is_over = tokio::select! {
+            over = timeout(patience, self.gateway.requests.wait()) => over.is_ok(),
+            () = urgent => false,
+        };
+        if !is_over {
             tracing::warn!("requests that are still under way are cut off");
-            self.gateway.cut.cancel();
-            if timeout(RECORDING, self.gateway.requests.wait()).await.is_err() {
-                tracing::error!("requests that are still under way end without a record");
-            }
+            self.cut_off().await;
         }
         self.stop.cancel();
-        for task in self.tasks {
+        for task in std::mem::take(&mut self.tasks) {
             let _ = task.await;
+        }
+        // Nothing comes any more; what came in the last moment is over, too.
+        self.cut_off().await;
+    }
+
+    async fn cut_off(&self) {
+        self.gateway.cut.cancel();
+        if timeout(RECORDING, self.gateway.requests.wait()).await.is_err() {
+            tracing::error!("requests that are still under way end without a record");
         }
     }
 }

@@ -50,9 +50,6 @@ pub(super) async fn run(args: Args) -> Outcome {
             _ = hangup.recv() => gateway.reload(),
         }
     };
-    tokio::select! {
-        () = gateway.stop(patience) => {}
-        () = interrupts.again() => {}
-    }
+    gateway.stop(patience, interrupts.again()).await;
     Ok(())
 }

@@ -32,6 +32,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::accounting::Tokens;
 use crate::admission::KeyHash;
@@ -76,12 +77,13 @@ impl Incoming {
 /// Answers a request. The response is complete but for the headers that every response has.
 ///
 /// The work goes on in a task of its own ([`Gateway::requests`]), so that a client that leaves does not take the
-/// record with it.
-pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming) -> Response {
+/// record with it. The token stands for the request until there is the task.
+pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTrackerToken) -> Response {
     let (head, response) = oneshot::channel();
     let requests = gateway.requests.clone();
     let (surface, request_id) = (incoming.surface, incoming.request_id.clone());
     drop(requests.spawn(work(gateway, incoming, head)));
+    drop(token);
     response.await.unwrap_or_else(|_| {
         let error = GatewayError::new(Kind::Internal, "The request failed");
         respond::denial(surface, &request_id, &error, &[])

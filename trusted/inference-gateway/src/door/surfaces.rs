@@ -22,6 +22,8 @@ pub(super) async fn serve(
     surface: Surface,
     request: Request,
 ) -> Response {
+    // Whoever ends the gateway waits for this one from here on, or it sees that the gateway is about to end.
+    let token = gateway.requests.token();
     let (parts, body) = request.into_parts();
     let key = match surface {
         Surface::Messages => caller::key_of_messages(&parts.headers),
@@ -42,15 +44,21 @@ pub(super) async fn serve(
         None
     };
     if let Some(refusal) = refusal {
+        drop(token);
         inbound::refuse(&parts.headers, body).await;
         return refusal.into_response();
     }
-    let body = match inbound::read(&parts.headers, body, &gateway.bodies).await {
+    let body = tokio::select! {
+        body = inbound::read(&parts.headers, body, &gateway.bodies) => body,
+        () = gateway.cut.cancelled() => Err(ending()),
+    };
+    let body = match body {
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
     let is_tee_host = host::is_tee_host(&gateway.live().config.tee_hosts, &parts);
-    answer(gateway, Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id }).await
+    let incoming = Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id };
+    answer(gateway, incoming, token).await
 }
 
 /// What a request is told that the gateway does not answer any more.

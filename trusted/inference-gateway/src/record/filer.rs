@@ -86,8 +86,9 @@ impl Filer {
             eviction.step(&mut tables, &due, changes)?;
             tables.next()
         })?;
-        if generation.is_some() {
+        if let Some(generation) = &generation {
             self.shared.pending.write().going = None;
+            self.shared.filed.send_replace(generation.number + 1);
         }
         self.shared.tell_kept(next);
         Ok(generation.is_some())

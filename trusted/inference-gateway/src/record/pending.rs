@@ -114,6 +114,11 @@ impl Pending {
         all.filter(move |generation| generation.number >= number)
     }
 
+    /// The generation after the last one with a change.
+    pub(super) fn next(&self) -> u64 {
+        self.gathering.number + u64::from(!self.gathering.changes.is_empty())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.going.is_none() && self.gathering.changes.is_empty()
     }

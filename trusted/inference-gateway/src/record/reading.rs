@@ -140,6 +140,15 @@ impl Store {
         rows.into_iter().map(UsageRow::parse).collect()
     }
 
+    /// The first rows that the control plane was not told, of those that are in the database: a loss of power takes none
+    /// of them, so that nothing that is noted of a number is later about another row.
+    pub fn to_post(&self, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
+        let next = self.shared().view(|view| Ok(counter(view.database, NEXT_ROW)?.unwrap_or_default()))?;
+        let mut rows = self.unposted(0, limit)?;
+        rows.retain(|row| row.number < next);
+        Ok(rows)
+    }
+
     /// The numbers that the next receipt and the next usage row get: how many there have been.
     pub fn counts(&self) -> Result<(u64, u64), StoreError> {
         self.shared().view(|view| {

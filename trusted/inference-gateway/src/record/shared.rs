@@ -31,10 +31,13 @@ pub(super) struct Shared {
     pub(super) logged: AtomicU64,
     /// Numbers of the next receipt and the next row.
     kept: watch::Sender<(u64, u64)>,
+    /// The generation that the database gets next.
+    pub(super) filed: watch::Sender<u64>,
 }
 
 impl Shared {
     pub(super) fn new(disk: Disk, journal: Journal, gathering: Generation, clock: Clock) -> Self {
+        let filed = watch::Sender::new(gathering.number);
         Self {
             disk,
             journal,
@@ -44,6 +47,7 @@ impl Shared {
             clock,
             logged: AtomicU64::new(u64::MAX),
             kept: watch::Sender::default(),
+            filed,
         }
     }
 

@@ -148,9 +148,13 @@ impl Store {
         }
     }
 
-    /// A control plane does not take a row: it is kept beside the others. Answers when that is written.
+    /// A control plane does not take a row: it is kept beside the others. Answers when that is in the database: a loss of
+    /// power must not take it and leave that the row was [`posted`](Self::posted).
     pub async fn put_aside(&self, row: &UsageRow) -> Result<(), StoreError> {
-        self.write(Change::set_aside(row)?).await.map(drop)
+        let mut filed = self.0.shared.filed.subscribe();
+        self.write(Change::set_aside(row)?).await?;
+        let next = self.0.shared.pending.read().next();
+        filed.wait_for(|filed| *filed >= next).await.map(drop).map_err(|_| StoreError::closed())
     }
 
     /// A control plane took a row after all that was set aside. Answers when that is written.

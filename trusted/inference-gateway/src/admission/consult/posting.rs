@@ -74,7 +74,7 @@ impl Posting {
 
     /// Tells some rows; false if there are none.
     async fn tell(&self) -> Result<bool, StoreError> {
-        let rows = self.store.unposted(0, BATCH)?;
+        let rows = self.store.to_post(BATCH)?;
         let Some(last) = rows.last() else { return Ok(false) };
         let next = last.number + 1;
         let told =

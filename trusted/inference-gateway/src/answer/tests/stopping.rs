@@ -68,3 +68,16 @@ async fn a_request_without_an_answer_is_refused_and_recorded() {
     let row = store.usage(0, 10).unwrap().remove(0).row;
     assert_eq!((row.status, row.selected_route_id.as_deref()), (503, Some("one:vendor/model")));
 }
+
+/// Who is told a second time to end cuts off what is under way, and records it.
+#[tokio::test]
+async fn an_urgent_end_is_recorded_too() {
+    let fake = Fake::start(|_, _| vec![Act::Hang]).await;
+    let bench = Bench::alone(&fake).await;
+    let waiting = tokio::spawn(bench.request("/v1/chat/completions", &chat(false)).send());
+    until(|| !fake.seen.lock().is_empty()).await;
+    let store = bench.running.gateway().store.clone();
+    bench.running.stop(Duration::MAX, async {}).await;
+    assert_eq!(waiting.await.unwrap().unwrap().status().as_u16(), 503);
+    assert_eq!(store.usage(0, 10).unwrap().remove(0).row.status, 503);
+}

@@ -117,7 +117,7 @@ impl Bench {
     /// Ends the gateway, and gives what it recorded.
     pub(super) async fn stop(self, patience: Duration) -> (Store, TempDir) {
         let store = self.running.gateway().store.clone();
-        self.running.stop(patience).await;
+        self.running.stop(patience, std::future::pending()).await;
         (store, self.dir)
     }
 

@@ -2,9 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished, receipt, row};
 use crate::admission::KeyHash;
-use crate::record::{Finished, KeptReceipt, Lookup, Settings, Store, UsageRow};
+use crate::record::{Finished, KeptReceipt, Lookup, Settings, Store, Trouble, UsageRow};
+use crate::upstream::fake::until;
 
 fn of(id: &str) -> Lookup {
     Lookup::Found(document(id))
@@ -248,4 +250,49 @@ async fn nobody_else_can_read_it() {
         assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
     }
     drop(store);
+}
+
+/// What a loss of power takes of the journal leaves nothing behind that speaks of other rows.
+#[tokio::test]
+async fn only_what_is_in_the_database_is_posted() {
+    let (mut lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    lab.settings.is_posting = true;
+    let store = Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    lab.settled(&store).await;
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    let posted =
+        |store: &Store| store.to_post(10).unwrap().into_iter().map(|row| row.number).collect::<Vec<_>>();
+    assert_eq!(posted(&store), [0]);
+    until(|| store.trouble() == Some(Trouble::Filing)).await;
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none()).await;
+    let row = store.to_post(10).unwrap().pop().unwrap();
+    assert_eq!(row.row.request_id, "req_2");
+
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "3", "1", START)).await.unwrap();
+    let aside = store.put_aside(&row);
+    tokio::select! {
+        biased;
+        kept = aside => panic!("{kept:?}: it is not in the database"),
+        () = until(|| store.trouble() == Some(Trouble::Filing)) => {}
+    }
+    bad.becomes(Disk::Dead);
+    drop(store);
+    let lose_power = || {
+        for name in ["journal.0", "journal.1"] {
+            std::fs::write(lab.path().join(name), []).unwrap();
+        }
+    };
+    lose_power();
+    let bad = Bad::default();
+    let store = Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap();
+    assert_eq!((posted(&store), store.set_aside_count().unwrap()), (vec![0, 1], 0));
+    store.put_aside(&row).await.unwrap();
+    bad.becomes(Disk::Dead);
+    drop(store);
+    lose_power();
+    assert_eq!(lab.open().set_aside_count().unwrap(), 1);
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{Bench, KEY, PATIENCE, TOKEN, client, entry, reply, start};
+use crate::upstream::fake::until;
 
 #[tokio::test]
 async fn upstreams_are_the_operators_to_see_and_to_replace() {
@@ -52,7 +53,7 @@ async fn upstreams_are_the_operators_to_see_and_to_replace() {
     // It holds after a restart, and until the file's own upstreams change.
     let file = bench.file();
     let Bench { dir, running, mut config, client, leave } = bench;
-    running.stop(PATIENCE).await;
+    running.stop(PATIENCE, std::future::pending()).await;
     let bench = Bench { running: start(&file).await.unwrap(), dir, config: config.clone(), client, leave };
     assert!(bench.ids("/v1/models").await.contains(&"vendor/new".to_owned()));
     config["upstreams"][0]["models"]["vendor/newest"] = json!("n");
@@ -116,7 +117,7 @@ async fn the_operators_token_runs_no_programs() {
     let file = bench.file();
     let kept = bench.dir.path().join("state/upstreams.json");
     let Bench { dir: _dir, running, .. } = bench;
-    running.stop(PATIENCE).await;
+    running.stop(PATIENCE, std::future::pending()).await;
     let mut replaced: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
     replaced["upstreams"][2]["verifier_command"] = json!(["/bin/true"]);
     std::fs::write(&kept, replaced.to_string()).unwrap();
@@ -173,7 +174,7 @@ async fn who_ends_lets_answers_end_and_begins_none() {
     assert_eq!(refused.header("retry-after"), "1");
     let Bench { running, leave, dir: _dir, .. } = bench;
     let address = running.address();
-    let stopped = tokio::spawn(running.stop(PATIENCE));
+    let stopped = tokio::spawn(running.stop(PATIENCE, std::future::pending()));
     leave.add_permits(1);
     let answer = waiting.await.unwrap();
     assert_eq!(answer.json()["choices"][0]["message"]["content"], "hello");
@@ -185,6 +186,51 @@ async fn who_ends_lets_answers_end_and_begins_none() {
         let asked = stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
         assert!(asked.is_err() || stream.read_to_end(&mut answer).await.is_err() || answer.is_empty());
     }
+}
+
+/// A request whose body is still on its way when the end begins is under way like others.
+#[tokio::test]
+async fn a_body_that_is_being_read_is_waited_for_and_its_request_is_recorded() {
+    let bench = Bench::plain().await;
+    let store = bench.running.gateway.store.clone();
+    let body = json!({ "model": "plain", "messages": [{ "role": "user", "content": "hi" }] }).to_string();
+    let mut client = tokio::net::TcpStream::connect(bench.running.address()).await.unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let (first, rest) = body.split_at(10);
+    client.write_all(format!("{head}{first}").as_bytes()).await.unwrap();
+    let gateway = Arc::clone(bench.running.gateway());
+    until(|| !gateway.requests.is_empty()).await;
+    let Bench { running, leave, dir: _dir, .. } = bench;
+    let stopped = tokio::spawn(running.stop(PATIENCE, std::future::pending()));
+    until(|| gateway.is_draining()).await;
+    client.write_all(rest.as_bytes()).await.unwrap();
+    leave.add_permits(1);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("hello"), "{answer}");
+    stopped.await.unwrap();
+    assert_eq!(store.usage(0, 10).unwrap().len(), 1);
+}
+
+/// Who is told a second time to end waits for no body.
+#[tokio::test]
+async fn an_urgent_end_waits_for_no_body() {
+    let bench = Bench::plain().await;
+    let gateway = Arc::clone(bench.running.gateway());
+    let mut client = tokio::net::TcpStream::connect(bench.running.address()).await.unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 99\r\n\r\n{{"
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    until(|| !gateway.requests.is_empty()).await;
+    let Bench { running, dir: _dir, .. } = bench;
+    running.stop(PATIENCE, async {}).await;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
 }
 
 #[tokio::test]
