@@ -33,6 +33,7 @@ pub enum Reserved {
 const HELD: &str = "SELECT amount FROM inference_reservations \
      WHERE workspace_id = $1 AND request_id <> $2 AND lapses_at_ms > $3";
 const RELEASE: &str = "DELETE FROM inference_reservations WHERE workspace_id = $1 AND request_id = $2";
+const RELEASE_REQUEST: &str = "DELETE FROM inference_reservations WHERE request_id = $1";
 const SET_ASIDE: &str = "INSERT INTO inference_reservations (workspace_id, request_id, amount, lapses_at_ms) \
      VALUES ($1, $2, $3, $4)";
 const LAPSED: &str = "DELETE FROM inference_reservations WHERE (workspace_id, request_id) IN \
@@ -82,6 +83,12 @@ impl Change {
     /// A request is over: nothing is set aside for it any more.
     pub async fn release(&mut self, workspace_id: i64, request_id: &str) -> Result<()> {
         sqlx::query(RELEASE).bind(workspace_id).bind(request_id).execute(&mut *self.transaction).await?;
+        Ok(())
+    }
+
+    /// A request is over of which it is not known whose it was. Its id is known to nobody but its gateway.
+    pub async fn release_request(&mut self, request_id: &str) -> Result<()> {
+        sqlx::query(RELEASE_REQUEST).bind(request_id).execute(&mut *self.transaction).await?;
         Ok(())
     }
 

@@ -12,12 +12,18 @@ const USUAL_COMPLETION: u64 = 4096;
 const MAX_COMPLETION: u64 = 1 << 30;
 
 /// Of what a request sends, a guess that is rather high; of what comes back, as much as it allows itself, or else as
-/// much as the model allows, or 4096 tokens; for each of the answers that it has made. At least one token of each: for
-/// a model that costs anything, no request is expected to cost nothing.
-pub(super) fn estimate(features: &Features, model: &ModelConfig) -> Decimal {
+/// much as the model allows, or 4096 tokens; for each of the answers that it has made. A limit that an upstream may pass
+/// over is none (`keeps_limits`). At least one token of each: for a model that costs anything, no request is expected to
+/// cost nothing.
+pub(super) fn estimate(features: &Features, model: &ModelConfig, keeps_limits: bool) -> Decimal {
     let most = model.max_output_length.unwrap_or(MAX_COMPLETION).clamp(1, MAX_COMPLETION);
     let usual = model.max_output_length.unwrap_or(USUAL_COMPLETION);
-    let each = features.max_completion.unwrap_or(usual).clamp(1, most);
+    let each = match features.max_completion {
+        Some(limit) if keeps_limits || !features.is_limit_young => limit,
+        Some(limit) => limit.max(usual),
+        None => usual,
+    };
+    let each = each.clamp(1, most);
     let tokens = Tokens {
         prompt: features.prompt_tokens.max(1),
         completion: each.saturating_mul(features.answers),
@@ -42,7 +48,7 @@ mod tests {
 
     fn of(surface: Surface, body: &Value, most: Option<u64>) -> String {
         let features = Features::of(surface, body.to_string().as_bytes());
-        estimate(&features, &model(most)).normalize().to_string()
+        estimate(&features, &model(most), false).normalize().to_string()
     }
 
     #[test]
@@ -51,7 +57,11 @@ mod tests {
         for (surface, body, most, expected) in [
             (Chat, json!({"max_tokens": 10}), None, "0.101"),
             (Chat, json!({"max_tokens": 10.0}), None, "0.101"),
-            (Chat, json!({"max_completion_tokens": 10}), None, "0.101"),
+            // Older upstreams know only the older name.
+            (Chat, json!({"max_completion_tokens": 10}), None, "40.961"),
+            (Chat, json!({"max_completion_tokens": 10}), Some(50), "0.501"),
+            (Chat, json!({"max_completion_tokens": 5000}), None, "50.001"),
+            (Completions, json!({"max_completion_tokens": 10}), None, "40.961"),
             // The larger of two is the one that an upstream may take.
             (Chat, json!({"max_completion_tokens": 1, "max_tokens": 10}), None, "0.101"),
             // Members of other surfaces limit nothing here.
@@ -65,28 +75,34 @@ mod tests {
             (Chat, json!({"max_tokens": 10, "n": 3}), None, "0.301"),
             (Chat, json!({"max_tokens": 10, "n": 3, "best_of": 9}), None, "0.301"),
             (Completions, json!({"max_tokens": 10, "n": 3, "best_of": 9}), None, "0.901"),
-            (Completions, json!({"max_tokens": 10, "n": 2, "prompt": ["abcd", "abcd"]}), None, "0.402"),
-            (Completions, json!({"max_tokens": 10, "prompt": [1, 2, 3]}), None, "0.103"),
-            (Completions, json!({"max_tokens": 10, "prompt": [[1, 2], [3, 4]]}), None, "0.204"),
-            (Embeddings, json!({"input": [1, 2, 3]}), Some(50), "0.003"),
+            (Completions, json!({"max_tokens": 10, "n": 2, "prompt": ["abcd", "abcd"]}), None, "0.404"),
+            (Completions, json!({"max_tokens": 10, "prompt": [1, 2, 3]}), None, "0.105"),
+            (Completions, json!({"max_tokens": 10, "prompt": [[1, 2], [3, 4]]}), None, "0.208"),
+            (Embeddings, json!({"input": [1, 2, 3]}), Some(50), "0.005"),
             (Embeddings, json!({"input": "", "max_tokens": 10}), None, "0.001"),
             (
                 Chat,
                 json!({"max_tokens": 10, "messages": [{"role": "user", "content": [
                     {"type": "image_url", "image_url": {"url": "https://e.test/1"}}]}]}),
                 None,
-                "1.124",
+                "1.147",
             ),
             (
                 Messages,
                 json!({"max_tokens": 10, "messages": [{"role": "user", "content": [
                     {"type": "document", "source": {"data": "x".repeat(400), "type": "text"}}]}]}),
                 None,
-                "1.224",
+                "1.245",
             ),
         ] {
             assert_eq!(of(surface, &body, most), expected, "{surface:?} {body}");
         }
+    }
+
+    #[test]
+    fn a_limit_counts_that_every_route_keeps() {
+        let features = Features::of(Surface::Chat, br#"{"max_completion_tokens": 10}"#);
+        assert_eq!(estimate(&features, &model(None), true).to_string(), "0.101");
     }
 
     fn any_json() -> impl Strategy<Value = Value> {
@@ -121,12 +137,12 @@ mod tests {
             let model = model(most);
             for bytes in [body.to_string().as_bytes(), &junk] {
                 let features = Features::of(surface, bytes);
-                let expected = estimate(&features, &model);
+                let expected = estimate(&features, &model, true);
                 let least = if surface == Surface::Embeddings { "0.001" } else { "0.011" };
                 prop_assert!(expected >= least.parse().unwrap(), "{} {}", expected, body);
                 let mut more = features;
                 more.answers *= 2;
-                prop_assert!(estimate(&more, &model) >= expected);
+                prop_assert!(estimate(&more, &model, true) >= expected);
             }
         }
     }

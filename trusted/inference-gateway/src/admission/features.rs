@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::payloads::Payloads;
 use crate::body::Body;
 use crate::format::{MAX_ANSWERS, count, prompts};
 use crate::surface::Surface;
@@ -15,7 +16,7 @@ use crate::surface::Surface;
 const MEDIUM: u64 = 1024;
 
 /// Parts that are no text: names of their types, how they are told, and the fewest tokens that one takes.
-const MEDIA: [(&[&str], &str, u64); 4] = [
+pub(super) const MEDIA: [(&[&str], &str, u64); 4] = [
     (&["image_url", "input_image", "image"], "image", 85),
     (&["input_audio", "audio"], "audio", 10),
     (&["file", "input_file", "document"], "file", 50),
@@ -39,8 +40,12 @@ const NO_WORDS: [&str; 13] = [
     "cache_control",
 ];
 
-/// Members of a body that a model reads.
+/// Members of a body that a model reads, for the low estimate.
 const READ: [&str; 6] = ["messages", "input", "prompt", "system", "instructions", "tools"];
+/// Members with parts that may be no text.
+const WITH_PARTS: [&str; 3] = ["messages", "input", "system"];
+/// Members that no model reads; of any other that is no number it may see every character.
+const UNREAD: [&str; 2] = ["model", "provider"];
 
 /// What a request is like. Members are those of `request` in `consult/pre`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,6 +63,9 @@ pub(super) struct Features {
     /// Tokens that it allows an answer; not 0.
     #[serde(skip)]
     pub(super) max_completion: Option<u64>,
+    /// Whether it does so by the younger of two names, which older upstreams pass over in silence.
+    #[serde(skip)]
+    pub(super) is_limit_young: bool,
     /// Answers that it has made; none of embeddings, which have no tokens.
     #[serde(skip)]
     pub(super) answers: u64,
@@ -69,13 +77,10 @@ impl Features {
         let body = Body::parse(bytes).ok();
         let raw = |name: &str| body.as_ref().and_then(|body| body.raw(name));
         let mut words = Words::default();
-        for name in READ {
-            if let Some(value) = raw(name) {
-                let mut reader = serde_json::Deserializer::from_str(value.get());
-                // It was JSON when the body was read.
-                let _ = words.deserialize(&mut reader);
-            }
+        for value in READ.into_iter().filter_map(raw) {
+            words.member(value);
         }
+        let limited = |names: &[&str]| names.iter().filter_map(|name| count(raw(name)?)).max();
         let kinds = words.media.iter().zip(MEDIA);
         let media = kinds.filter(|(count, _)| **count > 0).map(|(_, (_, kind, _))| kind);
         Self {
@@ -84,8 +89,10 @@ impl Features {
             input_modalities: std::iter::once("text").chain(media).collect(),
             reasoning: reasoning(&raw),
             response_format: response_format(&raw),
-            prompt_tokens: words.most_tokens(),
-            max_completion: limits(surface).iter().filter_map(|name| count(raw(name)?)).max(),
+            prompt_tokens: most_tokens(bytes, body.as_ref(), words.numbers),
+            max_completion: limited(limits(surface)),
+            is_limit_young: limits(surface).contains(&"max_completion_tokens")
+                && limited(&["max_tokens"]).is_none(),
             answers: answers(surface, &raw),
         }
     }
@@ -114,6 +121,27 @@ fn answers<'a>(surface: Surface, raw: &impl Fn(&str) -> Option<&'a RawValue>) ->
         Surface::Responses | Surface::Messages => 1,
         Surface::Embeddings => 0,
     }
+}
+
+/// As many tokens of a prompt as there may well be: of all that is written, but what is no words, four ASCII characters
+/// or one other make a token, and each number may be one. What cannot be read counts as it is.
+fn most_tokens(bytes: &[u8], body: Option<&Body<'_>>, numbers: u64) -> u64 {
+    let mut words = Words::default();
+    let Some(body) = body else {
+        words.text(&String::from_utf8_lossy(bytes));
+        return words.ascii.div_ceil(4) + words.others;
+    };
+    let is_number = |value: &RawValue| !value.get().starts_with(['"', '[', '{']);
+    let read = body.names().filter(|name| !UNREAD.contains(name)).filter_map(|name| body.raw(name));
+    for value in read.filter(|value| !is_number(value)) {
+        words.text(value.get());
+    }
+    let mut media = Payloads::default();
+    for list in WITH_PARTS.into_iter().filter_map(|name| body.raw(name)) {
+        let Payloads { bytes, parts } = Payloads::of(list);
+        media = Payloads { bytes: media.bytes + bytes, parts: media.parts + parts };
+    }
+    words.ascii.saturating_sub(media.bytes).div_ceil(4) + words.others + numbers + media.parts * MEDIUM
 }
 
 fn is_empty(array: &RawValue) -> bool {
@@ -176,6 +204,22 @@ struct Words {
 }
 
 impl Words {
+    /// What a member says. What is JSON and yet no value, such as a number beyond all, counts as it is written.
+    fn member(&mut self, value: &RawValue) {
+        let mut member = Self::default();
+        if member.deserialize(&mut serde_json::Deserializer::from_str(value.get())).is_err() {
+            member = Self::default();
+            member.text(value.get());
+            member.numbers = value.get().bytes().filter(|byte| *byte == b',').count() as u64 + 1;
+        }
+        self.ascii += member.ascii;
+        self.others += member.others;
+        self.numbers += member.numbers;
+        for (sum, count) in self.media.iter_mut().zip(member.media) {
+            *sum += count;
+        }
+    }
+
     fn text(&mut self, text: &str) {
         let ascii = text.bytes().filter(u8::is_ascii).count();
         let others =
@@ -187,12 +231,6 @@ impl Words {
     fn tokens(&self) -> u64 {
         let media: u64 = self.media.iter().zip(MEDIA).map(|(count, (_, _, floor))| count * floor).sum();
         self.ascii / 5 + self.others / 3 + self.numbers + media
-    }
-
-    /// As many as it may well be: four ASCII characters or one other make a token.
-    fn most_tokens(&self) -> u64 {
-        let media = self.media.iter().sum::<u64>() * MEDIUM;
-        self.ascii.div_ceil(4) + self.others + self.numbers + media
     }
 }
 

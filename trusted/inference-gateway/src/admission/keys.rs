@@ -87,6 +87,10 @@ impl Keys {
         self.key(hash).map(drop)
     }
 
+    pub(super) fn count_refused(&self, hash: KeyHash) -> Result<(), GatewayError> {
+        self.key(hash)?.limits.begin((self.timer.0)()).map(drop).map_err(GatewayError::limited)
+    }
+
     pub(super) fn admit(&self, ask: &Ask<'_>) -> Result<Admission, GatewayError> {
         let key = self.key(ask.key)?;
         if key.config.models.as_ref().is_some_and(|models| !models.iter().any(|model| model == ask.model)) {
@@ -99,7 +103,7 @@ impl Keys {
 
     fn reserve(&self, key: &Key, ask: &Ask<'_>) -> Result<Option<Reservation>, GatewayError> {
         let Some(limit) = key.config.credit else { return Ok(None) };
-        let estimate = estimate(&Features::of(ask.surface, ask.body), ask.known);
+        let estimate = estimate(&Features::of(ask.surface, ask.body), ask.known, ask.keeps_limits);
         let outcome = key.credit.reserve(limit, estimate, || self.store.spent(ask.key));
         let outcome = outcome.map_err(|error| {
             tracing::error!(%error, "what a key has spent cannot be read");

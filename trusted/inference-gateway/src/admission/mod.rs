@@ -7,6 +7,7 @@ mod credit;
 mod estimate;
 mod features;
 mod keys;
+mod payloads;
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +65,8 @@ pub struct Ask<'a> {
     pub model: &'a str,
     /// What is told about the model, and what it costs.
     pub known: &'a ModelConfig,
+    /// Whether all its routes are known to keep a limit on what comes out, whichever of its two names a request uses.
+    pub keeps_limits: bool,
     /// The client's `provider` member, as it was sent.
     pub provider: Option<&'a RawValue>,
     /// Whether the request came in by a host name that serves confidential models only.
@@ -119,6 +122,24 @@ impl Control {
         match self {
             Self::Keys(keys) => keys.identify(key),
             Self::ControlPlane(control_plane) => control_plane.identify(key).await,
+        }
+    }
+
+    /// The same, of somebody who sent a request that is refused: it counts as one of the key's. Fails also where there
+    /// may be no more of them now.
+    pub async fn count_refused(&self, key: KeyHash, request_id: &str) -> Result<(), GatewayError> {
+        match self {
+            Self::Keys(keys) => keys.count_refused(key),
+            Self::ControlPlane(control_plane) => control_plane.count_refused(key, request_id).await,
+        }
+    }
+
+    /// Whether somebody is known to have this key, or known by now to have none: what is asked before any of a body is
+    /// kept. A control plane is asked only of keys that it has not just known. Fails like [`Self::identify`].
+    pub async fn recognise(&self, key: KeyHash) -> Result<(), GatewayError> {
+        match self {
+            Self::Keys(keys) => keys.identify(key),
+            Self::ControlPlane(control_plane) => control_plane.recognise(key).await,
         }
     }
 

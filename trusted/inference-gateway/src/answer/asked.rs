@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cloister_aci::sha256;
-use rust_decimal::Decimal;
 use serde_json::value::RawValue;
 
 use super::Incoming;
@@ -83,8 +82,9 @@ pub(super) async fn ask(
     let mut wanted = match Wanted::read(live, incoming) {
         Ok(wanted) => wanted,
         Err(error) => {
-            // Nothing is told about models before the key is known, and nothing is set aside for what is refused.
-            gateway.control.identify(key).await.map_err(in_clear)?;
+            // Nothing is told about models before the key is known, and nothing is set aside for what is refused; but it
+            // counts.
+            gateway.control.count_refused(key, &incoming.request_id).await.map_err(in_clear)?;
             return Err(in_clear(error));
         }
     };
@@ -131,6 +131,7 @@ impl Wanted {
             surface: incoming.surface,
             model: &self.model,
             known: &self.known.config,
+            keeps_limits: format::keeps_limits(&self.known),
             provider: self.provider.as_deref(),
             is_tee_host: incoming.is_tee_host,
             body: &incoming.body,
@@ -197,29 +198,13 @@ async fn withdraw(
     if !gateway.control.is_told_of_ends() {
         return;
     }
+    let (path, now) = (incoming.surface.path(), crate::gateway::unix_now());
     let row = Row {
-        request_id: incoming.request_id.clone(),
-        endpoint: incoming.surface.path().to_owned(),
-        status: error.status().as_u16(),
-        duration_ms: 0,
-        ttft_ms: None,
-        is_streaming: false,
-        attempt_index: 0,
-        selected_route_id: None,
-        request_model: wanted.model.clone(),
-        usage: None,
-        prompt_tokens: 0,
-        completion_tokens: 0,
-        cost: Decimal::ZERO,
-        pricing: None,
         spend_mode: admission.spend_mode.clone(),
         user_id: admission.user_id.clone(),
         virtual_key_id: admission.virtual_key_id.clone(),
-        error_source: None,
-        error_message: Some("the request was refused".to_owned()),
         prefix_hash: admission.prefix_hash.clone(),
-        ended_at: crate::gateway::unix_now(),
-        is_last: true,
+        ..Row::refused(&incoming.request_id, path, &wanted.model, error.status().as_u16(), now)
     };
     if let Err(error) = gateway.store.finish(Finished { key, rows: vec![row], receipt: None }).await {
         tracing::warn!(request_id = incoming.request_id, %error, "a refused request could not be recorded");

@@ -22,6 +22,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
 /// Longest time of a whole body: the largest one at a megabit in a second.
 const WHOLE: Duration = Duration::from_mins(5);
+/// Slowest that a body may come once it had [`IDLE`] to begin, in bytes per second.
+const SLOWEST: u64 = 16 << 10;
 
 /// Reads a whole body. One that is too large is drained, within limits, before that is said.
 pub(crate) async fn read(
@@ -34,11 +36,13 @@ pub(crate) async fn read(
         refuse(headers, body).await;
         return Err(too_large());
     }
-    let whole = Instant::now() + WHOLE;
+    let began = Instant::now();
+    let whole = began + WHOLE;
     let mut pieces = Pieces::new(announced);
     let mut share = budget.share(1);
     loop {
-        let frame = timeout_at(whole.min(Instant::now() + IDLE), body.frame()).await.map_err(|_| slow())?;
+        let until = whole.min(Instant::now() + IDLE).min(began + patience(pieces.length()));
+        let frame = timeout_at(until, body.frame()).await.map_err(|_| slow())?;
         let Some(frame) = frame else { break };
         let Ok(piece) = frame.map_err(|_| cut())?.into_data() else { continue };
         let length = pieces.length() + piece.len();
@@ -55,6 +59,11 @@ pub(crate) async fn read(
         pieces.add(piece);
     }
     Ok(share.hold(pieces.whole()))
+}
+
+/// How long a body may take of which so many bytes are there: whoever holds memory has to go on filling it.
+const fn patience(bytes: usize) -> Duration {
+    IDLE.saturating_add(Duration::from_millis((bytes as u64).saturating_mul(1000) / SLOWEST))
 }
 
 /// Leaves a body unread: at once where its sender waits for leave to send it, otherwise when it was drained.
@@ -146,4 +155,16 @@ fn cut() -> GatewayError {
 fn no_room() -> GatewayError {
     let error = GatewayError::new(Kind::Unavailable, "The gateway is busy. Please retry after some time.");
     GatewayError { retry_after: Some(1), ..error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_memory_has_to_go_on_filling_it() {
+        for (bytes, seconds) in [(0, 30), (1, 30), (1 << 20, 94), (MAX_BODY_BYTES, 2078)] {
+            assert_eq!(patience(bytes).as_secs(), seconds, "{bytes}");
+        }
+    }
 }

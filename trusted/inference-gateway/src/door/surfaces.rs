@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 
 use super::{RequestId, caller, host, inbound};
+use crate::admission::KeyHash;
 use crate::answer::{Incoming, answer};
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
@@ -48,6 +49,12 @@ pub(super) async fn serve(
         inbound::refuse(&parts.headers, body).await;
         return refusal.into_response();
     }
+    // Nothing is kept for whoever has no key: bodies are the memory of those who have one.
+    if let Some(Err(refusal)) = recognised(&gateway, key).await {
+        drop(token);
+        inbound::refuse(&parts.headers, body).await;
+        return refusal.into_response();
+    }
     let body = tokio::select! {
         body = inbound::read(&parts.headers, body, &gateway.bodies) => body,
         () = gateway.cut.cancelled() => Err(ending()),
@@ -59,6 +66,10 @@ pub(super) async fn serve(
     let is_tee_host = host::is_tee_host(&gateway.live().config.tee_hosts, &parts);
     let incoming = Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id };
     answer(gateway, incoming, token).await
+}
+
+async fn recognised(gateway: &Gateway, key: Option<KeyHash>) -> Option<Result<(), GatewayError>> {
+    Some(gateway.control.recognise(key?).await)
 }
 
 /// What a request is told that the gateway does not answer any more.

@@ -163,6 +163,28 @@ async fn a_body_that_is_announced_is_asked_for_or_refused() {
     }
 }
 
+/// However many bodies they begin, whoever has no key takes no room from those who have one.
+#[tokio::test]
+async fn a_body_of_nobody_is_not_kept() {
+    let lab = Lab::new().await;
+    let begun = |key: &str| {
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 9000000\r\n\r\n"
+        );
+        let mut bytes = head.into_bytes();
+        bytes.resize(bytes.len() + (8 << 20), b' ');
+        bytes
+    };
+    let bodies = lab.running.gateway().bodies.clone();
+    let whole = bodies.left();
+    // The socket took all of it, so that it was read.
+    let strangers = join_all((0..4).map(|_| async { lab.connect(&begun("sk-wrong")).await })).await;
+    assert_eq!(bodies.left(), whole);
+    let _known = lab.connect(&begun(KEY)).await;
+    crate::upstream::fake::until(|| bodies.left() < whole).await;
+    drop(strangers);
+}
+
 async fn panics() -> &'static str {
     panic!("the handler's secret")
 }

@@ -30,7 +30,7 @@ use crate::surface::Surface;
 pub(crate) use capacity::{MAX_ANSWERS, count, prompts};
 pub use features::{Characters, Features, Modality, PREFIX_BYTES, features};
 pub use parameters::supports;
-pub use request::{asked_model, shape};
+pub use request::{asked_model, keeps_limits, shape};
 
 /// A request that was read and shaped, once, before routes are tried.
 #[derive(Debug)]

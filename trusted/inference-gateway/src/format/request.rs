@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::features::{self, MAX_ENTRIES};
 use super::{Shaped, capacity, parameters, reasoning, unpriced};
 use crate::body::{Body, Change, Constraints, Few, Raw, members, object, raw_text};
+use crate::config::ProviderKind;
 use crate::error::GatewayError;
 use crate::routing::{Model, Route};
 use crate::surface::Surface;
@@ -215,6 +216,21 @@ pub(super) fn limit(body: &Body<'_>, supported: Option<&[String]>) -> Result<Cha
     Ok(value.map_or_else(Changes::new, |value| {
         vec![(known, Change::Set(value.to_owned())), (other, Change::Remove)]
     }))
+}
+
+/// Whether a limit on what comes out reaches each route of a model under a name that it is known to keep: one that the
+/// model or the route declares, or that of a format which has but one. An upstream of which nothing is known may know
+/// only the older name.
+#[must_use]
+pub fn keeps_limits(model: &Model) -> bool {
+    let declares = |supported: Option<&[String]>| {
+        supported.is_some_and(|names| names.iter().any(|name| LIMITS.contains(&name.as_str())))
+    };
+    let keeps = |route: &Route| {
+        let upstream = &route.upstream;
+        upstream.provider == ProviderKind::Anthropic || declares(upstream.supported_parameters.as_deref())
+    };
+    declares(model.config.supported_parameters.as_deref()) || model.routes.iter().all(|route| keeps(route))
 }
 
 members! {

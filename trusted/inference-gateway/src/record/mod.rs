@@ -109,6 +109,37 @@ pub struct Row {
     pub is_last: bool,
 }
 
+impl Row {
+    /// A request that was refused before anything was sent for it: the only row of it, and the last.
+    #[must_use]
+    pub fn refused(request_id: &str, endpoint: &str, model: &str, status: u16, ended_at: u64) -> Self {
+        Self {
+            request_id: request_id.to_owned(),
+            endpoint: endpoint.to_owned(),
+            status,
+            duration_ms: 0,
+            ttft_ms: None,
+            is_streaming: false,
+            attempt_index: 0,
+            selected_route_id: None,
+            request_model: model.to_owned(),
+            usage: None,
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            cost: Decimal::ZERO,
+            pricing: None,
+            spend_mode: None,
+            user_id: None,
+            virtual_key_id: None,
+            error_source: None,
+            error_message: Some("the request was refused".to_owned()),
+            prefix_hash: None,
+            ended_at,
+            is_last: true,
+        }
+    }
+}
+
 /// A receipt to be kept.
 #[derive(Debug, Clone)]
 pub struct KeptReceipt {

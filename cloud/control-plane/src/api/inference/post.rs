@@ -53,7 +53,7 @@ pub(super) struct Row {
     is_last: bool,
 }
 
-/// What became of a row. Whatever it is, the row need not be told again.
+/// What became of a row that is understood. Whatever it is, the row need not be told again.
 #[derive(Debug, Serialize)]
 pub(super) struct Told {
     /// Whether it was recorded now: not when it had been, and not when it is nobody's or nothing was asked of anybody.
@@ -86,14 +86,22 @@ fn check(row: &Row) -> ApiResult<()> {
 }
 
 async fn keep(api: &Api, row: &Row) -> ApiResult<bool> {
-    let Some(key) = &row.virtual_key_id else { return Ok(false) };
-    let now_ms = api.clock.now_ms();
     let request_id = row.request_id.as_str();
+    let Some(key) = &row.virtual_key_id else {
+        // A gateway that never learned whose request it is asked all the same, and something may be set aside.
+        if row.is_last {
+            let mut change = api.store.upkeep().await?;
+            change.release_request(request_id).await?;
+            change.commit().await?;
+        }
+        return Ok(false);
+    };
+    let now_ms = api.clock.now_ms();
     let oldest_ms = now_ms.saturating_sub(KEPT_ATTEMPTS_MS - LEEWAY_MS);
     if row.ended_at.is_some_and(|ended_at| ended_at.saturating_mul(1000) < oldest_ms) {
-        // Whether it was told before is not known any more.
-        warn!(request_id, cost = %row.cost, "an attempt is told of so late that it is not charged");
-        return Ok(false);
+        // Whether it was told before is not known any more. The gateway keeps what is refused, and says so.
+        warn!(request_id, cost = %row.cost, "an attempt is told of so late that it is refused");
+        return fault("endedAt", "The attempt ended more than 89 days ago: it cannot be charged any more");
     }
     let owner = match key.parse::<TokenId>() {
         Ok(TokenId(id)) => api.store.workspace_of_api_key(id).await?.map(|workspace_id| (id, workspace_id)),

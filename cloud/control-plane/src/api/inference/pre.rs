@@ -113,8 +113,8 @@ async fn decide(api: &Arc<Api>, question: &Question) -> ApiResult<Answer> {
         );
         return Ok(owner(Answer::denied(403, message)));
     }
-    // Without a model it is only asked whose key it is.
-    if !question.model.is_empty()
+    // With neither it is only asked whose key it is: nobody began a request.
+    if (!question.model.is_empty() || question.request_id.is_some())
         && let Some(rate) = &inference(api)?.rate
         && let Err(refused) = rate.take(caller.api_key_id, now_ms)
     {
@@ -135,7 +135,8 @@ async fn credit(api: &Api, workspace_id: i64, question: &Question, now_ms: i64) 
     if !api.store.needs_credit(workspace_id).await? {
         return Ok(Reserved::SetAside);
     }
-    let Some(request_id) = &question.request_id else {
+    // A request without a model is refused anyhow.
+    let Some(request_id) = question.request_id.as_ref().filter(|_| !question.model.is_empty()) else {
         let left = api.store.funds(workspace_id, now_ms).await?;
         return Ok(if left.suffice() { Reserved::SetAside } else { Reserved::NoCredit });
     };

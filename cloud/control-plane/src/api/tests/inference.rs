@@ -281,8 +281,6 @@ async fn what_is_nobodys_or_nothing_is_acknowledged_and_not_charged() {
         with("virtualKeyId", Value::Null),
         with("virtualKeyId", json!("somebody")),
         with("virtualKeyId", json!(unknown)),
-        // So long ago that it may have been told and forgotten.
-        with("endedAt", json!(1_768_989_600 - 90 * 24 * 3600)),
     ] {
         assert!(!installation.tell(&row).await, "{row}");
     }
@@ -302,6 +300,8 @@ async fn what_is_nobodys_or_nothing_is_acknowledged_and_not_charged() {
         with("cost", json!("1000000.1")),
         with("cost", json!("much")),
         with("cost", json!([])),
+        // So long ago that it may have been told and forgotten: the gateway sets it aside, and somebody looks at it.
+        with("endedAt", json!(1_768_989_600 - 90 * 24 * 3600)),
     ] {
         let answer = installation.consult("post", &format!("Bearer {TOKEN}"), &row).await;
         assert_eq!(answer.summary(), "422 validation", "{row}");
@@ -333,6 +333,10 @@ async fn a_key_begins_only_so_many_requests_in_a_minute() {
     let body = json!({"apiKeyHash": hash_key(&key.secret), "model": ""});
     let known = installation.consult("pre", &format!("Bearer {TOKEN}"), &body).await.expect(200).json();
     assert_eq!(known["allow"], true);
+    // A request that the gateway refuses is one all the same.
+    let body = json!({"apiKeyHash": hash_key(&key.secret), "model": "", "requestId": "req_1"});
+    let refused = installation.consult("pre", &format!("Bearer {TOKEN}"), &body).await.expect(200).json();
+    assert_eq!((&refused["allow"], &refused["status"]), (&json!(false), &json!(429)));
     installation.app.clock.advance_ms(60_000);
     assert_eq!(installation.ask(&key.secret).await["allow"], true);
 }
@@ -420,6 +424,14 @@ async fn credit_is_set_aside_for_what_is_under_way() {
         (last["isLast"], last["selectedRouteId"], last["attemptIndex"]) = (json!(true), Value::Null, json!(1));
         assert!(!installation.tell(&last).await);
         assert_eq!(ask("req_next", json!("0.004")).await.expect(200).json()["allow"], true);
+        // Nor need it be known whose it was; only the last row counts.
+        let mut lost = row(&key, "req_next", "0");
+        (lost["selectedRouteId"], lost["virtualKeyId"]) = (Value::Null, Value::Null);
+        assert!(!installation.tell(&lost).await);
+        assert_eq!(ask("req_after", json!("0.004")).await.expect(200).json()["status"], 429);
+        lost["isLast"] = json!(true);
+        assert!(!installation.tell(&lost).await);
+        assert_eq!(ask("req_after", json!("0.004")).await.expect(200).json()["allow"], true);
         let mut last = row(&key, admitted[1], "0.01");
         last["isLast"] = json!(true);
         assert!(installation.tell(&last).await);

@@ -68,6 +68,15 @@ pub(super) enum Refusal {
 }
 
 impl CallError {
+    /// Whether the control plane may have done what it was asked all the same.
+    pub(super) fn may_be_done(&self) -> bool {
+        match self {
+            Self::NoAnswer(error) => !error.is_connect(),
+            Self::Status(status) => !status.is_client_error(),
+            Self::Nonsense => true,
+        }
+    }
+
     /// What it says of what was told.
     pub(super) const fn refusal(&self) -> Refusal {
         let Self::Status(status) = self else { return Refusal::NotNow };

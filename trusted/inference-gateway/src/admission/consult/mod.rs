@@ -1,6 +1,7 @@
 //! A control plane that knows keys, credit and prices: asked before each request, told after it.
 
 mod hooks;
+mod known;
 mod posting;
 mod untold;
 mod wire;
@@ -8,6 +9,7 @@ mod wire;
 use std::sync::Arc;
 
 use cloister_verifier::Clock;
+use futures_util::FutureExt as _;
 use http::StatusCode;
 use parking_lot::RwLock;
 use rust_decimal::Decimal;
@@ -19,11 +21,12 @@ use super::{Admission, Ask, KeyHash};
 use crate::accounting::{Decision, Left};
 use crate::config::ControlConfig;
 use crate::error::{GatewayError, Kind};
-use crate::record::Store;
+use crate::record::{Finished, Row, Store};
 use crate::surface::Surface;
 
-use hooks::Hooks;
 pub use hooks::HooksError;
+use hooks::{CallError, Hooks};
+use known::Known;
 use posting::Posting;
 use untold::Untold;
 use wire::{Question, RateLimit, Verdict};
@@ -34,6 +37,7 @@ const MAX_MODEL: usize = 512;
 /// Seconds after which a request comes again that is refused for what is under way.
 const RETRY_S: u64 = 1;
 const UNAUTHORIZED: u16 = StatusCode::UNAUTHORIZED.as_u16();
+const TOO_MANY_REQUESTS: u16 = StatusCode::TOO_MANY_REQUESTS.as_u16();
 
 /// A control plane, by its `consult` hooks.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ pub struct ControlPlane {
     hooks: Current,
     clock: Clock,
     untold: Arc<Untold>,
+    store: Store,
+    known: Known,
     _worker: AbortOnDropHandle<()>,
 }
 
@@ -53,9 +59,10 @@ impl ControlPlane {
     pub fn start(config: &ControlConfig, store: Store, clock: Clock) -> Result<Self, HooksError> {
         let hooks: Current = Arc::new(RwLock::new(Arc::new(Hooks::new(config)?)));
         let untold = Arc::new(Untold::of(&store)?);
-        let posting = Posting { store, hooks: Arc::clone(&hooks), untold: Arc::clone(&untold) };
+        let posting =
+            Posting { store: store.clone(), hooks: Arc::clone(&hooks), untold: Arc::clone(&untold) };
         let worker = AbortOnDropHandle::new(tokio::spawn(posting.run()));
-        Ok(Self { hooks, clock, untold, _worker: worker })
+        Ok(Self { hooks, clock, untold, store, known: Known::default(), _worker: worker })
     }
 
     /// Another place, token or limit holds from now on; what cannot be read leaves it as it is.
@@ -86,35 +93,77 @@ impl ControlPlane {
             provider: ask.provider,
             tee: ask.is_tee_host.then_some(true),
             request_id: Some(ask.request_id),
-            estimated_cost: Some(estimate(&features, ask.known)),
+            estimated_cost: Some(estimate(&features, ask.known, ask.keeps_limits)),
             request: features,
         };
-        let verdict = self.ask(&question).await?;
-        if verdict.allow { Ok(verdict.admission()) } else { Err(self.denial(verdict)) }
+        // Whoever gives up on this may leave something set aside.
+        let over = Over { store: &self.store, ask: Some(*ask) };
+        let hooks = Arc::clone(&self.hooks.read());
+        let verdict = match hooks.ask(&question).await {
+            Ok(verdict) => {
+                over.answered();
+                verdict
+            }
+            Err(error) => {
+                if !error.may_be_done() {
+                    over.answered();
+                }
+                return Err(unavailable(&error));
+            }
+        };
+        if verdict.allow {
+            self.known.note(ask.key);
+            return Ok(verdict.admission());
+        }
+        if verdict.status == Some(UNAUTHORIZED) {
+            self.known.forget(ask.key);
+        }
+        Err(self.denial(verdict))
+    }
+
+    /// The same, unless the key was known a moment ago.
+    pub(super) async fn recognise(&self, key: KeyHash) -> Result<(), GatewayError> {
+        if self.known.has(key) { Ok(()) } else { self.identify(key).await }
     }
 
     /// Asks without a model; whatever is said but that the key is none means that it is one.
     pub(super) async fn identify(&self, key: KeyHash) -> Result<(), GatewayError> {
+        let verdict = self.asked_of(key, None).await?;
+        let is_known = verdict.allow || verdict.status.is_some_and(|status| status != UNAUTHORIZED);
+        if is_known {
+            self.known.note(key);
+            Ok(())
+        } else {
+            Err(self.denial(verdict))
+        }
+    }
+
+    /// The same under the id of a request, which counts it; then that there were too many is told, too.
+    pub(super) async fn count_refused(&self, key: KeyHash, request_id: &str) -> Result<(), GatewayError> {
+        let verdict = self.asked_of(key, Some(request_id)).await?;
+        match verdict.status {
+            _ if verdict.allow => Ok(()),
+            Some(status) if !matches!(status, UNAUTHORIZED | TOO_MANY_REQUESTS) => Ok(()),
+            _ => Err(self.denial(verdict)),
+        }
+    }
+
+    async fn asked_of(&self, key: KeyHash, request_id: Option<&str>) -> Result<Verdict, GatewayError> {
         let question = Question {
             api_key_hash: key.to_string(),
             model: "",
             provider: None,
             tee: None,
             request: Features::of(Surface::Chat, b"{}"),
-            request_id: None,
+            request_id,
             estimated_cost: None,
         };
-        let verdict = self.ask(&question).await?;
-        let is_known = verdict.allow || verdict.status.is_some_and(|status| status != UNAUTHORIZED);
-        if is_known { Ok(()) } else { Err(self.denial(verdict)) }
+        self.ask(&question).await
     }
 
     async fn ask(&self, question: &Question<'_>) -> Result<Verdict, GatewayError> {
         let hooks = Arc::clone(&self.hooks.read());
-        hooks.ask(question).await.map_err(|error| {
-            tracing::warn!(%error, "the control plane cannot be asked");
-            GatewayError::new(Kind::Unavailable, "control plane unavailable")
-        })
+        hooks.ask(question).await.map_err(|error| unavailable(&error))
     }
 
     fn denial(&self, verdict: Verdict) -> GatewayError {
@@ -138,5 +187,42 @@ impl ControlPlane {
         let refused = Decision { admitted: false, limit, remaining: 0, reset_s };
         let left = Left { requests: Some(refused), tokens: None };
         GatewayError { message: error.message, ..GatewayError::limited(left) }
+    }
+}
+
+fn unavailable(error: &CallError) -> GatewayError {
+    tracing::warn!(%error, "the control plane cannot be asked");
+    GatewayError::new(Kind::Unavailable, "control plane unavailable")
+}
+
+/// Tells that a request is over to which leave was asked, when the answer is not known: the control plane may have set
+/// something aside for it. It does so when it is dropped, unless an answer came before.
+struct Over<'a> {
+    store: &'a Store,
+    ask: Option<Ask<'a>>,
+}
+
+impl Over<'_> {
+    fn answered(mut self) {
+        self.ask = None;
+    }
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let Some(ask) = self.ask else { return };
+        let (status, now) = (StatusCode::SERVICE_UNAVAILABLE.as_u16(), crate::gateway::unix_now());
+        let row = Row::refused(ask.request_id, ask.surface.path(), ask.model, status, now);
+        let (store, finished) =
+            (self.store.clone(), Finished { key: ask.key, rows: vec![row], receipt: None });
+        let mut recording = Box::pin(async move {
+            if let Err(error) = store.finish(finished).await {
+                tracing::warn!(%error, "the end of a request that got no leave could not be recorded");
+            }
+        });
+        // What the store has been given it writes before it ends, whoever waits for it.
+        if (&mut recording).now_or_never().is_none() {
+            tokio::spawn(recording);
+        }
     }
 }

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::{TryStreamExt as _, stream};
+use parking_lot::Mutex;
+use rust_decimal::Decimal;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{error, info, warn};
 
@@ -77,15 +79,18 @@ impl Posting {
         let rows = self.store.to_post(BATCH)?;
         let Some(last) = rows.last() else { return Ok(false) };
         let next = last.number + 1;
-        let told =
-            stream::iter(rows.iter().map(Ok)).try_for_each_concurrent(AT_ONCE, |row| self.tell_one(row));
+        let heard = Mutex::new(Decimal::ZERO);
+        let told = stream::iter(rows.iter().map(Ok))
+            .try_for_each_concurrent(AT_ONCE, |row| self.tell_one(row, &heard));
         told.await?;
         self.store.posted(next).await?;
+        // Not before: what the store does not know to be told is told again.
+        self.untold.told(heard.into_inner());
         Ok(true)
     }
 
-    /// Tells a row until it is heard, or is set aside.
-    async fn tell_one(&self, row: &UsageRow) -> Result<(), StoreError> {
+    /// Tells a row until it is heard, or is set aside. What was heard of adds its cost.
+    async fn tell_one(&self, row: &UsageRow, heard: &Mutex<Decimal>) -> Result<(), StoreError> {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(FIRST_PAUSE)
             .with_max_delay(LONGEST_PAUSE)
@@ -98,7 +103,8 @@ impl Posting {
                 if attempt > 0 {
                     info!(request_id, "the control plane was told what was used");
                 }
-                self.untold.told(row.row.cost);
+                let mut heard = heard.lock();
+                *heard = heard.saturating_add(row.row.cost);
                 return Ok(());
             };
             let refusal = error.refusal();

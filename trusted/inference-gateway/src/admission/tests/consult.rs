@@ -57,6 +57,7 @@ async fn ask(control: &Control) -> Result<Admission, GatewayError> {
         surface: Surface::Chat,
         model: "vendor/model",
         known: &known,
+        keeps_limits: true,
         provider: Some(&provider),
         is_tee_host: true,
         body: br#"{"messages":[{"role":"user","content":"secret words"}]}"#,
@@ -86,8 +87,8 @@ async fn the_question_and_the_leave() {
                     "estimatedPromptTokens": 2, "hasTools": false, "inputModalities": ["text"],
                     "reasoning": "unspecified", "responseFormat": "text",
                 },
-                // Three tokens in, and as many out as are usual.
-                "requestId": "req_7", "estimatedCost": "8.195",
+                // Eleven tokens in, as it is written, and as many out as are usual.
+                "requestId": "req_7", "estimatedCost": "8.203",
             })
         )]
     );
@@ -152,7 +153,7 @@ async fn whatever_fails_lets_nobody_in() {
         Answer::Json(json!({"allow": true, "x": "y".repeat(1 << 20)})),
         Answer::Never,
     ] {
-        lab.fake.then(answer);
+        lab.fake.then_asked(answer);
         let error = ask(&control).await.unwrap_err();
         assert_eq!((error.kind, error.message.as_str()), (Kind::Unavailable, "control plane unavailable"));
     }
@@ -292,4 +293,79 @@ async fn a_row_that_is_not_taken_holds_up_no_other_and_is_told_again() {
     let more = ControlConfig { untold_limit: 1.into(), ..config };
     inner.configure(&more).unwrap();
     assert!(ask(&control).await.is_ok(), "a limit that was raised");
+}
+
+/// What the control plane may have set aside is free again, although nobody knows whether it did.
+#[tokio::test]
+async fn a_request_whose_leave_is_not_known_is_told_to_be_over() {
+    let lab = Lab::new().await;
+    let control = lab.control();
+    for status in [401, 403, 422] {
+        lab.fake.then_asked(Answer::Status(status, "{}"));
+        assert_eq!(ask(&control).await.unwrap_err().kind, Kind::Unavailable);
+    }
+    for (count, answer) in [Answer::Status(500, ""), Answer::Status(200, "not json")].into_iter().enumerate()
+    {
+        lab.fake.then_asked(answer);
+        assert_eq!(ask(&control).await.unwrap_err().kind, Kind::Unavailable);
+        lab.fake.told(count + 1).await;
+    }
+    // The gateway ends while the control plane thinks about it.
+    lab.fake.then_asked(Answer::Never);
+    let asked = lab.fake.calls().len() + 1;
+    tokio::select! {
+        _ = ask(&control) => unreachable!("it is not answered"),
+        () = until(|| lab.fake.calls().len() == asked) => {}
+    }
+    let told = lab.fake.told(3).await;
+    assert_eq!(told.len(), 3);
+    for row in told {
+        assert_eq!(
+            (&row["requestId"], &row["isLast"], &row["cost"]),
+            (&json!("req_7"), &json!(true), &json!("0"))
+        );
+        assert!(row.get("virtualKeyId").is_none() && row["selectedRouteId"].is_null(), "{row}");
+    }
+}
+
+/// What a batch costs is owed until the store knows that all of it was told: what it does not know is told again.
+#[tokio::test]
+async fn a_batch_is_owed_until_all_of_it_is_told() {
+    let lab = Lab::new().await;
+    lab.fake.fails_at("req_2", 503);
+    keep(&lab.store, 0..3).await;
+    let control = lab.control();
+    let Control::ControlPlane(inner) = &control else { unreachable!() };
+    let times = |id: &str| lab.fake.calls().iter().filter(|(_, _, row)| row["requestId"] == id).count();
+    until(|| times("req_2") >= 2 && times("req_0") == 1 && times("req_1") == 1).await;
+    assert_eq!(inner.untold().normalize().to_string(), "0.000033");
+    lab.fake.fails_nowhere();
+    until(|| inner.untold().is_zero()).await;
+}
+
+/// A key is asked about once before its bodies are read, and no more for some time, unless it ends.
+#[tokio::test]
+async fn a_key_that_was_just_known_is_recognised() {
+    let lab = Lab::new().await;
+    let (control, key) = (lab.control(), KeyHash::of("key"));
+    let denied = || Answer::Json(json!({"allow": false, "status": 401, "message": "No"}));
+    lab.fake.then_asked(denied());
+    assert_eq!(control.recognise(key).await.unwrap_err().kind, Kind::Authentication);
+    for _ in 0..3 {
+        control.recognise(key).await.unwrap();
+    }
+    assert_eq!(lab.fake.calls().len(), 2);
+    lab.fake.then_asked(denied());
+    assert_eq!(ask(&control).await.unwrap_err().kind, Kind::Authentication);
+    control.recognise(key).await.unwrap();
+    assert_eq!(lab.fake.calls().len(), 4);
+    // Requests that are refused count, and there may be too many of them.
+    for (status, is_taken) in [(403, true), (402, true), (401, false), (429, false)] {
+        lab.fake.then_asked(Answer::Json(json!({"allow": false, "status": status})));
+        assert_eq!(control.count_refused(key, "req_8").await.is_ok(), is_taken, "{status}");
+    }
+    let calls = lab.fake.calls();
+    let asked: Vec<_> = calls.iter().map(|(_, _, asked)| (&asked["requestId"], &asked["model"])).collect();
+    assert_eq!(asked[3], (&Value::Null, &json!("")));
+    assert_eq!(asked[4], (&json!("req_8"), &json!("")));
 }

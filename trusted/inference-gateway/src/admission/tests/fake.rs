@@ -29,6 +29,8 @@ pub(super) struct Fake {
 struct Inner {
     /// What is answered next; after the last one, leave.
     answers: Mutex<VecDeque<Answer>>,
+    /// The same of questions alone, before those.
+    asked: Mutex<VecDeque<Answer>>,
     /// Requests of rows at which it fails, and with which status.
     bad: Mutex<HashMap<String, u16>>,
     /// Hook, `Authorization` and body of all calls.
@@ -55,6 +57,11 @@ impl Fake {
 
     pub(super) fn then(&self, answer: Answer) {
         self.state.answers.lock().push_back(answer);
+    }
+
+    /// The next question is answered with this.
+    pub(super) fn then_asked(&self, answer: Answer) {
+        self.state.asked.lock().push_back(answer);
     }
 
     /// From now on it fails at the rows of a request.
@@ -104,11 +111,13 @@ async fn answer(
     let authorization = headers["authorization"].to_str().unwrap().to_owned();
     let body: Value = serde_json::from_slice(&body).unwrap();
     let bad = body["requestId"].as_str().and_then(|id| state.bad.lock().get(id).copied());
+    let is_asked = hook == "pre";
     state.calls.lock().push((hook, authorization, body));
     if let Some(status) = bad {
         return StatusCode::from_u16(status).unwrap().into_response();
     }
-    let answer = state.answers.lock().pop_front();
+    let answer = if is_asked { state.asked.lock().pop_front() } else { None };
+    let answer = answer.or_else(|| state.answers.lock().pop_front());
     match answer.unwrap_or(Answer::Json(json!({"allow": true}))) {
         Answer::Json(value) => Json(value).into_response(),
         Answer::Status(status, text) => (StatusCode::from_u16(status).unwrap(), text).into_response(),

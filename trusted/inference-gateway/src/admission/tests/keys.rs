@@ -66,6 +66,7 @@ async fn ask(control: &Control, key: &str, model: &str, body: &str) -> Result<Ad
         surface: Surface::Chat,
         model,
         known: &config.models[0],
+        keeps_limits: true,
         provider: None,
         is_tee_host: false,
         body: body.as_bytes(),
@@ -169,4 +170,21 @@ async fn a_thousand_requests_at_once_do_not_overspend() {
     let one = ask(&control, "one", "m", r#"{"max_tokens":10,"n":99}"#).await.unwrap();
     assert!(ask(&control, "one", "m", body).await.is_err());
     drop(one);
+}
+
+#[tokio::test]
+async fn requests_that_are_refused_count() {
+    let lab = Lab::new();
+    let store = lab.store();
+    let control = lab.control(&json!([key("some", &json!({"requests_per_minute": 2}))]), &store);
+    let some = KeyHash::of("some");
+    for _ in 0..2 {
+        control.count_refused(some, "req_1").await.unwrap();
+    }
+    assert_eq!(control.count_refused(some, "req_1").await.unwrap_err().kind, Kind::RateLimited);
+    assert_eq!(ask(&control, "some", "m", "{}").await.unwrap_err().kind, Kind::RateLimited);
+    assert!(control.recognise(some).await.is_ok());
+    assert_eq!(control.recognise(KeyHash::of("none")).await.unwrap_err().kind, Kind::Authentication);
+    lab.pass(120);
+    assert!(ask(&control, "some", "m", "{}").await.is_ok());
 }
