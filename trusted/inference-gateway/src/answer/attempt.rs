@@ -303,6 +303,7 @@ async fn open(mut feed: Feed, until: Instant, trace: &mut Trace) -> Result<Commi
             Fed::Broken(Break::TimedOut) => return Err(Failure::timed_out()),
             Fed::Broken(Break::Transport | Break::Truncated) => return Err(Failure::transport()),
             Fed::Broken(Break::Malformed) => return Err(Failure::malformed()),
+            Fed::Broken(Break::Fewer) => return Err(Failure::fewer()),
         }
     };
     Ok(Committed::Stream(Box::new(Opening { held: held.freeze(), feed, end })))
@@ -328,9 +329,15 @@ async fn whole(
         ReadFailure::NoRoom(_) => Failure::no_room(),
     })?;
     trace.received_hash = Some(format!("sha256:{}", hex::encode(Sha256::digest(&body))));
-    let whole = translator.whole(&body).map_err(|_| match Spent::of(&body, translator.as_ref()) {
-        Some(spent) => Failure::unusable(spent),
-        None => Failure::malformed(),
+    let whole = translator.whole(&body).map_err(|_| {
+        let is_cut =
+            translator.finish_reasons().iter().any(|why| matches!(why.as_str(), "length" | "max_tokens"));
+        match Spent::of(&body, translator.as_ref()).filter(|_| is_cut) {
+            Some(spent) => Failure::unusable(spent),
+            None if translator.lacks_choices() => Failure::fewer(),
+            // Whatever it says that it used: nobody asked for that.
+            None => Failure::malformed(),
+        }
     })?;
     trace.upstream_model.clone_from(&whole.upstream_model);
     Ok(Committed::Whole(Box::new(whole), share))

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::feed::Break;
 use super::judge::{Judgement, Then, judge};
 use crate::accounting::Tokens;
 use crate::error::{GatewayError, Kind};
@@ -100,6 +101,13 @@ impl Failure {
         Self::of_route(Rank::Transport, message, "the upstream's answer cannot be understood")
     }
 
+    /// Some of the choices that were asked for never came. Clients bring that about at upstreams that make but one.
+    pub(super) fn fewer() -> Self {
+        let failure = Self::malformed();
+        let judgement = Judgement { is_fault_of_route: false, ..failure.judgement };
+        Self { judgement, why: Break::Fewer.why(), ..failure }
+    }
+
     /// The gateway has no memory for the answer: that is nobody else's fault, and no other route would fare better.
     pub(super) fn no_room() -> Self {
         let error =
@@ -138,8 +146,14 @@ impl Failure {
 
     /// The upstream reported a failure in a stream before anything of the answer.
     pub(super) fn reported(route: &Route, fault: &UpstreamFault) -> Self {
-        let error = fault::public(StatusCode::BAD_GATEWAY, fault, route);
+        let is_own = fault::is_about_request(fault);
+        let status = if is_own { StatusCode::BAD_REQUEST } else { StatusCode::BAD_GATEWAY };
+        let error = fault::public(status, fault, route);
         let failure = Self::new(Rank::Answered, error, "the upstream reported an error in its stream");
+        if is_own {
+            let judgement = Judgement { then: Then::Answer, recorded: status.as_u16(), ..failure.judgement };
+            return Self { judgement, ..failure };
+        }
         let recorded = if fault::is_quota(fault) { 402 } else { 502 };
         Self { judgement: Judgement { is_fault_of_route: true, recorded, ..failure.judgement }, ..failure }
     }

@@ -56,6 +56,8 @@ pub(super) enum Break {
     Truncated,
     /// It holds what no answer may hold.
     Malformed,
+    /// Some of the choices that were asked for never came.
+    Fewer,
 }
 
 impl Break {
@@ -66,6 +68,7 @@ impl Break {
             Self::TimedOut => "the upstream timed out",
             Self::Truncated => "the upstream's answer was cut",
             Self::Malformed => "the upstream's answer cannot be understood",
+            Self::Fewer => "the upstream made fewer answers than were asked for",
         }
     }
 }
@@ -125,12 +128,22 @@ impl Feed {
                 Ok(event) => batch.push(self.translator.event(&event)),
                 Err(_) => Some(Fed::Broken(Break::Malformed)),
             };
-            if last.is_some() {
-                self.waiting.extend(batch.take().into_iter().chain(last));
+            if let Some(last) = last.map(|last| self.lacking(last)) {
+                self.waiting.extend(batch.take().into_iter().chain([last]));
                 return;
             }
         }
         self.waiting.extend(batch.take());
+    }
+
+    /// An end that is none only because some of the choices are not there.
+    fn lacking(&self, end: Fed) -> Fed {
+        match end {
+            Fed::Broken(Break::Truncated | Break::Malformed) if self.translator.lacks_choices() => {
+                Fed::Broken(Break::Fewer)
+            }
+            end => end,
+        }
     }
 
     /// The upstream's stream ended cleanly.
@@ -142,13 +155,14 @@ impl Feed {
             Ending::Whole(bytes) => Fed::Whole(bytes),
             Ending::Truncated => Fed::Broken(Break::Truncated),
         });
+        let last = self.lacking(last);
         self.waiting.extend(batch.take().into_iter().chain([last]));
     }
 
     /// Nobody listens any more. Where every choice has ended, the upstream is about to tell what it used: that is read,
     /// for so long at most. In the middle of an answer the upstream is not made to go on.
     pub(super) async fn read_on(&mut self, time: Duration) {
-        if self.translator.finish_reasons().is_empty() {
+        if !self.translator.has_finished() {
             return;
         }
         let until = Instant::now() + time;

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use crate::format::UpstreamFault;
-use crate::format::fault::{declares_quota, is_exhausted, is_quota, names_media};
+use crate::format::fault::{declares_quota, is_about_route, is_exhausted, is_quota, names_media};
 
 /// What becomes of a request after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,8 @@ pub(super) struct Judgement {
 /// | Answer | The walk | The route |
 /// |---|---|---|
 /// | the operator's account is empty | goes on | at fault, where that is declared: words can repeat a prompt |
-/// | 401 to 404, 429, 5xx, or no error at all | goes on | at fault |
+/// | 401, 402, 429, 5xx, or no error at all | goes on | at fault |
+/// | 403, 404 | goes on | at fault, where it says nothing, or that it does not know the key or the model |
 /// | the same about a picture that the request refers to | ends | not at fault |
 /// | any other 4xx | ends | not at fault |
 pub(super) fn judge(status: StatusCode, fault: &UpstreamFault, request: &[u8]) -> Judgement {
@@ -43,7 +44,7 @@ pub(super) fn judge(status: StatusCode, fault: &UpstreamFault, request: &[u8]) -
     let (then, is_fault_of_route) = if quota {
         (Then::Next, declares_quota(fault) || is_own_trouble)
     } else if is_own_trouble && !names_media(fault, request) {
-        (Then::Next, true)
+        (Then::Next, !matches!(status.as_u16(), 403 | 404) || is_about_route(fault))
     } else {
         (Then::Answer, false)
     };
@@ -92,6 +93,12 @@ mod tests {
         for status in [400, 404, 500] {
             let fetched = judged(status, "could not fetch https://pictures.example/cat.png", None);
             assert_eq!(fetched, (Then::Answer, false, false, status), "{status}");
+        }
+        // A client can bring these about by what it says or refers to.
+        for (kind, is_fault) in [(None, false), (Some("moderation"), false), (Some("model_not_found"), true)]
+        {
+            assert_eq!(judged(404, "no such prompt", kind), (Then::Next, false, is_fault, 404), "{kind:?}");
+            assert_eq!(judged(403, "flagged", kind), (Then::Next, false, is_fault, 403), "{kind:?}");
         }
         assert_eq!(judged(500, "could not fetch https://other.example/", None).0, Then::Next);
     }

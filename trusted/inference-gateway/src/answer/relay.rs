@@ -8,12 +8,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::attempt::{Opening, Trace};
 use super::exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use super::failure::Failure;
-use super::feed::{Fed, Feed};
+use super::feed::{Break, Fed, Feed};
 use super::outlet::{COMMENT, Outlet};
 use super::walk::{Current, Tried};
 use super::wire::written;
 use crate::door::{Share, ending};
-use crate::format::fault::public_in_stream;
+use crate::format::fault::{is_about_request, public_in_stream};
 use crate::routing::Route;
 
 /// Longest piece that is not counted among the bodies, in bytes: few of them wait for each client.
@@ -40,7 +40,7 @@ enum End {
     /// Whole; these are its last bytes.
     Whole(Bytes),
     /// Broken: what the client is told, and the operator.
-    Broken { message: String, source: &'static str, why: &'static str },
+    Broken { message: String, source: &'static str, why: &'static str, is_fault: bool },
     /// The client is gone.
     Left,
 }
@@ -71,7 +71,7 @@ pub(super) async fn relay(
     let end = tokio::select! {
         end = relayed => end,
         () = exchange.gateway.cut.cancelled() => {
-            End::Broken { message: ending().message, source: "gateway", why: STOPPED }
+            End::Broken { message: ending().message, source: "gateway", why: STOPPED, is_fault: false }
         }
     };
     if matches!(end, End::Left) {
@@ -89,7 +89,7 @@ pub(super) async fn relay(
             trace.route.speed.note(first_content, completion, trace.sent.elapsed());
             watch.succeeded();
         }
-        End::Broken { source: "upstream", .. } => watch.failed(),
+        End::Broken { is_fault: true, .. } => watch.failed(),
         End::Broken { .. } | End::Left => drop(watch),
     }
     let is_whole = matches!(end, End::Whole(_));
@@ -111,7 +111,7 @@ async fn room(exchange: &Exchange, length: usize, patience: Duration) -> Result<
         return Ok(Some(share));
     }
     let Failure { error, source, why, .. } = Failure::no_room();
-    Err(End::Broken { message: error.message, source, why })
+    Err(End::Broken { message: error.message, source, why, is_fault: false })
 }
 
 impl Relay<'_> {
@@ -141,10 +141,12 @@ impl Relay<'_> {
                         message,
                         source: "upstream",
                         why: "the upstream reported an error in its stream",
+                        is_fault: !is_about_request(&fault),
                     };
                 }
                 Some(Fed::Broken(how)) => {
-                    return End::Broken { message: BROKEN.to_owned(), source: "upstream", why: how.why() };
+                    let (message, is_fault) = (BROKEN.to_owned(), how != Break::Fewer);
+                    return End::Broken { message, source: "upstream", why: how.why(), is_fault };
                 }
             };
             if let Err(end) = passed {
@@ -177,6 +179,7 @@ impl Relay<'_> {
                 message: "The answer could not be encrypted".to_owned(),
                 source: "gateway",
                 why: "the answer could not be encrypted",
+                is_fault: false,
             }),
         }
     }
@@ -203,7 +206,7 @@ impl Relay<'_> {
                     (502, tail, Some(("gateway", "the answer could not be encrypted")))
                 }
             }
-            End::Broken { message, source, why } => {
+            End::Broken { message, source, why, .. } => {
                 let tail = feed.translator.broken_tail(&message);
                 self.outlet.wire.own(&tail);
                 (502, tail, Some((source, why)))

@@ -96,10 +96,12 @@ impl Translate for Chat {
             Surface::Completions => choice.text.text().is_some(),
             _ => choice.message.is_some(),
         };
-        if choices.is_empty() || !choices.iter().all(is_answer) {
+        // As of a stream: each choice that was asked for is there, and says why it ended.
+        if !choices.iter().all(is_answer) || self.stream.ended() == Ended::Truncated {
             return Err(NotAnAnswer);
         }
         self.count(&chunk);
+        self.meter.is_whole = true;
         let usage = chunk.usage.value().and_then(|usage| self.meter.told(usage));
         Ok(Whole {
             body: self.written(chunk, usage.as_deref()).into(),
@@ -122,6 +124,7 @@ impl Translate for Chat {
             (Verdict::Error(error), _) => Step::Failed(fault::of_member(&error)),
             // A terminator after half an answer does not make it whole.
             (Verdict::Done, _) if self.stream.ended() == Ended::Complete => {
+                self.meter.is_whole = true;
                 Step::Done(Bytes::from_static(DONE))
             }
             (Verdict::Done | Verdict::Broken | Verdict::Content | Verdict::Frame, _) => Step::Broken,
@@ -131,7 +134,10 @@ impl Translate for Chat {
     fn end(&mut self) -> Ending {
         match self.stream.ended() {
             Ended::Complete => Ending::Whole(Bytes::new()),
-            Ended::WithoutTerminator => Ending::Whole(Bytes::from_static(DONE)),
+            Ended::WithoutTerminator => {
+                self.meter.is_whole = true;
+                Ending::Whole(Bytes::from_static(DONE))
+            }
             Ended::Truncated => Ending::Truncated,
         }
     }
@@ -146,6 +152,14 @@ impl Translate for Chat {
 
     fn tokens(&self) -> Tokens {
         self.meter.tokens()
+    }
+
+    fn lacks_choices(&self) -> bool {
+        self.stream.lacks_choices()
+    }
+
+    fn has_finished(&self) -> bool {
+        self.stream.ended() != Ended::Truncated
     }
 
     fn finish_reasons(&self) -> Vec<String> {
@@ -183,6 +197,7 @@ impl Translate for Embeddings {
             return Err(NotAnAnswer);
         }
         self.upstream_model = list.model.read();
+        self.meter.is_whole = true;
         let usage = list.usage.value().and_then(|usage| self.meter.told(usage));
         list.model = Raw::of(&self.model);
         list.usage = usage.as_deref().map_or(Raw::ABSENT, Raw::of);

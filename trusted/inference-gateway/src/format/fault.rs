@@ -18,6 +18,22 @@ const QUOTA_KINDS: [&str; 4] =
 /// The same in their words.
 const QUOTA_WORDS: [&str; 3] =
     ["credit balance is too low", "exceeded your current quota", "no credits remaining"];
+/// Kinds by which upstreams say that the request is at fault, whatever the status.
+const REQUEST_KINDS: [&str; 10] = [
+    "invalid_request_error",
+    "invalid_request",
+    "BadRequestError",
+    "request_too_large",
+    "invalid_prompt",
+    "context_length_exceeded",
+    "content_filter",
+    "content_policy_violation",
+    "image_content_policy_violation",
+    "string_above_max_length",
+];
+/// Kinds by which upstreams say that they do not know the operator's key, or not the route's model.
+const ROUTE_KINDS: [&str; 5] =
+    ["model_not_found", "invalid_api_key", "authentication_error", "permission_error", "permission_denied"];
 /// Words and kinds by which a chained gateway says that none of its own upstreams has room.
 const EXHAUSTED: [&str; 5] = [
     "all targets are exhausted",
@@ -68,8 +84,9 @@ fn text(value: Raw<'_>) -> Option<String> {
 /// The code says more than the type, where both are words and the code is a known one.
 fn kind(kind: Raw<'_>, code: Raw<'_>) -> Option<String> {
     let (kind, code) = (text(kind), text(code));
-    let is_telling =
-        code.as_deref().is_some_and(|code| QUOTA_KINDS.contains(&code) || EXHAUSTED.contains(&code));
+    let is_telling = code.as_deref().is_some_and(|code| {
+        QUOTA_KINDS.contains(&code) || EXHAUSTED.contains(&code) || ROUTE_KINDS.contains(&code)
+    });
     if is_telling { code } else { kind.or(code) }
 }
 
@@ -78,6 +95,22 @@ fn kind(kind: Raw<'_>, code: Raw<'_>) -> Option<String> {
 #[must_use]
 pub fn declares_quota(fault: &UpstreamFault) -> bool {
     fault.kind.as_deref().is_some_and(|kind| QUOTA_KINDS.contains(&kind))
+}
+
+/// Whether an upstream declares, by kind, that the request is at fault.
+#[must_use]
+pub fn is_about_request(fault: &UpstreamFault) -> bool {
+    fault.kind.as_deref().is_some_and(|kind| REQUEST_KINDS.contains(&kind)) && !is_quota(fault)
+}
+
+/// Whether a 403 or 404 is about the operator's key or the route's model: so it is declared, or nothing is said at all.
+/// Otherwise a client may have brought it about, by what it says or refers to.
+#[must_use]
+pub fn is_about_route(fault: &UpstreamFault) -> bool {
+    match fault.kind.as_deref() {
+        Some(kind) => ROUTE_KINDS.contains(&kind),
+        None => fault.message.is_empty(),
+    }
 }
 
 /// Whether an upstream says, by kind or in words, that the operator's account with it is empty: nothing that clients

@@ -17,9 +17,17 @@ pub(super) struct Meter {
     prompt_estimate: u64,
     /// What came so far.
     pub(super) characters: Characters,
-    told: Option<(Box<RawValue>, Tokens)>,
-    /// Whether what was told says little of what comes out: it was told at the beginning.
-    pub(super) is_partial: bool,
+    told: Option<Told>,
+    /// Whether the answer is whole: otherwise what was told may say little of what came out.
+    pub(super) is_whole: bool,
+}
+
+#[derive(Debug)]
+struct Told {
+    usage: Box<RawValue>,
+    tokens: Tokens,
+    /// What had come when it was told.
+    after: Characters,
 }
 
 members! {
@@ -49,7 +57,7 @@ impl Meter {
             prompt_estimate,
             characters: Characters::default(),
             told: None,
-            is_partial: false,
+            is_whole: false,
         }
     }
 
@@ -58,7 +66,7 @@ impl Meter {
     pub(super) fn told(&mut self, usage: &RawValue) -> Option<Box<RawValue>> {
         let tokens = Tokens::parse(usage.get()).filter(|_| usage.get().len() <= MAX_BYTES)?;
         let shown = self.with_cost(usage, tokens)?;
-        self.told = Some((usage.to_owned(), tokens));
+        self.told = Some(Told { usage: usage.to_owned(), tokens, after: self.characters });
         Some(shown)
     }
 
@@ -84,10 +92,10 @@ impl Meter {
     }
 
     pub(super) fn usage(&self) -> Option<&RawValue> {
-        self.told.as_ref().map(|(usage, _)| usage.as_ref())
+        self.told.as_ref().map(|told| told.usage.as_ref())
     }
 
-    /// As told, or else an estimate.
+    /// As told at the end of a whole answer. Otherwise an estimate, where that is more than what was told.
     pub(super) fn tokens(&self) -> Tokens {
         let estimate = || Tokens {
             prompt: self.prompt_estimate,
@@ -96,10 +104,10 @@ impl Meter {
         };
         match &self.told {
             None => estimate(),
-            Some((_, tokens)) if self.is_partial => {
+            Some(Told { tokens, after, .. }) if self.is_whole && *after == self.characters => *tokens,
+            Some(Told { tokens, .. }) => {
                 Tokens { completion: tokens.completion.max(self.characters.billed()), ..*tokens }
             }
-            Some((_, tokens)) => *tokens,
         }
     }
 }

@@ -135,6 +135,14 @@ pub trait Translate: Send + fmt::Debug {
     fn usage(&self) -> Option<&serde_json::value::RawValue>;
     /// The same, read; where the upstream did not tell, an estimate from the prompt and from what came so far.
     fn tokens(&self) -> Tokens;
+    /// Whether every choice has ended, so that nothing but usage can follow.
+    fn has_finished(&self) -> bool {
+        !self.finish_reasons().is_empty()
+    }
+    /// Whether the answer lacks nothing but some of several choices: not every upstream knows how to make them.
+    fn lacks_choices(&self) -> bool {
+        false
+    }
     /// Why the choices ended, for the operator.
     fn finish_reasons(&self) -> Vec<String>;
     /// The model that the upstream says it used.

@@ -167,6 +167,7 @@ impl Responses {
         Some(match meaning {
             Meaning::Done => {
                 self.is_done = true;
+                self.meter.is_whole = true;
                 Step::Done(event)
             }
             Meaning::Content => Step::Content(event),
@@ -192,6 +193,7 @@ impl Translate for Responses {
             return Err(NotAnAnswer);
         }
         self.note_end(&response);
+        self.meter.is_whole = true;
         if let Some(output) = response.output.text() {
             self.meter.characters.add_json(output);
         }

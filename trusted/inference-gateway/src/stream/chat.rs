@@ -274,6 +274,12 @@ impl ChatStream {
         }
     }
 
+    /// Whether there are fewer choices than were asked for, and each of those that are there has ended.
+    #[must_use]
+    pub fn lacks_choices(&self) -> bool {
+        (1..self.asked).contains(&self.choices.len()) && self.choices.iter().all(Option::is_some)
+    }
+
     /// Whether anything came that a client may show.
     #[must_use]
     pub const fn has_content(&self) -> bool {

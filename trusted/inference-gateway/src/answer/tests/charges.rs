@@ -33,12 +33,32 @@ async fn is_charged(path: &str, request: &Value, answer: Vec<u8>, cost: &str) {
     assert_eq!(model.routes[0].breaker.health(), Health::Healthy);
 }
 
+/// What is no answer is not charged, whatever it says that it used: the route is at fault, and another one answers.
 #[tokio::test]
-async fn more_choices_than_can_be_taken() {
+async fn what_is_no_answer_costs_nothing() {
     let choice = |index| format!(r#"{{"index":{index},"message":{{"role":"assistant","content":"x"}}}}"#);
     let choices: Vec<String> = (0..129).map(choice).collect();
-    let answer = format!(r#"{{"id":"a","choices":[{}],{USAGE}}}"#, choices.join(","));
-    is_charged("/v1/chat/completions", &chat(false), reply(200, &answer), "0.016").await;
+    for (choices, health) in [
+        (String::new(), Health::Resting),
+        (choices.join(","), Health::Resting),
+        // It does not say why it ended.
+        (choice(0), Health::Resting),
+    ] {
+        let answer = reply(200, &format!(r#"{{"id":"a","choices":[{choices}],{USAGE}}}"#));
+        let first = Fake::start(move |_, _| vec![Act::Send(answer.clone())]).await;
+        let bench = Bench::pair(&first, &good().await).await;
+        for _ in 0..5 {
+            assert_eq!(bench.ask(&chat(false)).await.status, 200);
+        }
+        let rows = bench.rows();
+        assert_eq!((rows.len(), rows[0].row.status, rows[0].row.cost.is_zero()), (10, 502, true));
+        assert_eq!(rows[1].row.cost.normalize().to_string(), "0.016");
+        assert_eq!(health_of(&bench), health);
+    }
+}
+
+fn health_of(bench: &Bench) -> Health {
+    bench.running.gateway().live().catalogue.model(MODEL).unwrap().routes[0].breaker.health()
 }
 
 #[tokio::test]

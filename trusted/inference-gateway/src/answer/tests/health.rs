@@ -71,6 +71,35 @@ async fn clients_that_leave_say_nothing_of_a_route() {
     assert_eq!(health(&bench), Health::Healthy);
 }
 
+/// What an upstream says of the request, or lacks because of it, is no fault of the route.
+#[tokio::test]
+async fn what_clients_bring_about_opens_no_breaker() {
+    const FILTERED: &str =
+        r#"{"error":{"message":"no","type":"invalid_request_error","code":"content_filter"}}"#;
+    let one = json!({"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"});
+    let one = json!({"choices": [one]}).to_string();
+    let twice = |stream| {
+        let mut request = chat(stream);
+        request["n"] = json!(2);
+        request
+    };
+    for (acts, request) in [
+        (streamed(&[role(), word("one"), data(FILTERED)]), chat(true)),
+        (streamed(&[role(), data(FILTERED)]), chat(true)),
+        (streamed(&answer()), twice(true)),
+        (streamed(&answer()[..5]), twice(true)),
+        (vec![Act::Send(json_reply(200, &one))], twice(false)),
+        (vec![Act::Send(json_reply(403, r#"{"error":{"message":"flagged","code":403}}"#))], chat(false)),
+    ] {
+        let fake = Fake::start(move |_, _| acts.clone()).await;
+        let bench = Bench::alone(&fake).await;
+        for _ in 0..2 * FAILURES {
+            bench.ask(&request).await;
+        }
+        assert_eq!((health(&bench), fake.seen.lock().len()), (Health::Healthy, 2 * FAILURES), "{request}");
+    }
+}
+
 /// The total limit is the upstream's: the time in which a client takes nothing is not.
 #[tokio::test]
 async fn a_slow_client_is_not_a_slow_route() {

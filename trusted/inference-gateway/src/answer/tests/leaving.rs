@@ -65,6 +65,28 @@ async fn leaving_before_the_usage_is_no_discount() {
     assert_eq!(row.cost.normalize().to_string(), "0.016");
 }
 
+/// Nor is what an upstream told before it began.
+#[tokio::test]
+async fn what_was_told_too_early_is_no_discount() {
+    let early = data(r#"{"id":"up-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":0}}"#);
+    let fake = Fake::start(move |number, _| {
+        let mut events = vec![early.clone()];
+        events.extend([role(), word("one"), word(" two")]);
+        if number == 0 {
+            return broken(&events);
+        }
+        events.extend([stop(), done()]);
+        streamed(&events)
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    for count in 1..=2 {
+        bench.ask(&chat(true)).await;
+        let row = bench.rows_of(count).await[count - 1].row.clone();
+        assert_eq!((row.prompt_tokens, row.completion_tokens), (10, 2), "{row:?}");
+    }
+}
+
 /// The answer to a request whose client left is waited for, to learn what it used.
 #[tokio::test]
 async fn a_buffered_answer_is_paid_for_whoever_waits() {

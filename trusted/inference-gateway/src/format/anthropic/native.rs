@@ -45,7 +45,7 @@ impl Native {
         Some(match moment {
             Moment::Failed(error) => Step::Failed(fault::of_member(error)),
             Moment::Start(message) => {
-                self.tell(true);
+                self.tell();
                 let usage = message.usage.value().and_then(Meter::shown);
                 let message = Message { usage: usage.as_deref().map_or(Raw::ABSENT, Raw::of), ..message };
                 let message = to_json(&self.own(message));
@@ -53,7 +53,7 @@ impl Native {
                 Step::Frame(named_event(&kind, event.bytes()))
             }
             Moment::MessageDelta(_) => {
-                let usage = self.tell(false);
+                let usage = self.tell();
                 let event = Object::of_type(&kind).json("delta", wire.delta.text().unwrap_or("{}"));
                 let event = event.maybe("usage", usage.as_deref().map(RawValue::get));
                 Step::Frame(named_event(&kind, event.bytes()))
@@ -70,14 +70,16 @@ impl Native {
                 Step::Content(named_event(&kind, to_json(&wire)))
             }
             Moment::BlockStart(..) | Moment::BlockStop(_) => Step::Frame(named_event(&kind, to_json(&wire))),
-            Moment::Stop => Step::Done(stop()),
+            Moment::Stop => {
+                self.meter.is_whole = true;
+                Step::Done(stop())
+            }
             Moment::Other => Step::Frame(Bytes::new()),
         })
     }
 
-    fn tell(&mut self, is_partial: bool) -> Option<Box<RawValue>> {
+    fn tell(&mut self) -> Option<Box<RawValue>> {
         let usage = self.follow.usage()?;
-        self.meter.is_partial = is_partial;
         self.meter.told(&usage)
     }
 }
@@ -96,6 +98,7 @@ impl Translate for Native {
             return Err(NotAnAnswer);
         }
         self.meter.characters.add_json(content);
+        self.meter.is_whole = true;
         self.follow.model = message.model.read();
         self.follow.stop_reason = message.stop_reason.read();
         let usage = message.usage.value().and_then(|usage| self.meter.told(usage));
@@ -118,7 +121,10 @@ impl Translate for Native {
     fn end(&mut self) -> Ending {
         match (self.follow.is_finished(), self.follow.is_stopped()) {
             (true, true) => Ending::Whole(Bytes::new()),
-            (true, false) => Ending::Whole(stop()),
+            (true, false) => {
+                self.meter.is_whole = true;
+                Ending::Whole(stop())
+            }
             (false, _) => Ending::Truncated,
         }
     }

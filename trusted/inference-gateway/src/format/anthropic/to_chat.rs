@@ -81,9 +81,8 @@ impl ToChat {
     }
 
     /// Usage in the words of the chat surface, with its price.
-    fn usage_member(&mut self) -> Option<String> {
-        let told = self.follow.usage()?;
-        self.meter.told(&told)?;
+    fn usage_member(&self) -> Option<String> {
+        self.meter.usage()?;
         let tokens = self.meter.tokens();
         let details = Object::new().json("cached_tokens", &tokens.cache_read.to_string()).done();
         let usage = Object::new()
@@ -101,7 +100,7 @@ impl ToChat {
         Some(match self.follow.judge(&wire)? {
             Moment::Failed(error) => Step::Failed(fault::of_member(error)),
             Moment::Start(_) => {
-                self.note(true);
+                self.note();
                 Step::Frame(self.chunk(r#"{"role":"assistant","content":""}"#, None))
             }
             Moment::BlockStart(index, block) => self.block(index, &block),
@@ -109,7 +108,7 @@ impl ToChat {
             Moment::BlockStop(index) => self.block_stop(index),
             Moment::Other => Step::Frame(Bytes::new()),
             Moment::MessageDelta(delta) => {
-                self.note(false);
+                self.note();
                 let reason: Option<String> = delta.stop_reason.read();
                 Step::Frame(
                     reason.map_or_else(Bytes::new, |reason| self.chunk("{}", Some(finish_reason(&reason)))),
@@ -119,8 +118,7 @@ impl ToChat {
         })
     }
 
-    fn note(&mut self, is_partial: bool) {
-        self.meter.is_partial = is_partial;
+    fn note(&mut self) {
         if let Some(usage) = self.follow.usage() {
             self.meter.told(&usage);
         }
@@ -128,6 +126,7 @@ impl ToChat {
 
     /// Usage, if it is wanted, and the terminator.
     fn tail(&mut self) -> Bytes {
+        self.meter.is_whole = true;
         let usage = self.usage_member().filter(|_| self.wants_usage);
         let usage = usage.map(|usage| {
             let chunk = self.document("chat.completion.chunk").json("choices", "[]").json("usage", &usage);
@@ -274,6 +273,7 @@ impl Translate for ToChat {
             return Err(NotAnAnswer);
         }
         self.meter.characters.add_json(message.content.text().unwrap_or_default());
+        self.meter.is_whole = true;
         self.follow.model = message.model.read();
         self.follow.note_usage(message.usage).ok_or(NotAnAnswer)?;
         let choice = Object::new()
@@ -283,6 +283,7 @@ impl Translate for ToChat {
             .text("finish_reason", finish_reason(&reason))
             .done();
         self.follow.stop_reason = Some(reason);
+        self.note();
         let usage = self.usage_member();
         let document = self.document("chat.completion").json("choices", &list(&[choice]));
         Ok(Whole {

@@ -221,6 +221,7 @@ impl ToMessages {
     }
 
     fn tail(&mut self) -> Bytes {
+        self.meter.is_whole = true;
         let mut events = BytesMut::new();
         self.start(&mut events);
         self.close(&mut events);
@@ -274,6 +275,7 @@ impl Translate for ToMessages {
             self.meter.told(usage);
         }
         self.note(choice);
+        self.meter.is_whole = true;
         let document = self.document().json("content", &self.content(&message)?);
         let document = self.end_members(document).json("usage", &self.usage_member());
         Ok(Whole {
@@ -315,6 +317,10 @@ impl Translate for ToMessages {
 
     fn tokens(&self) -> Tokens {
         self.meter.tokens()
+    }
+
+    fn has_finished(&self) -> bool {
+        self.stream.ended() != Ended::Truncated
     }
 
     fn finish_reasons(&self) -> Vec<String> {

@@ -142,6 +142,7 @@ fn what_is_no_answer_is_none() {
         r#"{"choices":[]}"#,
         r#"{"choices":[{}]}"#,
         r#"{"choices":[{"message":null}]}"#,
+        r#"{"choices":[{"message":{"content":"x"}}]}"#,
         r#"{"error":{"message":"x"},"choices":[{"message":{}}]}"#,
         r#"{"choices":[{"message":{},"index":500}]}"#,
         r#"{"choices":[{"message":{}}],"choices":[{"message":{}}]}"#,
@@ -156,7 +157,9 @@ fn what_is_no_answer_is_none() {
 fn usage_that_nobody_tells_is_estimated() {
     let model = openai();
     let mut translate = follow(Surface::Chat, ASK, &model);
-    let whole = translate.whole(br#"{"choices":[{"message":{"content":"0123456789"}}]}"#).unwrap();
+    let whole = translate
+        .whole(br#"{"choices":[{"message":{"content":"0123456789"},"finish_reason":"stop"}]}"#)
+        .unwrap();
     assert!(whole.usage.is_none());
     assert_eq!((whole.tokens.prompt, whole.tokens.completion), (1, 3));
 }
