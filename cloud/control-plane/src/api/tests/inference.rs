@@ -425,12 +425,12 @@ async fn credit_is_set_aside_for_what_is_under_way() {
         assert!(!installation.tell(&last).await);
         assert_eq!(ask("req_next", json!("0.004")).await.expect(200).json()["allow"], true);
         // Nor need it be known whose it was; only the last row counts.
-        let mut lost = row(&key, "req_next", "0");
-        (lost["selectedRouteId"], lost["virtualKeyId"]) = (Value::Null, Value::Null);
-        assert!(!installation.tell(&lost).await);
+        let mut nameless = row(&key, "req_next", "0");
+        (nameless["selectedRouteId"], nameless["virtualKeyId"]) = (Value::Null, Value::Null);
+        assert!(!installation.tell(&nameless).await);
         assert_eq!(ask("req_after", json!("0.004")).await.expect(200).json()["status"], 429);
-        lost["isLast"] = json!(true);
-        assert!(!installation.tell(&lost).await);
+        nameless["isLast"] = json!(true);
+        assert!(!installation.tell(&nameless).await);
         assert_eq!(ask("req_after", json!("0.004")).await.expect(200).json()["allow"], true);
         let mut last = row(&key, admitted[1], "0.01");
         last["isLast"] = json!(true);
