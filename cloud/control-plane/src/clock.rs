@@ -1,15 +1,26 @@
 //! The only places that ask the operating system for the time or for randomness.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use uuid::Uuid;
 
+/// What passed time is counted from.
+static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// Source of the current time; cheap to clone.
 #[derive(Clone)]
-pub struct Clock(Option<Arc<AtomicI64>>);
+pub struct Clock(Option<Arc<Manual>>);
+
+/// A clock that only moves when it is told to.
+struct Manual {
+    /// Milliseconds since the Unix epoch.
+    time_ms: AtomicI64,
+    passed_ms: AtomicU64,
+}
 
 impl Clock {
     /// The machine's clock.
@@ -21,7 +32,10 @@ impl Clock {
     /// A clock that stands at `start` until it is moved with [`Clock::advance_ms`].
     #[must_use]
     pub fn manual(start: Timestamp) -> Self {
-        Self(Some(Arc::new(AtomicI64::new(start.as_millisecond()))))
+        Self(Some(Arc::new(Manual {
+            time_ms: AtomicI64::new(start.as_millisecond()),
+            passed_ms: AtomicU64::new(0),
+        })))
     }
 
     /// The current time.
@@ -36,14 +50,32 @@ impl Clock {
     pub fn now_ms(&self) -> i64 {
         match &self.0 {
             None => Timestamp::now().as_millisecond(),
-            Some(manual) => manual.load(Ordering::SeqCst),
+            Some(manual) => manual.time_ms.load(Ordering::SeqCst),
         }
     }
 
-    /// Moves a manual clock; the machine's clock stays as it is.
+    /// How much time passed since some moment before. Never goes back, and takes no notice of a clock that is set: what
+    /// is counted within a time is counted by this.
+    #[must_use]
+    pub fn passed(&self) -> Duration {
+        match &self.0 {
+            None => BEGINNING.elapsed(),
+            Some(manual) => Duration::from_millis(manual.passed_ms.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// Lets time pass on a manual clock; the machine's clock stays as it is.
     pub fn advance_ms(&self, by_ms: i64) {
+        self.set_ms(by_ms);
         if let Some(manual) = &self.0 {
-            manual.fetch_add(by_ms, Ordering::SeqCst);
+            manual.passed_ms.fetch_add(u64::try_from(by_ms).unwrap_or_default(), Ordering::SeqCst);
+        }
+    }
+
+    /// Sets a manual clock forward or back, as somebody does to a machine's: no time passes.
+    pub fn set_ms(&self, by_ms: i64) {
+        if let Some(manual) = &self.0 {
+            manual.time_ms.fetch_add(by_ms, Ordering::SeqCst);
         }
     }
 }

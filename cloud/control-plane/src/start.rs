@@ -1,5 +1,6 @@
 //! Putting the parts together.
 
+use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -12,8 +13,10 @@ use cloister_development_tee::Vendor;
 use cloister_fleet_tls::{
     Authority, FleetTlsError, Identity, JoinToken, TlsListener, server_config, shared_secret,
 };
+use cloister_management_api::ApiVersion;
 use cloister_outbound::{Outbound, SystemResolver};
 use cloister_verifier::{CollateralCache, Verifier};
+use jiff::civil::Date;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -149,6 +152,8 @@ pub struct App {
     pub webhook_figures: Arc<Figures>,
     /// Requests that each API key may make in a minute; `None` is no limit.
     pub requests_per_minute: Option<NonZeroU32>,
+    /// When the operator means to stop answering in a version, for those where this is decided.
+    pub sunsets: BTreeMap<ApiVersion, Date>,
     /// What inference gateways are served with, if they are.
     pub inference: Option<Inference>,
 }
@@ -254,10 +259,8 @@ impl ControlPlane {
             os_images: Arc::clone(&os_images),
         };
         let nodes = NodeListener::start(node_listener, for_nodes, stop.clone());
-        let public_url = match config.public_url {
-            Some(url) => url,
-            None => Url::parse(&format!("http://{api_address}"))?,
-        };
+        let local_url = || Url::parse(&format!("http://{api_address}"));
+        let public_url = config.public_url.map_or_else(local_url, Ok)?;
         let app = Arc::new(App {
             proof_of_cloud: ProofOfCloud::new(config.proof_of_cloud, store.clone(), clock.clone()).into(),
             verifier: trust.verifier,
@@ -280,6 +283,7 @@ impl ControlPlane {
             webhook_secrets,
             webhook_figures: Arc::default(),
             requests_per_minute: config.requests_per_minute,
+            sunsets: config.sunsets,
             inference,
         });
         let webhooks = workers::start(&app, config.rollout_observer, config.webhook_observer, &stop);

@@ -274,9 +274,11 @@ members! {
         pub monthly_limit: Amount,
         /// Share of it, in percent, at which `app.budget.alert` is told, 1 to 99.
         #[schema(minimum = 1, maximum = 99, default = 80)]
+        #[schema(required = false)]
         pub alert_percent: u32 = 80,
         /// Whether the CVMs of the application are stopped, and kept so, when a month costs more.
         #[schema(default = false)]
+        #[schema(required = false)]
         pub stop: bool = false,
     }
 }
@@ -298,6 +300,7 @@ members! {
         pub gpus: Option<GpuConfig>,
         /// How many such CVMs, 1 to 1000.
         #[schema(minimum = 1, maximum = 1000, default = 1)]
+        #[schema(required = false)]
         pub count: u32 = 1,
     }
 }

@@ -11,8 +11,10 @@ members! {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ToSchema)]
     pub struct RefreshInstanceIdRequest {
         /// Ask the node now and replace an instance id that is known already.
+        #[schema(required = false)]
         pub overwrite: bool = false,
         /// Report what would be, and store nothing.
+        #[schema(required = false)]
         pub dry_run: bool = false,
     }
 }
@@ -26,14 +28,19 @@ members! {
         #[schema(value_type = Option<Vec<String>>)]
         pub cvm_ids: Option<Vec<CvmNumber>>,
         /// Leave out CVMs that do not run.
+        #[schema(required = false)]
         pub running_only: bool = true,
         /// Leave out CVMs whose instance id is known.
+        #[schema(required = false)]
         pub missing_only: bool = true,
         /// Ask the node now and replace instance ids that are known already.
+        #[schema(required = false)]
         pub overwrite: bool = false,
         /// Most CVMs, 1 to 500.
+        #[schema(required = false)]
         pub limit: u32 = 100,
         /// Report what would be, and store nothing.
+        #[schema(required = false)]
         pub dry_run: bool = false,
     }
 }

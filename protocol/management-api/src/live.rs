@@ -153,6 +153,7 @@ members! {
         pub vm_port: u32,
         /// `tcp` or `udp`.
         #[schema(pattern = "^(tcp|udp)$")]
+        #[schema(required = false)]
         pub protocol: String = "tcp".to_owned(),
     }
 }
@@ -193,6 +194,7 @@ members! {
         /// Gateways, at most 16 `https://` addresses. Left out: they stay.
         pub gateway_urls: Option<Vec<String>>,
         /// Restart the CVM, so that they take effect now instead of with its next start.
+        #[schema(required = false)]
         pub restart: bool = false,
     }
 }

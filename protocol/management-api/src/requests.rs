@@ -45,6 +45,7 @@ members! {
         /// Only nodes of this region; case does not matter.
         pub region: Option<String>,
         /// Whether the CVM is shown to people outside of the workspace.
+        #[schema(required = false)]
         pub listed: bool = true,
         /// Kind of key management service, in any case, also read as `kms_type`.
         pub kms["kms_type"]: Option<KmsType>,
@@ -59,6 +60,7 @@ members! {
         /// Nonce of the workspace's wallet that gives `app_id`.
         pub nonce: Option<u32>,
         /// Names that may come from the sealed environment, in addition to those of the document.
+        #[schema(required = false)]
         pub env_keys: Vec<String> = Vec::new(),
         /// Sealed environment in hex, 61 bytes to 256 KiB, for a creation that brings none; empty for none.
         #[schema(value_type = Option<String>)]
@@ -66,8 +68,10 @@ members! {
         /// Configuration that is not measured: JSON text.
         pub user_config: Option<String>,
         /// Keys that may log in, in OpenSSH's form, at most 100; they become part of `user_config`.
+        #[schema(required = false)]
         pub ssh_authorized_keys: Vec<String> = Vec::new(),
         /// Host port forwards; the ingress takes their place.
+        #[schema(required = false)]
         pub ports: Vec<PortMapping> = Vec::new(),
         /// GPUs.
         pub gpus: Option<GpuConfig>,
@@ -100,6 +104,7 @@ members! {
     pub struct GpuConfig {
         /// One element for each GPU: `slot`, its PCI address, and `product_id`; without slots they are counted.
         #[schema(value_type = Vec<Object>)]
+        #[schema(required = false)]
         pub gpus: Vec<serde_json::Map<String, Value>> = Vec::new(),
         /// `listed` or `all`.
         pub attach_mode: Option<String>,
@@ -178,6 +183,7 @@ members! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ToSchema)]
     pub struct RestartRequest {
         /// Take the power away instead of shutting down.
+        #[schema(required = false)]
         pub force: bool = false,
     }
 }

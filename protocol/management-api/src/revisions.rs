@@ -146,6 +146,7 @@ members! {
         pub encrypted_env: Option<Optional<SealedEnv>>,
         /// Go on although the revision's sealed environment is gone, or was sealed to another key than the
         /// application has now.
+        #[schema(required = false)]
         pub allow_env_mismatch: bool = false,
     }
 }

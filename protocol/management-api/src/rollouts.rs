@@ -5,7 +5,8 @@ use cloister_app_compose::{AppId, members};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::openapi::{AllOfBuilder, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 use uuid::Uuid;
 
 use crate::ids::{RevisionId, RolloutId};
@@ -24,25 +25,42 @@ members! {
         pub vm_uuids: Option<Vec<String>>,
         /// Most CVMs that are changed at the same time; one of several always stays in service.
         #[schema(minimum = 1)]
+        #[schema(required = false)]
         pub max_unavailable: u32 = 1,
         /// What happens when a CVM cannot be changed: `roll_back` takes back those that were, `pause` waits.
         #[schema(example = "roll_back")]
         pub on_failure: Option<String>,
         /// With `revision_id`: go on although its sealed environment is gone, or was sealed to another key.
+        #[schema(required = false)]
         pub allow_env_mismatch: bool = false,
     }
 }
 
 /// Body of `POST /apps/{app_id}/rollouts`: how it goes, and beside that what changes, with the members of
 /// `PATCH /cvms/{cvm_id}`.
-#[derive(Debug, Clone, PartialEq, ToSchema)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RolloutRequest {
     /// How it goes.
-    #[schema(inline)]
     pub options: RolloutOptions,
     /// What changes.
-    #[schema(inline)]
     pub change: UpdateCvmRequest,
+}
+
+// Derived, it would have two members.
+impl PartialSchema for RolloutRequest {
+    fn schema() -> RefOr<Schema> {
+        let text =
+            "How a rollout goes, and beside that what changes, with the members of `PATCH /cvms/{cvm_id}`.";
+        let all = AllOfBuilder::new().item(RolloutOptions::schema()).item(UpdateCvmRequest::schema());
+        Schema::AllOf(all.description(Some(text)).build()).into()
+    }
+}
+
+impl ToSchema for RolloutRequest {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        RolloutOptions::schemas(schemas);
+        UpdateCvmRequest::schemas(schemas);
+    }
 }
 
 impl Decode for RolloutRequest {
@@ -59,6 +77,7 @@ members! {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ToSchema)]
     pub struct AbortRolloutRequest {
         /// Take back the CVMs that were changed; otherwise they keep what they have.
+        #[schema(required = false)]
         pub roll_back: bool = false,
     }
 }

@@ -124,10 +124,13 @@ members! {
     #[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
     pub struct UpdateCvmSshKeysRequest {
         /// Keys of members of the workspace, at most 100.
+        #[schema(required = false)]
         pub ssh_key_ids: Vec<String> = Vec::new(),
         /// Members of the workspace all of whose keys are added.
+        #[schema(required = false)]
         pub usernames: Vec<String> = Vec::new(),
         /// Restart a CVM that is up, so that it has them now.
+        #[schema(required = false)]
         pub apply_now: bool = false,
     }
 }

@@ -48,6 +48,7 @@ members! {
         #[schema(minimum = 10, maximum = 1200)]
         pub shutdown_timeout: Option<i64>,
         /// Take the power of a guest away that does not shut down in time; otherwise the change fails then.
+        #[schema(required = false)]
         pub allow_force_stop: bool = false,
         /// `false`: refuse what would restart a CVM that is up. Also read as 0 or 1.
         pub allow_restart: Option<bool>,
@@ -72,6 +73,7 @@ members! {
         /// Names in it.
         pub env_keys: Option<Vec<String>>,
         /// Make `env_keys` the names that the document allows, which gives it another hash.
+        #[schema(required = false)]
         pub update_env_vars: bool = false,
     }
 }

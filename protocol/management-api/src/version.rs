@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use jiff::civil::Date;
+use jiff::civil::{Date, date};
 
 /// Request header that names the wanted version.
 pub const VERSION_HEADER: &str = "x-phala-version";
@@ -60,6 +60,22 @@ impl ApiVersion {
             (None, Some(of_key)) => Ok(Self::select(of_key).unwrap_or(Self::OLDEST)),
             (None, None) => Ok(Self::OLDEST),
         }
+    }
+
+    /// Since when a version is not to be relied on for new work; `None` for those that are. It is answered all the same.
+    #[must_use]
+    pub const fn deprecated_since(self) -> Option<Date> {
+        match self {
+            // Its successor is all that the published clients need.
+            Self::V20251028 => Some(date(2026, 1, 21)),
+            Self::V20260121 | Self::V20260522 | Self::V20260623 => None,
+        }
+    }
+
+    /// The version of exactly this date.
+    #[must_use]
+    pub fn of_date(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.as_str() == text)
     }
 
     /// Whether ids of CVMs are texts everywhere.

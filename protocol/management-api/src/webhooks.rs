@@ -180,6 +180,7 @@ members! {
         #[schema(value_type = Option<Timestamp>, format = "date-time")]
         pub until: Option<Instant>,
         /// Only those that the webhook should have been told of, and that its receiver never had.
+        #[schema(required = false)]
         pub only_failed: bool = false,
         /// Where the answer before said that more follow.
         #[schema(value_type = Option<WebhookCursor>)]

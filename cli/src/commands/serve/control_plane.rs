@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use cloister_control_plane::inference::InferenceConfig;
 use cloister_control_plane::proof_of_cloud::{ListSigner, ListSource, ProofOfCloudConfig};
 use cloister_control_plane::{Config, DEFAULT_REQUESTS_PER_MINUTE};
+use cloister_management_api::ApiVersion;
 use ipnet::IpNet;
+use jiff::civil::Date;
 use url::Url;
 
 use super::{Logging, chain_list, kms_list};
@@ -70,15 +72,32 @@ pub(crate) struct Args {
     /// Requests that each API key may make in a minute; 0 is no limit
     #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_REQUESTS_PER_MINUTE)]
     requests_per_minute: u32,
+    /// When a dated version of the API ends, such as 2025-10-28=2027-03-31; may be repeated. Answers in that version say so
+    /// (`Sunset`), and nothing else happens then
+    #[arg(long, value_name = "VERSION=DATE", value_parser = sunset)]
+    sunset: Vec<(ApiVersion, Date)>,
     /// File with the token that inference gateways present; without it they are not served
     #[arg(long, value_name = "FILE")]
     inference_token_file: Option<PathBuf>,
     /// Requests that each API key may begin at inference gateways in a minute [default: no limit]
-    #[arg(long, value_name = "COUNT", requires = "inference_token_file",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    inference_requests_per_minute: Option<u32>,
+    #[arg(long, value_name = "COUNT", requires = "inference_token_file")]
+    inference_requests_per_minute: Option<NonZeroU32>,
     #[command(flatten)]
     pub(super) logging: Logging,
+}
+
+/// `2025-10-28=2027-03-31`.
+fn sunset(text: &str) -> Result<(ApiVersion, Date), String> {
+    let (version, day) =
+        text.split_once('=').ok_or("a version and a date are joined by '=': 2025-10-28=2027-03-31")?;
+    let known = || ApiVersion::ALL.map(ApiVersion::as_str).join(", ");
+    let version = ApiVersion::of_date(version)
+        .ok_or_else(|| format!("{version} is no version of the API; there are {}", known()))?;
+    if version.deprecated_since().is_none() {
+        return Err(format!("version {version} is not deprecated, so that it has no end"));
+    }
+    let day = day.parse().map_err(|_| format!("{day} is no date such as 2027-03-31"))?;
+    Ok((version, day))
 }
 
 /// Serves until it is told to stop; what is under way continues at the next start.
@@ -100,6 +119,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         requests_per_minute: args.inference_requests_per_minute,
     });
     config.requests_per_minute = NonZeroU32::new(args.requests_per_minute);
+    config.sunsets.extend(args.sunset);
     config.node_names.extend(args.fleet_name);
     config.proof_of_cloud = args
         .platform_list
@@ -123,4 +143,23 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         () = interrupts.again() => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_deprecated_versions_end() {
+        assert_eq!(sunset("2025-10-28=2027-03-31"), Ok((ApiVersion::V20251028, Date::constant(2027, 3, 31))));
+        for (text, says) in [
+            ("2025-10-28", "joined by '='"),
+            ("2025-10-28=soon", "soon is no date"),
+            ("2025-10-29=2027-03-31", "is no version of the API; there are 2025-10-28, "),
+            ("2026-01-21=2027-03-31", "is not deprecated"),
+        ] {
+            let refusal = sunset(text).unwrap_err();
+            assert!(refusal.contains(says), "{text}: {refusal}");
+        }
+    }
 }

@@ -1,10 +1,13 @@
 //! The OpenAPI document: generated from the operations, checked in at `openapi.json`.
 
+use std::collections::BTreeSet;
+
 use cloister_management_api::{
     ErrorBody, ErrorDetail, ErrorLink, PlainError, ValidationError, ValidationFault,
 };
 use utoipa::OpenApi as _;
-use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
@@ -12,13 +15,17 @@ use utoipa::openapi::{
     SecurityRequirement,
 };
 
+use utoipa_axum::router::OpenApiRouter;
+
 use super::access::{self, Access};
+use super::{deprecation, idempotency};
 
 /// Version of the described interface; the dated versions live inside of it.
 const INTERFACE_VERSION: &str = "0.1.0";
 const API_KEY: &str = "ApiKeyHeader";
 const BEARER: &str = "Bearer";
 const TOO_OFTEN: &str = "The API key asks too often; repeat the request after `Retry-After`";
+const UNCHANGED: &str = "The document is one of those that `If-None-Match` names";
 const RUNS: &str =
     "A request with the same `Idempotency-Key` is being carried out; repeat it after `Retry-After`";
 
@@ -64,24 +71,63 @@ fn completed(mut document: OpenApi) -> OpenApi {
     document.security =
         Some(vec![SecurityRequirement::new(API_KEY, none), SecurityRequirement::new(BEARER, none)]);
     with_common(&mut document, &streams());
+    with_tags(&mut document);
+    deprecation::mark(&mut document);
     without_wildcards(document)
+}
+
+/// Every operation, with its name.
+pub(super) fn operations(document: &mut OpenApi) -> impl Iterator<Item = (String, &mut Operation)> {
+    let items = document.paths.paths.values_mut();
+    items
+        .flat_map(|item| [&mut item.post, &mut item.patch, &mut item.get, &mut item.put, &mut item.delete])
+        .flatten()
+        .map(|operation| (operation.operation_id.clone().unwrap_or_default(), operation))
+}
+
+/// What holds for documents that have a tag.
+fn with_tags(document: &mut OpenApi) {
+    let documents = [super::routes::documents(), super::routes::public_documents()];
+    let documents = documents
+        .map(OpenApiRouter::into_openapi)
+        .into_iter()
+        .flat_map(|mut described| operations(&mut described).map(|(name, _)| name).collect::<Vec<_>>());
+    let documents = documents.collect::<BTreeSet<_>>();
+    for (_, operation) in operations(document).filter(|(name, _)| documents.contains(name)) {
+        let unchanged = ResponseBuilder::new().description(UNCHANGED).header("ETag", tag()).build();
+        operation.responses.responses.insert("304".to_owned(), unchanged.into());
+        if let Some(RefOr::T(shown)) = operation.responses.responses.get_mut("200") {
+            shown.headers.insert("ETag".to_owned(), tag().into());
+        }
+        operation.parameters.get_or_insert_default().push(if_none_match().into());
+    }
+}
+
+fn tag() -> Header {
+    HeaderBuilder::new().description(Some("The document's entity tag, a strong one")).build()
+}
+
+fn if_none_match() -> Parameter {
+    ParameterBuilder::new()
+        .name("If-None-Match")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("The `ETag` of the document that the client has; 304 when it still is this one"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build()
 }
 
 /// What holds for all operations of a kind: keys have a rate, and a change has its effect once.
 fn with_common(document: &mut OpenApi, streams: &[String]) {
-    let items = document.paths.paths.values_mut();
-    for operation in items
-        .flat_map(|item| [&mut item.post, &mut item.patch, &mut item.get, &mut item.put, &mut item.delete])
-    {
-        let Some(operation) = operation else { continue };
-        let name = operation.operation_id.as_deref().unwrap_or_default();
-        let Some(rule) = access::rule_named(name) else { continue };
+    for (name, operation) in operations(document) {
+        let Some(rule) = access::rule_named(&name) else { continue };
         if !matches!(rule.access, Access::AnyKey | Access::Key(_)) {
             continue;
         }
         operation.responses.responses.entry("429".to_owned()).or_insert_with(|| refusal(TOO_OFTEN));
         let is_stream = streams.iter().any(|stream| stream == rule.operation);
-        if matches!(rule.method, "POST" | "PATCH") && rule.changes.is_some() && !is_stream {
+        let is_kept = !is_stream && !idempotency::NOT_KEPT.contains(&rule.operation);
+        if matches!(rule.method, "POST" | "PATCH") && rule.changes.is_some() && is_kept {
             operation.responses.responses.entry("409".to_owned()).or_insert_with(|| refusal(RUNS));
             operation.parameters.get_or_insert_default().push(idempotency_key().into());
         }

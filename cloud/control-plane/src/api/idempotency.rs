@@ -39,7 +39,7 @@ const MAX_KEY_BYTES: usize = 255;
 /// Requests of a workspace that are remembered at the same time; beyond it the oldest is forgotten.
 const MAX_KEPT: i64 = 20_000;
 /// Operations whose answer is shown with a record each time, and never from before.
-const NOT_KEPT: [&str; 1] = ["reveal_webhook_secret"];
+pub(super) const NOT_KEPT: [&str; 1] = ["reveal_webhook_secret"];
 /// Largest answer; none that a change gets comes near.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// A run that lasts longer died: requests have a time limit.

@@ -15,7 +15,9 @@ mod billing;
 mod catalogue;
 mod changes;
 mod channel_log;
+mod conditional;
 mod cvms;
+mod deprecation;
 mod development_pccs;
 mod document;
 mod error;
@@ -56,10 +58,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
+use headers::{ETag, HeaderMapExt as _};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -94,7 +98,10 @@ pub(crate) struct Api {
     streams: Slots,
     /// Logs that are being read by CVM.
     log_reads: Slots,
-    creation_rate: account::tokens::CreationRate,
+    /// API keys that are made, by workspace.
+    key_creations: rate::Rates<i64>,
+    /// Requests for inference that begin, by API key.
+    inference_requests: rate::Rates<i64>,
     directory: scene::Directory,
     uploads: Semaphore,
     /// Guest images that are being added.
@@ -118,7 +125,8 @@ pub(crate) struct Api {
     webhook_checks: Slots,
     /// Streams of events, by workspace.
     webhook_streams: Slots,
-    webhook_sends: webhooks::SendRate,
+    /// Tests, repetitions and replays of webhooks, by workspace.
+    webhook_sends: rate::Rates<i64>,
     /// Tables of usage that are being read, by workspace.
     usage_tables: Slots,
     /// Exports of audit logs, by chain.
@@ -140,13 +148,18 @@ impl Api {
             device_questions: rate::Rates::every(account::devices::SOONEST_QUESTION, &app.clock),
             device_logins: rate::Rates::per_minute(account::devices::LOGINS_PER_MINUTE, &app.clock),
             device_looks: rate::Rates::per_minute(account::devices::LOOKS_PER_MINUTE, &app.clock),
+            key_creations: rate::Rates::per_minute(account::tokens::MADE_PER_MINUTE, &app.clock),
+            inference_requests: rate::Rates::per_minute(
+                app.inference.as_ref().and_then(|inference| inference.requests_per_minute),
+                &app.clock,
+            ),
+            webhook_sends: rate::Rates::per_minute(webhooks::SENT_PER_MINUTE, &app.clock),
             app,
             stop,
             metrics: metrics::Metrics::default(),
             key_uses: auth::KeyUses::default(),
             streams: Slots::new(cvms::state::MAX_STREAMS),
             log_reads: Slots::new(logs::MAX_READS),
-            creation_rate: account::tokens::CreationRate::default(),
             directory: scene::Directory::default(),
             uploads: Semaphore::new(images::MAX_UPLOADS),
             image_intakes: Semaphore::new(admin::os_images::MAX_INTAKES),
@@ -160,7 +173,6 @@ impl Api {
             approval_looks: Slots::new(approvals::MAX_LOOKS),
             webhook_checks: Slots::new(webhooks::MAX_CHECKS),
             webhook_streams: Slots::new(webhooks::MAX_STREAMS),
-            webhook_sends: webhooks::SendRate::default(),
             usage_tables: Slots::new(apps::usage::MAX_TABLES),
             audit_exports: Slots::new(audit::MAX_EXPORTS),
         })
@@ -172,12 +184,25 @@ pub fn router(app: Arc<App>, stop: CancellationToken) -> Router {
     surface(Api::new(app, stop))
 }
 
-/// The description of the interface, written once: anybody may ask for it at any rate.
-static DESCRIPTION: LazyLock<Bytes> =
-    LazyLock::new(|| Bytes::from(serde_json::to_vec(&document()).unwrap_or_default()));
+/// The description of the interface and its tag, made once: anybody may ask for it at any rate.
+static DESCRIPTION: LazyLock<(Bytes, Option<ETag>)> = LazyLock::new(|| {
+    let text = serde_json::to_vec(&document()).unwrap_or_default();
+    let tag = conditional::tag(&text);
+    (text.into(), tag)
+});
+
+async fn description() -> Response {
+    let (text, tag) = &*DESCRIPTION;
+    let form = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "public, no-cache")];
+    let mut response = (form, text.clone()).into_response();
+    if let Some(tag) = tag {
+        response.headers_mut().typed_insert(tag.clone());
+    }
+    response
+}
 
 fn surface(api: Arc<Api>) -> Router {
-    let openapi = get(async || ([(CONTENT_TYPE, "application/json")], DESCRIPTION.clone()));
+    let openapi = get(description).layer(from_fn(conditional::tagged));
     let routes = Router::new()
         .nest(PREFIX, described(&api))
         .merge(unlisted(&api))
@@ -204,6 +229,7 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/errors/{code}", get(health::error_page))
+        .route(deprecation::PATH, get(deprecation::page))
         .merge(development_pccs::router())
         .merge(page::router())
         .merge(metrics)
@@ -211,21 +237,32 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route_layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT))
 }
 
-/// The operations of the described interface behind their layers.
-fn described(api: &Arc<Api>) -> Router<Arc<Api>> {
-    let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
-    let own = Router::from(routes::protected())
+/// What lasts no longer than a time, and has its effect once under a name of the client's.
+fn once(routes: Router<Arc<Api>>, api: &Arc<Api>, time: Duration) -> Router<Arc<Api>> {
+    let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, time);
+    routes
         .route_layer(timely)
         .route_layer(from_fn_with_state(Arc::clone(api), idempotency::once))
         // Once more: what is read before a request runs has its limit, too.
         .route_layer(timely)
-        .merge(Router::from(routes::protected_streams()))
-        .route_layer(from_fn(negotiate::negotiate))
-        .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate));
+}
+
+/// What a key is needed for.
+fn for_keys(routes: Router<Arc<Api>>, api: &Arc<Api>) -> Router<Arc<Api>> {
+    routes
+        .route_layer(from_fn_with_state(Arc::clone(api), negotiate::negotiate))
+        .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate))
+}
+
+/// The operations of the described interface behind their layers.
+fn described(api: &Arc<Api>) -> Router<Arc<Api>> {
+    let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
+    let own = once(routes::protected().into(), api, REQUEST_TIMEOUT);
+    let own = for_keys(own.merge(Router::from(routes::protected_streams())), api);
     let public = Router::from(routes::public())
         .route_layer(timely)
         .merge(Router::from(routes::public_streams()))
-        .route_layer(from_fn(negotiate::negotiate))
+        .route_layer(from_fn_with_state(Arc::clone(api), negotiate::negotiate))
         .route_layer(from_fn_with_state(Arc::clone(api), access::by_token));
     own.merge(public).layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
 }

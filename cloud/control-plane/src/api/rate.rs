@@ -1,5 +1,6 @@
-//! How often each API key may ask. Answers tell what is left in the headers of
-//! draft-ietf-httpapi-ratelimit-headers-10; what is too often is refused with 429 and `Retry-After`.
+//! How often somebody may ask for something: each API key for anything, each workspace for what costs more than a
+//! request. Answers tell what a key has left in the headers of draft-ietf-httpapi-ratelimit-headers-10; what is too often
+//! is refused with 429 and `Retry-After`. Counted by the time that passes: a clock that is set changes nothing.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -24,7 +25,7 @@ impl governor::clock::Clock for Clock {
     type Instant = Duration;
 
     fn now(&self) -> Duration {
-        Duration::from_millis(u64::try_from(self.now_ms()).unwrap_or_default())
+        self.passed()
     }
 }
 
@@ -87,6 +88,16 @@ impl Left {
         self.wait.as_secs() + u64::from(self.wait.subsec_nanos() > 0)
     }
 
+    /// How many there are when none is used.
+    pub(crate) const fn limit(self) -> u32 {
+        self.limit
+    }
+
+    /// For who was refused: whole seconds until the next one is there, at least one.
+    pub(crate) fn retry_after_s(self) -> u32 {
+        u32::try_from(self.wait_s()).unwrap_or(u32::MAX).max(1)
+    }
+
     /// Says it in the headers of an answer.
     pub(crate) fn tell(self, response: &mut Response) {
         let headers = [
@@ -102,8 +113,7 @@ impl Left {
 
     /// Refuses what came too soon.
     pub(crate) fn error(self, detail: impl Into<String>) -> ApiError {
-        let wait_s = u32::try_from(self.wait_s()).unwrap_or(u32::MAX);
-        ApiError::plain(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait_s.max(1))
+        ApiError::plain(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(self.retry_after_s())
     }
 
     /// The refusal of a request of an API key that came too soon.
@@ -147,12 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_takes_nothing_away_for_long() {
+    fn a_clock_that_is_set_neither_gives_nor_takes() {
         let (rates, clock) = rates(1);
-        clock.advance_ms(3_600_000);
+        for by_ms in [-3_600_000, 7_200_000, -1] {
+            assert!(rates.take(&1).is_ok());
+            clock.set_ms(by_ms);
+            assert_eq!(rates.take(&1).map_err(Left::wait_s), Err(60), "{by_ms}");
+            clock.advance_ms(60_000);
+        }
+    }
+
+    #[test]
+    fn who_is_refused_has_the_next_one_after_what_it_is_told() {
+        let (rates, clock) = rates(7);
+        while rates.take(&1).is_ok() {}
+        let refused = rates.take(&1).unwrap_err();
+        assert_eq!((refused.limit(), refused.retry_after_s()), (7, 9), "a seventh of a minute, rounded up");
+        clock.advance_ms(i64::from(refused.retry_after_s()) * 1000);
         assert!(rates.take(&1).is_ok());
-        clock.advance_ms(-1_000);
-        assert_eq!(rates.take(&1).map_err(Left::wait_s), Err(61));
     }
 
     #[test]

@@ -57,6 +57,15 @@ pub(crate) enum OnChange {
     TooLarge(PlainError),
 }
 
+/// Every operation that changes a document which has a tag.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes responses, is never made")]
+pub(crate) enum OnMatch {
+    /// The document is not the one that `If-Match` names; read it again.
+    #[response(status = 412)]
+    Changed(PlainError),
+}
+
 /// Every operation that those who decide for the application may have to allow.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes responses, is never made")]

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    Api, PREFIX, account, admin, approvals, apps, attestations, audit, billing, catalogue, cvms, images, kms,
-    logs, webhooks,
+    Api, PREFIX, account, admin, approvals, apps, attestations, audit, billing, catalogue, conditional, cvms,
+    images, kms, logs, webhooks,
 };
 
 /// Every operation of the described interface.
@@ -63,10 +64,27 @@ fn evidence_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(attestations::platforms::device_ids))
         .routes(routes!(attestations::recent::recent))
         .routes(routes!(attestations::view::view))
-        .routes(routes!(attestations::collateral::collateral))
-        .routes(routes!(attestations::raw::raw))
+        .merge(public_documents())
         .routes(routes!(apps::attestations::attestations))
         .routes(routes!(apps::tcb_evaluation::tcb_evaluation))
+}
+
+/// What clients keep, and ask for again only when it is another.
+pub(super) fn documents() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(cvms::compose_file::compose_file))
+        .routes(routes!(cvms::docker_compose::docker_compose))
+        .routes(routes!(cvms::pre_launch_script::pre_launch_script))
+        .routes(routes!(cvms::user_config::user_config))
+        .layer(from_fn(conditional::tagged))
+}
+
+/// The same of what anybody may see.
+pub(super) fn public_documents() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(attestations::collateral::collateral))
+        .routes(routes!(attestations::raw::raw))
+        .layer(from_fn(conditional::tagged))
 }
 
 /// Authorised by the commit token.
@@ -108,11 +126,11 @@ fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
 fn change_routes() -> OpenApiRouter<Arc<Api>> {
     use cvms::compose_file;
     OpenApiRouter::new()
-        .routes(routes!(compose_file::compose_file, compose_file::apply, compose_file::replace))
+        .merge(documents())
+        .routes(routes!(compose_file::apply, compose_file::replace))
         .routes(routes!(cvms::compose_provision::provision))
-        .routes(routes!(cvms::docker_compose::docker_compose))
         .routes(routes!(cvms::docker_compose::update))
-        .routes(routes!(cvms::pre_launch_script::pre_launch_script, cvms::pre_launch_script::update))
+        .routes(routes!(cvms::pre_launch_script::update))
         .routes(routes!(cvms::envs::envs))
         .routes(routes!(cvms::compose::compose))
         .routes(routes!(cvms::resources::resources))
@@ -129,7 +147,6 @@ fn live_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(cvms::stats::stats))
         .routes(routes!(cvms::network::network))
-        .routes(routes!(cvms::user_config::user_config))
         .routes(routes!(cvms::firewall::firewall_status))
         .routes(routes!(cvms::ports::get, cvms::ports::set))
         .routes(routes!(cvms::network_config::get, cvms::network_config::update))

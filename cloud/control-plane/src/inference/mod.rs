@@ -3,12 +3,11 @@
 //! The endpoints are in `api/inference`, what was told in `store/inference.rs`. Without a control token they do not
 //! exist.
 
-mod rate;
 mod token;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-pub(crate) use rate::{Rate, Refused};
 pub(crate) use token::ControlToken;
 pub use token::ControlTokenError;
 
@@ -19,20 +18,21 @@ pub struct InferenceConfig {
     pub control_token_file: PathBuf,
     /// Requests that each API key may begin in a minute; `None` is no limit. Every control plane of an installation
     /// counts for itself.
-    pub requests_per_minute: Option<u32>,
+    pub requests_per_minute: Option<NonZeroU32>,
 }
 
 /// The same when it runs.
 #[derive(Debug)]
 pub struct Inference {
     pub(crate) token: ControlToken,
-    pub(crate) rate: Option<Rate>,
+    /// Requests that each API key may begin in a minute; `None` is no limit.
+    pub(crate) requests_per_minute: Option<NonZeroU32>,
 }
 
 impl Inference {
     /// Reads the token.
     pub(crate) fn open(config: &InferenceConfig) -> Result<Self, ControlTokenError> {
         let token = ControlToken::read(&config.control_token_file)?;
-        Ok(Self { token, rate: config.requests_per_minute.map(Rate::new) })
+        Ok(Self { token, requests_per_minute: config.requests_per_minute })
     }
 }

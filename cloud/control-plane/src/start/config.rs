@@ -1,12 +1,15 @@
 //! How a control plane runs.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use cloister_chain::ChainConfig;
+use cloister_management_api::ApiVersion;
 use cloister_metering::PriceList;
 use cloister_outbound::OutboundConfig;
+use jiff::civil::Date;
 use url::Url;
 
 use crate::clock::Clock;
@@ -61,6 +64,8 @@ pub struct Config {
     pub webhook_observer: Option<webhooks::Observer>,
     /// Requests that each API key may make in a minute; `None` is no limit.
     pub requests_per_minute: Option<NonZeroU32>,
+    /// When the operator means to stop answering in a version, for those where this is decided.
+    pub sunsets: BTreeMap<ApiVersion, Date>,
     /// How inference gateways are served; `None` serves none.
     pub inference: Option<InferenceConfig>,
 }
@@ -88,6 +93,7 @@ impl Config {
             webhooks: OutboundConfig::default(),
             webhook_observer: None,
             requests_per_minute: None,
+            sunsets: BTreeMap::new(),
             inference: None,
         }
     }

@@ -77,6 +77,11 @@ fn rule_of(request: &Request) -> Option<&'static Rule> {
     rule(request.method(), path.as_str())
 }
 
+/// What is asked for; nothing when it is no operation of the document.
+pub(super) fn operation(request: &Request) -> &'static str {
+    rule_of(request).map_or("", |rule| rule.operation)
+}
+
 /// Refuses a key whose scope is not enough for what it is used for. What has no rule needs all.
 pub(super) fn check(request: &Request, caller: &Caller) -> ApiResult<()> {
     let needed = match rule_of(request).map(|rule| rule.access) {

@@ -223,7 +223,7 @@ pub(crate) async fn decide(
     let (now_ms, user_code) = (api.clock.now_ms(), typed(&request.user_code));
     api.store.waiting_device(&user_code, now_ms).await?.ok_or_else(missing)?;
     if request.approve {
-        may_make(&api, caller.workspace_id, now_ms).await?;
+        may_make(&api, caller.workspace_id).await?;
     }
     let decision = if request.approve { "approved" } else { "denied" };
     let mut change = api.store.change().await?;

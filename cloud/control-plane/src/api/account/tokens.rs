@@ -1,6 +1,6 @@
 //! `GET` and `POST /tokens`, `DELETE /tokens/{token_id}` and `/tokens/self`
 
-use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Json;
@@ -9,13 +9,13 @@ use axum::http::StatusCode;
 use cloister_management_api::{
     CreateTokenRequest, ErrorBody, ErrorCode, KeyScope, Parsed, PlainError, Token, TokenId,
 };
-use parking_lot::Mutex;
 
 use crate::api::Api;
 use crate::api::auth::{Auth, hash_key, new_key};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::negotiate::Version;
+use crate::api::rate::Left;
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
 use crate::store::{ApiKeyRow, Caller, NewApiKey};
@@ -23,30 +23,10 @@ use crate::store::{ApiKeyRow, Caller, NewApiKey};
 /// Most keys of a workspace.
 const MAX_KEYS: usize = 100;
 /// Most keys that a workspace makes in a minute.
-const MAX_PER_MINUTE: u32 = 10;
-const MINUTE_MS: i64 = 60_000;
+pub(crate) const MADE_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(10);
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 const MAX_NAME: usize = 100;
 const MAX_DAYS: u32 = 365;
-
-/// Keys that each workspace made in the current minute.
-#[derive(Default)]
-pub(crate) struct CreationRate(Mutex<HashMap<i64, (i64, u32)>>);
-
-impl CreationRate {
-    fn take(&self, workspace_id: i64, now_ms: i64) -> ApiResult<()> {
-        let minute = now_ms.div_euclid(MINUTE_MS);
-        let mut made = self.0.lock();
-        made.retain(|_, (at, _)| *at == minute);
-        let (_, count) = made.entry(workspace_id).or_insert((minute, 0));
-        *count += 1;
-        if *count <= MAX_PER_MINUTE {
-            return Ok(());
-        }
-        let left_s = (MINUTE_MS - now_ms.rem_euclid(MINUTE_MS)) / 1000 + 1;
-        Err(ApiError::coded(ErrorCode::KeyCreationRate).retry_after(u32::try_from(left_s).unwrap_or(60)))
-    }
-}
 
 /// List API keys
 ///
@@ -85,7 +65,7 @@ pub(crate) async fn create(
     let now_ms = api.clock.now_ms();
     check(&request)?;
     let scope = request.scope.map_or(Ok(caller.scope), |Parsed(wanted)| allowed(&caller, wanted))?;
-    may_make(&api, caller.workspace_id, now_ms).await?;
+    may_make(&api, caller.workspace_id).await?;
     let (key, shown) = new_key(api.random.bytes()?);
     let new = NewApiKey {
         user_id: caller.user_id,
@@ -114,11 +94,12 @@ pub(crate) async fn create(
 }
 
 /// Whether a workspace may make one more key now.
-pub(super) async fn may_make(api: &Api, workspace_id: i64, now_ms: i64) -> ApiResult<()> {
+pub(super) async fn may_make(api: &Api, workspace_id: i64) -> ApiResult<()> {
     if api.store.api_keys(workspace_id).await?.len() >= MAX_KEYS {
         return Err(ApiError::coded(ErrorCode::TooManyKeys));
     }
-    api.creation_rate.take(workspace_id, now_ms)
+    let too_soon = |left: Left| ApiError::coded(ErrorCode::KeyCreationRate).retry_after(left.retry_after_s());
+    api.key_creations.take(&workspace_id).map(drop).map_err(too_soon)
 }
 
 /// What a new key may do: never more than the one that makes it.
@@ -205,21 +186,5 @@ fn wire(row: ApiKeyRow, now_ms: i64) -> Token {
         last_used_at: row.last_used_at_ms.map(time),
         expires_at: row.expires_at_ms.map(time),
         default_version: row.default_version,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_workspace_makes_only_so_many_keys_in_a_minute() {
-        let rate = CreationRate::default();
-        for _ in 0..MAX_PER_MINUTE {
-            rate.take(1, 0).unwrap();
-        }
-        assert!(rate.take(1, MINUTE_MS - 1).is_err());
-        assert!(rate.take(2, 0).is_ok());
-        assert!(rate.take(1, MINUTE_MS).is_ok());
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::header::{CACHE_CONTROL, ETAG, VARY};
+use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use cloister_management_api::{PlainError, QuoteCollateral};
 
@@ -13,7 +13,7 @@ use super::{stored, wire};
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
 
-const FOR_A_DAY: &str = "public, max-age=86400";
+pub(super) const FOR_A_DAY: &str = "public, max-age=86400";
 const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
 
 /// Get what a stored quote was verified with
@@ -24,7 +24,6 @@ const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control
     params(("checksum" = String, Path, description = "SHA-256 of the quote's bytes, hex")),
     responses(
         (status = 200, description = "The collateral", body = QuoteCollateral),
-        (status = 304, description = "Unchanged since `If-None-Match`"),
         (status = 400, description = "The quote was not verified with any", body = PlainError),
         (status = 404, description = "No such quote, or not any more", body = PlainError),
     ),
@@ -32,28 +31,16 @@ const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control
 pub(crate) async fn collateral(
     State(api): State<Arc<Api>>,
     Path(checksum): Path<String>,
-    headers: HeaderMap,
 ) -> ApiResult<Response> {
     let row = stored(&api, &checksum).await?;
     let collateral = wire::collateral(&api, &row).await?.ok_or_else(|| {
         ApiError::plain(StatusCode::BAD_REQUEST, "The quote could not be used: it was not verified")
     })?;
-    let tag = format!("\"{}\"", row.checksum);
     let caching = [
         (CACHE_CONTROL, FOR_A_DAY.to_owned()),
         (CDN_CACHE_CONTROL, FOR_A_DAY.to_owned()),
         (VARY, "Accept-Encoding".to_owned()),
-        (ETAG, tag.clone()),
+        (ETAG, format!("\"{}\"", row.checksum)),
     ];
-    if is_known(&headers, &tag) {
-        return Ok((StatusCode::NOT_MODIFIED, caching).into_response());
-    }
     Ok((caching, Json(collateral)).into_response())
-}
-
-/// Whether the client has this version (RFC 9110, section 13.1.2: weak comparison).
-fn is_known(headers: &HeaderMap, tag: &str) -> bool {
-    headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
-    })
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use cloister_management_api::PlainError;
 
+use super::collateral::FOR_A_DAY;
 use super::{stored, wire};
 use crate::api::Api;
 use crate::api::error::ApiResult;
@@ -28,6 +29,8 @@ pub(crate) async fn raw(State(api): State<Arc<Api>>, Path(checksum): Path<String
         (CONTENT_TYPE, "application/octet-stream".to_owned()),
         (CONTENT_DISPOSITION, format!("attachment; filename={}.bin", row.checksum)),
         (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (CACHE_CONTROL, FOR_A_DAY.to_owned()),
+        (ETAG, format!("\"{}\"", row.checksum)),
     ];
     Ok((headers, wire::bytes(&row)).into_response())
 }

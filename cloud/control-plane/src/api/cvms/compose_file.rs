@@ -17,11 +17,13 @@ use utoipa::IntoParams;
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::changes::{self, Approval, Edit, Manner};
+use crate::api::conditional::Expected;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::{Body, Query};
-use crate::api::responses::{OnApproval, OnChange, OnCvm, OnPower};
+use crate::api::responses::{OnApproval, OnChange, OnCvm, OnMatch, OnPower};
 use crate::api::target::Target;
 use crate::operations::OperationKind;
+use crate::store::CvmRow;
 
 members! {
     /// Query of `GET /cvms/{cvm_id}/compose_file`.
@@ -52,11 +54,21 @@ pub(crate) async fn compose_file(Target(cvm): Target, Query(query): Query<RawQue
     if is_raw {
         return Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], cvm.app_compose).into_response());
     }
-    let mut document: Map<String, Value> =
-        serde_json::from_str(&cvm.app_compose).map_err(|error| ApiError::internal(&error))?;
+    Ok(([(CONTENT_TYPE, "application/json")], shown(&cvm)?).into_response())
+}
+
+/// The document of a CVM as it is shown.
+fn shown(cvm: &CvmRow) -> ApiResult<Vec<u8>> {
+    let internal = |error: serde_json::Error| ApiError::internal(&error);
+    let mut document: Map<String, Value> = serde_json::from_str(&cvm.app_compose).map_err(internal)?;
     // A public client wants a text here, whatever the runner is.
     document.entry("docker_compose_file").or_insert_with(|| "".into());
-    Ok(Json(document).into_response())
+    serde_json::to_vec(&document).map_err(internal)
+}
+
+/// Refuses the change of another document than its client looked at.
+fn check(expected: &Expected, cvm: &CvmRow) -> ApiResult<()> {
+    expected.check(&[&shown(cvm)?, cvm.app_compose.as_bytes()])
 }
 
 /// Apply a provisioned compose document
@@ -68,6 +80,7 @@ pub(crate) async fn compose_file(Target(cvm): Target, Query(query): Query<RawQue
     patch, path = "/cvms/{cvm_id}/compose_file", tag = "CVMs", operation_id = "apply_cvm_compose_file",
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
+        ("If-Match" = Option<String>, Header, description = "Refuse a change of a document with another `ETag`, in either of its forms"),
         ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
         ("X-Prepare-Only" = Option<String>, Header, description = "`true`: only prepare the change, where somebody has to allow it"),
     ),
@@ -75,7 +88,7 @@ pub(crate) async fn compose_file(Target(cvm): Target, Query(query): Query<RawQue
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the document", body = CvmUpdate),
         (status = 400, description = "No document with this hash was provisioned for the CVM, or it expired; or a parameter is invalid (ERR-02-…)", body = PlainError),
-        OnCvm, OnChange, OnApproval, OnPower,
+        OnCvm, OnChange, OnMatch, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn apply(
@@ -83,8 +96,10 @@ pub(crate) async fn apply(
     Auth(caller): Auth,
     Target(cvm): Target,
     approval: Approval,
+    expected: Expected,
     Body(request): Body<ApplyComposeRequest>,
 ) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
+    check(&expected, &cvm)?;
     let (hash, now_ms) = (request.compose_hash.0, api.clock.now_ms());
     let provision = api.store.update_provision(cvm.id, hash, now_ms).await?.ok_or_else(|| {
         let text =
@@ -121,6 +136,7 @@ pub(crate) async fn apply(
     post, path = "/cvms/{cvm_id}/compose_file", tag = "CVMs", operation_id = "replace_cvm_compose_file",
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
+        ("If-Match" = Option<String>, Header, description = "Refuse a change of a document with another `ETag`, in either of its forms"),
         ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
         ("X-Prepare-Only" = Option<String>, Header, description = "`true`: only prepare the change, where somebody has to allow it"),
     ),
@@ -129,7 +145,7 @@ pub(crate) async fn apply(
         (status = 202, description = "Accepted; the CVM is restarted with the document", body = CvmUpdate),
         (status = 400, description = "The hash is not that of the document, the document is empty (ERR-01-002) or changes what cannot change (ERR-02-009)", body = PlainError),
         (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
-        OnCvm, OnChange, OnApproval, OnPower,
+        OnCvm, OnChange, OnMatch, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn replace(
@@ -137,8 +153,10 @@ pub(crate) async fn replace(
     Auth(caller): Auth,
     Target(cvm): Target,
     approval: Approval,
+    expected: Expected,
     Body(request): Body<ReplaceComposeRequest>,
 ) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {
+    check(&expected, &cvm)?;
     let refused = |error| changes::compose_error(error, &["body", "compose_file"]);
     let additions = Additions { name: &cvm.name, ..Additions::default() };
     // What is wrong with the document says more than that its hash does not fit.

@@ -7,7 +7,7 @@ use cloister_management_api::{CvmUpdate, ErrorBody, PlainError};
 
 use super::program_files::{COMPOSE_FILE, Replacement};
 use crate::api::error::ApiResult;
-use crate::api::responses::{FileForm, OnApproval, OnChange, OnCvm, OnPower};
+use crate::api::responses::{FileForm, OnApproval, OnChange, OnCvm, OnMatch, OnPower};
 use crate::api::target::Target;
 
 /// Get the compose file of a CVM
@@ -31,6 +31,7 @@ pub(crate) async fn docker_compose(Target(cvm): Target) -> Response {
     patch, path = "/cvms/{cvm_id}/docker-compose", tag = "CVMs", operation_id = "update_cvm_docker_compose",
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
+        ("If-Match" = Option<String>, Header, description = "Refuse a change of a file with another `ETag` than that of `docker-compose.yml`"),
         ("X-Compose-Hash" = Option<String>, Header, description = "Refuse a change that does not give this hash"),
         ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
     ),
@@ -39,7 +40,7 @@ pub(crate) async fn docker_compose(Target(cvm): Target) -> Response {
         (status = 202, description = "Accepted; the CVM is restarted with the file", body = CvmUpdate),
         (status = 400, description = "Not a text of a type that is taken, or an empty one", body = PlainError),
         (status = 422, description = "The compose file is invalid (ERR-01-003)", body = ErrorBody),
-        OnCvm, OnChange, OnApproval, OnPower,
+        OnCvm, OnChange, OnMatch, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn update(replacement: Replacement) -> ApiResult<(StatusCode, Json<CvmUpdate>)> {

@@ -6,7 +6,7 @@ use cloister_management_api::{CvmUpdate, PlainError};
 
 use super::program_files::{PRE_LAUNCH_SCRIPT, Replacement};
 use crate::api::error::ApiResult;
-use crate::api::responses::{FileForm, OnApproval, OnChange, OnCvm, OnPower};
+use crate::api::responses::{FileForm, OnApproval, OnChange, OnCvm, OnMatch, OnPower};
 use crate::api::target::Target;
 
 /// Get the pre-launch script of a CVM
@@ -32,6 +32,7 @@ pub(crate) async fn pre_launch_script(Target(cvm): Target) -> Response {
     operation_id = "update_cvm_pre_launch_script",
     params(
         ("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name"),
+        ("If-Match" = Option<String>, Header, description = "Refuse a change of a file with another `ETag` than that of `pre-launch-script`"),
         ("X-Compose-Hash" = Option<String>, Header, description = "Refuse a change that does not give this hash"),
         ("X-Transaction-Hash" = Option<String>, Header, description = "Transaction that allowed the hash; `already-registered` has only the contract asked"),
     ),
@@ -39,7 +40,7 @@ pub(crate) async fn pre_launch_script(Target(cvm): Target) -> Response {
     responses(
         (status = 200, description = "Accepted; the CVM is restarted with the script", body = CvmUpdate),
         (status = 400, description = "Not a text of a type that is taken, or an empty one", body = PlainError),
-        OnCvm, OnChange, OnApproval, OnPower,
+        OnCvm, OnChange, OnMatch, OnApproval, OnPower,
     ),
 )]
 pub(crate) async fn update(replacement: Replacement) -> ApiResult<Json<CvmUpdate>> {

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::changes::{self, Approval, Edit, Manner, Text};
+use crate::api::conditional::Expected;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::target::Target;
 use crate::api::view::Shown;
@@ -54,8 +55,11 @@ pub(super) const PRE_LAUNCH_SCRIPT: ProgramFile = ProgramFile {
 impl ProgramFile {
     /// The file of a CVM as it is; empty where there is none.
     pub(super) fn of(&self, cvm: &CvmRow) -> Response {
-        let text = (self.find)(Shown::of(&cvm.app_compose)).unwrap_or_default().into_owned();
-        ([(CONTENT_TYPE, self.content_type)], text).into_response()
+        ([(CONTENT_TYPE, self.content_type)], self.text(cvm)).into_response()
+    }
+
+    fn text(&self, cvm: &CvmRow) -> String {
+        (self.find)(Shown::of(&cvm.app_compose)).unwrap_or_default().into_owned()
     }
 }
 
@@ -65,6 +69,7 @@ pub(crate) struct Replacement {
     caller: Arc<Caller>,
     cvm: CvmRow,
     approval: Approval,
+    expected: Expected,
     request: Request,
 }
 
@@ -76,14 +81,16 @@ impl FromRequest<Arc<Api>> for Replacement {
         let Auth(caller) = Auth::from_request_parts(&mut parts, api).await?;
         let Target(cvm) = Target::from_request_parts(&mut parts, api).await?;
         let Ok(approval) = Approval::from_request_parts(&mut parts, api).await;
+        let Ok(expected) = Expected::from_request_parts(&mut parts, api).await;
         let request = Request::from_parts(parts, body);
-        Ok(Self { api: Arc::clone(api), caller, cvm, approval, request })
+        Ok(Self { api: Arc::clone(api), caller, cvm, approval, expected, request })
     }
 }
 
 impl Replacement {
     /// Accepts the body as this file; the rest of the document stays.
     pub(super) async fn of(self, file: &ProgramFile) -> ApiResult<CvmUpdate> {
+        self.expected.check(&[file.text(&self.cvm).as_bytes()])?;
         let text = file.accepted.read(self.request).await?;
         let mut edit = Edit::of(&self.cvm);
         (file.check)(&edit)?;

@@ -20,7 +20,6 @@ use serde_json::Value;
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
-use crate::inference::Inference;
 
 const BASE: &str = "/internal/inference";
 /// Largest body: a gateway passes on what clients send as `provider`.
@@ -42,11 +41,6 @@ pub(super) fn router(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route(&format!("{BASE}/consult/post"), axum::routing::post(post::record))
         .layer(DefaultBodyLimit::max(MAX_BYTES))
         .route_layer(from_fn_with_state(Arc::clone(api), authenticate))
-}
-
-/// What holds while there are routes.
-fn inference(api: &Api) -> ApiResult<&Inference> {
-    api.inference.as_ref().ok_or_else(|| ApiError::not_found("Endpoint"))
 }
 
 /// Layer: lets nobody in but gateways.

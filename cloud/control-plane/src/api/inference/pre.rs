@@ -9,10 +9,10 @@ use cloister_management_api::{KeyScope, TokenId, WorkspaceId};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_COST, MAX_DECIMALS, check_name, decimal, fault, inference, read};
+use super::{MAX_COST, MAX_DECIMALS, check_name, decimal, fault, read};
 use crate::api::Api;
 use crate::api::error::ApiResult;
-use crate::inference::Refused;
+use crate::api::rate::Left;
 use crate::store::{NewReservation, Reserved};
 
 /// Hex digits of the hash of a key.
@@ -61,7 +61,7 @@ pub(super) struct Answer {
 #[serde(rename_all = "camelCase")]
 struct RateLimit {
     limit: u32,
-    /// Seconds since the Unix epoch.
+    /// When the key may begin another one, in seconds since the Unix epoch.
     reset_at: i64,
 }
 
@@ -70,9 +70,11 @@ impl Answer {
         Self { status: Some(status), message: Some(message.into()), ..Self::default() }
     }
 
-    fn limited(Refused { limit, reset_at_s }: Refused) -> Self {
+    fn limited(left: Left, now_ms: i64) -> Self {
+        // Full seconds, rounded up: who comes by then is not refused again.
+        let reset_at = (now_ms + 999).div_euclid(1000) + i64::from(left.retry_after_s());
         Self {
-            rate_limit: Some(RateLimit { limit, reset_at: reset_at_s }),
+            rate_limit: Some(RateLimit { limit: left.limit(), reset_at }),
             ..Self::denied(429, "Rate limit exceeded. Please retry after some time.")
         }
     }
@@ -115,10 +117,9 @@ async fn decide(api: &Arc<Api>, question: &Question) -> ApiResult<Answer> {
     }
     // With neither it is only asked whose key it is: nobody began a request.
     if (!question.model.is_empty() || question.request_id.is_some())
-        && let Some(rate) = &inference(api)?.rate
-        && let Err(refused) = rate.take(caller.api_key_id, now_ms)
+        && let Err(left) = api.inference_requests.take(&caller.api_key_id)
     {
-        return Ok(owner(Answer::limited(refused)));
+        return Ok(owner(Answer::limited(left, now_ms)));
     }
     Ok(owner(match credit(api, caller.workspace_id, question, now_ms).await? {
         Reserved::SetAside => Answer { allow: true, spend_mode: Some("regular"), ..Answer::default() },

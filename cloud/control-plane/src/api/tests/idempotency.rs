@@ -2,17 +2,27 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::Request;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::handler::Handler;
+use axum::http::{Request, StatusCode};
+use axum::routing::post;
+use cloister_management_api::KeyScope;
 use futures_util::future::join_all;
+use futures_util::stream;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::{Answer, Installation};
-use crate::api::auth::hash_key;
-use crate::api::document;
+use crate::api::auth::{Auth, hash_key};
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::{Api, PREFIX, REQUEST_TIMEOUT, document, for_keys, guarded, once};
 use crate::operations::CvmStatus;
+use crate::store::{Caller, NewApiKey};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -237,6 +247,104 @@ async fn a_client_that_left_gets_the_answer_when_it_comes_back() {
     let names = installation.key_names().await;
     assert_eq!(names.len(), 16);
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), 16);
+}
+
+/// The surface with one operation, another one for making keys.
+fn surface_with<H, T>(installation: &Installation, time: Duration, handler: H) -> Router
+where
+    H: Handler<T, Arc<Api>>,
+    T: 'static,
+{
+    let (api, routes) = (&installation.api, Router::new().route("/tokens", post(handler)));
+    guarded(Router::new().nest(PREFIX, for_keys(once(routes, api, time), api)), Arc::clone(api))
+}
+
+/// Asks it for a key.
+async fn ask(installation: &Installation, router: &Router, body: Body) -> Answer {
+    let request = Request::post("/api/v1/tokens").header("x-api-key", &installation.tenant);
+    let request = request.header("idempotency-key", "a").body(body).unwrap();
+    Answer::read(router.clone().oneshot(request).await.unwrap()).await
+}
+
+/// Has an effect: the caller's workspace has one more key.
+async fn have_an_effect(api: &Api, caller: &Caller) {
+    let new = NewApiKey {
+        user_id: caller.user_id,
+        workspace_id: caller.workspace_id,
+        name: "effect".into(),
+        key_hash: "effect".into(),
+        key_prefix: String::new(),
+        scope: KeyScope::Read,
+        default_version: String::new(),
+        expires_at_ms: None,
+    };
+    let mut change = api.store.change().await.unwrap();
+    change.insert_api_key(&new, api.clock.now_ms()).await.unwrap();
+    change.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_takes_no_name() {
+    let installation = Installation::new().await;
+    let never = async || -> StatusCode { panic!("it was never read to its end") };
+    let router = surface_with(&installation, Duration::from_millis(20), never);
+    let endless = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+    let answer = ask(&installation, &router, endless).await.expect(504);
+    assert!(!answer.header("retry-after").is_empty(), "{}", answer.text);
+    installation.named("a", "POST", "/tokens", token("ci")).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_failure_behind_an_effect_is_nobodys_answer_and_no_reason_for_another() {
+    let installation = Installation::new().await;
+    let fails = async |State(api): State<Arc<Api>>, Auth(caller): Auth| -> ApiResult<StatusCode> {
+        have_an_effect(&api, &caller).await;
+        Err(ApiError::unexpected())
+    };
+    let router = surface_with(&installation, REQUEST_TIMEOUT, fails);
+    ask(&installation, &router, Body::empty()).await.expect(500);
+    for _ in 0..2 {
+        let again = ask(&installation, &router, Body::empty()).await.expect(409);
+        assert!(again.json()["detail"].as_str().unwrap().contains("its answer was lost"), "{}", again.text);
+        assert!(again.headers.get("retry-after").is_none(), "nothing to wait for");
+    }
+    assert_eq!(installation.key_names().await, ["effect"]);
+}
+
+#[tokio::test]
+async fn a_failure_without_an_effect_can_be_repeated() {
+    let installation = Installation::new().await;
+    let fails = async || -> ApiResult<StatusCode> { Err(ApiError::unexpected()) };
+    let router = surface_with(&installation, REQUEST_TIMEOUT, fails);
+    for _ in 0..2 {
+        ask(&installation, &router, Body::empty()).await.expect(500);
+    }
+    let works = surface_with(&installation, REQUEST_TIMEOUT, async || StatusCode::CREATED);
+    ask(&installation, &works, Body::empty()).await.expect(201);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_kept_is_given_and_its_effect_known() {
+    let installation = Installation::new().await;
+    let lasts = async |State(api): State<Arc<Api>>, Auth(caller): Auth| {
+        have_an_effect(&api, &caller).await;
+        // Nothing is kept from here on.
+        api.store.close().await;
+        (StatusCode::CREATED, "made")
+    };
+    let router = surface_with(&installation, REQUEST_TIMEOUT, lasts);
+    assert_eq!(ask(&installation, &router, Body::empty()).await.expect(201).text, "made");
+
+    let again = installation.copy().await;
+    let never = async || -> StatusCode { panic!("it was done") };
+    let router = surface_with(&again, REQUEST_TIMEOUT, never);
+    // As long as it may still run, its answer may come.
+    assert_eq!(ask(&again, &router, Body::empty()).await.expect(409).header("retry-after"), "1");
+    again.app.clock.advance_ms(60_000);
+    let lost = ask(&again, &router, Body::empty()).await.expect(409);
+    assert!(lost.json()["detail"].as_str().unwrap().contains("its answer was lost"), "{}", lost.text);
+    assert!(lost.headers.get("retry-after").is_none());
+    assert_eq!(again.key_names().await, ["effect"]);
 }
 
 #[tokio::test]

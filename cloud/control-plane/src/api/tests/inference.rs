@@ -1,5 +1,6 @@
 //! What inference gateways ask and tell, and what workspaces see of it.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use axum::body::Body;
@@ -25,7 +26,8 @@ const MODEL: &str = "demo/model";
 pub(super) fn served(dir: &Path) -> Inference {
     let control_token_file = dir.join("control-token");
     std::fs::write(&control_token_file, format!("{TOKEN}\n")).unwrap();
-    Inference::open(&InferenceConfig { control_token_file, requests_per_minute: Some(PER_MINUTE) }).unwrap()
+    Inference::open(&InferenceConfig { control_token_file, requests_per_minute: NonZeroU32::new(PER_MINUTE) })
+        .unwrap()
 }
 
 async fn on_both<F: Future<Output = ()>>(test: impl Fn(Installation) -> F) {
@@ -326,8 +328,8 @@ async fn a_key_begins_only_so_many_requests_in_a_minute() {
     }
     let denied = installation.ask(&key.secret).await;
     assert_eq!((&denied["allow"], &denied["status"]), (&json!(false), &json!(429)));
-    // START is a full minute.
-    assert_eq!(denied["rateLimit"], json!({"limit": PER_MINUTE, "resetAt": 1_768_989_660}));
+    // They come back one by one: the next one three seconds after START.
+    assert_eq!(denied["rateLimit"], json!({"limit": PER_MINUTE, "resetAt": 1_768_989_603}));
     assert_eq!(installation.ask(&other.secret).await["allow"], true);
     // Whose key it is may be asked at any time.
     let body = json!({"apiKeyHash": hash_key(&key.secret), "model": ""});
@@ -337,8 +339,12 @@ async fn a_key_begins_only_so_many_requests_in_a_minute() {
     let body = json!({"apiKeyHash": hash_key(&key.secret), "model": "", "requestId": "req_1"});
     let refused = installation.consult("pre", &format!("Bearer {TOKEN}"), &body).await.expect(200).json();
     assert_eq!((&refused["allow"], &refused["status"]), (&json!(false), &json!(429)));
-    installation.app.clock.advance_ms(60_000);
+    installation.app.clock.advance_ms(3_000);
     assert_eq!(installation.ask(&key.secret).await["allow"], true);
+    assert_eq!(installation.ask(&key.secret).await["status"], 429);
+    // A clock that is set gives nothing back.
+    installation.app.clock.set_ms(60_000);
+    assert_eq!(installation.ask(&key.secret).await["status"], 429);
 }
 
 #[tokio::test]

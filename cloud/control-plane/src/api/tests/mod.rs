@@ -8,8 +8,11 @@ mod attestations;
 mod audit;
 mod authorisation;
 mod billing;
+mod copies;
 mod cvms;
+mod deprecation;
 mod devices;
+mod documents;
 mod domains;
 mod evidence;
 mod governance;
@@ -42,10 +45,11 @@ use axum::response::Response;
 use cloister_app_compose::decode::{self, Source};
 use cloister_app_compose::{Additions, Draft, OsImageHash};
 use cloister_fleet_tls::{Authority, Identity};
-use cloister_management_api::KeyScope;
+use cloister_management_api::{ApiVersion, KeyScope};
 use cloister_node_api::{NodeCapacity, NodeImage, NodeReport, Platform};
 use cloister_throwaway_postgres::ThrowawayPostgres;
 use http_body_util::BodyExt;
+use jiff::civil::date;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -85,6 +89,16 @@ struct Installation {
     /// The hardware of its nodes and the vendor of that.
     tee: Tee,
     data: TempDir,
+    accounts: Accounts,
+}
+
+/// Who there is, and the node.
+#[derive(Clone)]
+struct Accounts {
+    tenant: String,
+    tenant_workspace: i64,
+    admin: String,
+    node: i64,
 }
 
 /// An answer, read to its end.
@@ -194,13 +208,21 @@ impl Installation {
     }
 
     async fn on(store: Store, clock: Clock, data: TempDir) -> Self {
-        let (now_ms, random) = (clock.now_ms(), Random);
+        let now_ms = clock.now_ms();
         let (_, _, admin) = account(&store, "operator", "admin", 1, now_ms).await;
         let (_, tenant_workspace, tenant) = account(&store, "tenant", "user", 2, now_ms).await;
         let mut change = store.change().await.unwrap();
         let node = change.insert_node("local", now_ms).await.unwrap();
         change.commit().await.unwrap();
+        let accounts = Accounts { tenant, tenant_workspace, admin, node };
+        let installation = Self::over(store, clock, data, accounts);
+        installation.report(&report(65536, false)).await;
+        installation
+    }
 
+    /// One with a database in which all that is there already.
+    fn over(store: Store, clock: Clock, data: TempDir, accounts: Accounts) -> Self {
+        let random = Random;
         let authority = Arc::new(Authority::load_or_create(&data.path().join("fleet"), clock.now()).unwrap());
         let credentials =
             authority.issue(&Identity::ControlPlane, &["localhost".to_owned()], clock.now()).unwrap();
@@ -230,15 +252,27 @@ impl Installation {
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
             webhook_figures: Arc::default(),
             requests_per_minute: None,
+            sunsets: [(ApiVersion::V20251028, date(2027, 3, 31))].into(),
             inference: Some(inference::served(data.path())),
         });
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());
         let router = surface(Arc::clone(&api));
-        let installation =
-            Self { router, api, app, tenant, admin, tenant_workspace, node, stop, name_server, tee, data };
-        installation.report(&report(65536, false)).await;
-        installation
+        let Accounts { tenant, tenant_workspace, admin, node } = accounts.clone();
+        Self {
+            router,
+            api,
+            app,
+            tenant,
+            admin,
+            tenant_workspace,
+            node,
+            stop,
+            name_server,
+            tee,
+            data,
+            accounts,
+        }
     }
 
     /// The node reports now.

@@ -10,7 +10,6 @@ pub(crate) mod detail;
 pub(crate) mod event_types;
 mod input;
 pub(crate) mod list;
-mod rate;
 pub(crate) mod replay;
 pub(crate) mod resend;
 pub(crate) mod reveal_secret;
@@ -22,18 +21,22 @@ pub(crate) mod update;
 mod wire;
 
 pub(crate) use input::MAX_CHECKS;
-pub(crate) use rate::SendRate;
 pub(crate) use stream::MAX_STREAMS;
+
+use std::num::NonZeroU32;
 
 use axum::http::StatusCode;
 use cloister_management_api::WebhookId;
 
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::rate::Left;
 use crate::store::{Caller, WebhookRow};
 
 /// Most webhooks of a workspace.
 const MAX_WEBHOOKS: i64 = 20;
+/// Tests, repetitions and replays of a workspace in a minute: somebody else's server may stand at the address.
+pub(crate) const SENT_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(60);
 
 /// A webhook of the caller's workspace.
 async fn find(api: &Api, caller: &Caller, id: &str) -> ApiResult<WebhookRow> {
@@ -44,6 +47,15 @@ async fn find(api: &Api, caller: &Caller, id: &str) -> ApiResult<WebhookRow> {
 /// The number behind an id; a text that is none names nothing.
 fn named(id: &str) -> ApiResult<i64> {
     id.parse::<WebhookId>().map(|id| id.0).map_err(|_| missing())
+}
+
+/// Counts something that is to be sent; refuses it when it is too much.
+fn may_send(api: &Api, caller: &Caller) -> ApiResult<()> {
+    let too_often = |left: Left| {
+        let limit = left.limit();
+        left.error(format!("A workspace sends tests, repetitions and replays {limit} times a minute"))
+    };
+    api.webhook_sends.take(&caller.workspace_id).map(drop).map_err(too_often)
 }
 
 fn missing() -> ApiError {

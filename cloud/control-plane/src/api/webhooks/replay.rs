@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use cloister_management_api::{PlainError, ReplayWebhookRequest, WebhookCursor, WebhookId, WebhookReplay};
 
-use super::{disabled, find};
+use super::{disabled, find, may_send};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -58,7 +58,7 @@ pub(crate) async fn replay(
         let text = format!("{waiting} deliveries of the webhook wait; repeat the request when they are done");
         return Err(ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(RETRY_AFTER_S));
     }
-    api.webhook_sends.take(caller.workspace_id, now_ms)?;
+    may_send(&api, &caller)?;
     let mut change = api.store.change().await?;
     let replayed = change.replay(caller.workspace_id, row.id, range, now_ms).await?.ok_or_else(disabled)?;
     change.commit().await?;

@@ -8,7 +8,7 @@ use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
 use cloister_webhooks::EventId;
 
 use super::wire::delivery;
-use super::{disabled, find, missing, refused};
+use super::{disabled, find, may_send, missing, refused};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -42,7 +42,7 @@ pub(crate) async fn resend(
     let unknown = || ApiError::not_found("Delivery");
     let event_id: EventId = event_id.parse().map_err(|_| unknown())?;
     let now_ms = api.clock.now_ms();
-    api.webhook_sends.take(caller.workspace_id, now_ms)?;
+    may_send(&api, &caller)?;
     let new = EventId::new(api.random.bytes()?);
     let mut change = api.store.change().await?;
     match change.resend(caller.workspace_id, row.id, event_id.as_str(), new.as_str(), now_ms).await? {

@@ -8,7 +8,7 @@ use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
 use cloister_webhooks::{EventId, EventKind, sample_data};
 
 use super::wire::delivery;
-use super::{disabled, find};
+use super::{disabled, find, may_send};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -38,7 +38,7 @@ pub(crate) async fn test(
     let names: Vec<String> = serde_json::from_str(&row.events).map_err(|error| ApiError::internal(&error))?;
     let kind = names.iter().find_map(|name| name.parse::<EventKind>().ok()).ok_or_else(disabled)?;
     let now_ms = api.clock.now_ms();
-    api.webhook_sends.take(caller.workspace_id, now_ms)?;
+    may_send(&api, &caller)?;
     let event_id = EventId::new(api.random.bytes()?);
     let data = sample_data(kind).to_string();
     let mut change = api.store.change().await?;

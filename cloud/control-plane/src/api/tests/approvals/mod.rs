@@ -232,6 +232,7 @@ async fn govern(installation: &mut Installation, contracts: Arc<FakeContracts>) 
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,
+        sunsets: old.sunsets.clone(),
         inference: None,
     });
     let api = Api::new(Arc::clone(&app), installation.stop.clone());

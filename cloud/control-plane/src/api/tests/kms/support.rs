@@ -324,6 +324,7 @@ pub(in crate::api::tests) async fn know_with(
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,
+        sunsets: old.sunsets.clone(),
         inference: None,
     });
     let api = Api::new(Arc::clone(&app), installation.stop.clone());
