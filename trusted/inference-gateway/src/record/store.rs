@@ -10,6 +10,7 @@ use redb::{Database, ReadableDatabase as _};
 use tokio::sync::{Semaphore, oneshot};
 use tracing::warn;
 
+use super::age::Times;
 use super::changes::Change;
 use super::disk::{Backing, Dir, Disk, OpenError};
 use super::eviction::Eviction;
@@ -21,7 +22,9 @@ use super::log::ReceiptLog;
 use super::pending::Generation;
 use super::shared::{Shared, counter};
 use super::syncer::Syncer;
-use super::tables::{COUNTERS, FIRST_LAYOUT, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind, VERSION, name};
+use super::tables::{
+    AGE, COUNTERS, FIRST_LAYOUT, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind, VERSION, name,
+};
 use super::trouble::Trouble;
 use super::writer::{Answer, Waiting, Writer};
 use super::{Finished, StoreError, UsageRow};
@@ -90,7 +93,7 @@ impl Store {
     pub(crate) fn open_with(
         dir: &Path,
         settings: Settings,
-        clock: Clock,
+        times: impl Into<Times>,
         backing: Backing,
     ) -> Result<Self, OpenError> {
         let dir = Dir::take(dir)?;
@@ -101,7 +104,8 @@ impl Store {
         let disk = dir.database(backing, begin)?;
         check_layout(&dir, &disk)?;
         let gathering = recover(&dir, &disk, &journal, settings)?;
-        let shared = Arc::new(Shared::new(disk, journal, gathering, clock));
+        let age = disk.read(|transaction| counter(transaction, AGE)).map_err(cannot_read(&dir))?;
+        let shared = Arc::new(Shared::new(disk, journal, gathering, times.into(), age));
         let log = settings.is_logging.then(|| ReceiptLog::open(&dir, &shared)).transpose()?;
         let (sender, changes) = mpsc::channel();
         let syncer = Syncer { shared: Arc::clone(&shared) };
@@ -138,8 +142,8 @@ impl Store {
         self.0.shared.holds.hold(name(NameKind::Session, None, id))
     }
 
-    /// Remembers a fingerprint until a time, in seconds since the Unix epoch; false if it was remembered already.
-    /// Answers when it is written. Fails when a million are remembered.
+    /// Remembers a fingerprint until a time, in seconds since the Unix epoch; false if it was remembered already. A clock
+    /// that jumps ahead makes it forget nothing. Answers when it is written. Fails when a million are remembered.
     pub async fn first_time(&self, fingerprint: [u8; 32], until: u64) -> Result<bool, StoreError> {
         match self.write(Change::Fingerprint { fingerprint, until }).await? {
             Answer::Yes => Ok(true),

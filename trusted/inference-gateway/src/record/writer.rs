@@ -66,7 +66,7 @@ impl Writer {
     }
 
     fn write(&self, batch: Vec<Waiting>) {
-        let (now, mut new) = (self.shared.now(), HashSet::new());
+        let (now, mut new) = (self.shared.aged(), HashSet::new());
         let mut answers: Vec<_> =
             batch.iter().map(|waiting| self.judge(&waiting.change, now, &mut new)).collect();
         let mut told = Vec::with_capacity(batch.len());
