@@ -12,7 +12,7 @@
 //! | deleted webhooks | their rows, without secrets | while a delivery tells of them | |
 //! | old attempts | what gateways told of inference | 90 days; sums by the hour for ever | told again, it is known; people look at what was charged |
 //! | old requests | requests with an idempotency key, and their answers | 1 day | nobody repeats one later |
-//! | lapsed reservations | of credit, for inference | an hour, if nobody tells how the request ended | a gateway that stopped must not keep credit from its owner |
+//! | lapsed reservations | of credit, for inference | an hour, if nobody tells how the request ended, or that it is under way | a gateway that stopped must not keep credit from its owner |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 
