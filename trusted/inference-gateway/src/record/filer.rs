@@ -12,7 +12,7 @@ use super::tables::AGE;
 use super::trouble::Trouble;
 
 /// Time in which changes gather, so that many share a transaction.
-const GATHER: Duration = Duration::from_millis(50);
+const GATHER: Duration = Duration::from_millis(200);
 /// What has gathered so many bytes goes at once.
 const LARGE: usize = 4 << 20;
 /// After so long without changes, what has had its time goes all the same.

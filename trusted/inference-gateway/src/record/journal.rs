@@ -147,6 +147,11 @@ impl Journal {
         self.state.lock()
     }
 
+    /// `None` while somebody else has it.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock()
+    }
+
     /// Whether a sync has failed, and no [probe](Self::probe) was well since.
     pub(super) fn is_unsure(&self) -> bool {
         self.state.lock().is_unsure

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
 use cloister_verifier::Clock;
@@ -71,7 +71,8 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     /// Closed before the threads that it reads from.
     log: Option<ReceiptLog>,
-    sender: Option<Sender<Waiting>>,
+    /// And what wakes its thread.
+    writer: Option<(Arc<Writer>, SyncSender<()>)>,
     /// Each ends when the one before it has.
     threads: Vec<JoinHandle<()>>,
     room: Arc<Semaphore>,
@@ -107,16 +108,16 @@ impl Store {
         let age = disk.read(|transaction| counter(transaction, AGE)).map_err(cannot_read(&dir))?;
         let shared = Arc::new(Shared::new(disk, journal, gathering, times.into(), age));
         let log = settings.is_logging.then(|| ReceiptLog::open(&dir, &shared)).transpose()?;
-        let (sender, changes) = mpsc::channel();
         let syncer = Syncer { shared: Arc::clone(&shared) };
         let filer = Filer { shared: Arc::clone(&shared), eviction: Eviction::new(settings) };
         let (syncing, wake_syncer) = woken("record-syncer", |wakes| syncer.run(&wakes))?;
         let (filing, wake_filer) = woken("record-filer", |wakes| filer.run(&wakes))?;
-        let writer = Writer { shared: Arc::clone(&shared), others: [wake_syncer, wake_filer] };
-        let writing = spawn("record-writer", move || writer.run(&changes))?;
+        let writer = Arc::new(Writer::new(Arc::clone(&shared), [wake_syncer, wake_filer]));
+        let worker = Arc::clone(&writer);
+        let (writing, wake_writer) = woken("record-writer", move |wakes| worker.run(&wakes))?;
         Ok(Self(Arc::new(Inner {
             log,
-            sender: Some(sender),
+            writer: Some((writer, wake_writer)),
             threads: vec![writing, syncing, filing],
             room: Arc::new(Semaphore::new(MAX_PENDING_BYTES)),
             shared,
@@ -207,9 +208,12 @@ impl Store {
         };
         let room = room.map_err(|_| StoreError::closed())?;
         let (caller, answer) = oneshot::channel();
-        let sender = self.0.sender.as_ref().ok_or_else(StoreError::closed)?;
+        let (writer, wake) = self.0.writer.as_ref().ok_or_else(StoreError::closed)?;
         let carried = change.to_bytes();
-        sender.send(Waiting { change, carried, caller, room }).map_err(|_| StoreError::closed())?;
+        if !writer.submit(Waiting { change, carried, caller, room }) {
+            // Who is full is awake.
+            let _ = wake.try_send(());
+        }
         answer.await.map_err(|_| StoreError::closed())?
     }
 }
@@ -217,7 +221,7 @@ impl Store {
 impl Drop for Inner {
     fn drop(&mut self) {
         drop(self.log.take());
-        drop(self.sender.take());
+        drop(self.writer.take());
         for thread in self.threads.drain(..) {
             // A thread that panicked has told its callers by going away.
             let _ = thread.join();
@@ -228,17 +232,14 @@ impl Drop for Inner {
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(OpenError::System)
-}
-
 /// A thread that works when it is woken.
 fn woken(
     name: &str,
     work: impl FnOnce(Receiver<()>) + Send + 'static,
 ) -> Result<(JoinHandle<()>, SyncSender<()>), OpenError> {
     let (wake, wakes) = mpsc::sync_channel(1);
-    Ok((spawn(name, move || work(wakes))?, wake))
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(wakes));
+    Ok((thread.map_err(OpenError::System)?, wake))
 }
 
 /// Fills a new database.
