@@ -27,6 +27,7 @@ mod operations;
 mod os_images;
 mod owners;
 mod pages;
+mod people;
 mod refs;
 mod replicas;
 mod requests;
@@ -114,6 +115,7 @@ pub use owners::{
     OwnersStatement, SetAppOwnersRequest, StatedOwners, UntoldRevocation,
 };
 pub use pages::{CursorPage, Page, Pagination};
+pub use people::{AdminUser, CreateUserRequest, UserLink, UserLinkRequest};
 pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,
     UserType, WorkspaceRef, WorkspaceType,

@@ -285,5 +285,7 @@ fn admin_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(admin::nodes::maintenance))
         .routes(routes!(admin::nodes::remove))
         .routes(routes!(admin::os_images::retire))
+        .routes(routes!(admin::users::list, admin::users::create))
+        .routes(routes!(admin::users::link))
         .routes(routes!(attestations::platforms::platform_list))
 }

@@ -187,6 +187,7 @@ impl Change {
     /// Adds a user with a role of `admin` or `user`.
     pub async fn insert_user(&mut self, username: &str, email: &str, role: &str, now_ms: i64) -> Result<i64> {
         let id = self.next_id("users").await?;
+        self.about(super::Subject::User(id)).await?;
         sqlx::query(
             "INSERT INTO users (id, username, email, role, created_at_ms) VALUES ($1, $2, $3, $4, $5)",
         )

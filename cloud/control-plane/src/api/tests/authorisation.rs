@@ -60,6 +60,7 @@ pub(super) fn body(operation: &str, tenant_provision: &Value) -> Value {
         "estimate_cvm" => json!({"instance_type": "tdx.small"}),
         "admin_set_billing" => json!({"prepaid": true}),
         "admin_credit" => json!({"amount": "5", "reason": "a gift", "idempotency_key": "stranger"}),
+        "admin_create_user" => json!({"username": "eve"}),
         "admin_set_node_maintenance" => json!({"maintenance": true}),
         _ => Value::Null,
     }
@@ -123,6 +124,7 @@ async fn the_matrix_is_the_reviewed_one() {
                 .replace("{slug}", "tenant")
                 .replace("{node}", "local")
                 .replace("{workspace}", "tenant")
+                .replace("{username}", "tenant")
                 .replace("{kms_id}", "phala")
                 .replace("{chain}", "base")
                 .replace("{family}", "cpu")

@@ -25,6 +25,7 @@ mod live;
 mod node;
 mod openapi;
 mod os_images;
+mod people;
 mod provisioning;
 mod replicas;
 mod requests;
@@ -66,6 +67,7 @@ use crate::fleet::{Fleet, VmChanges};
 use crate::governance::NoContracts;
 use crate::operations::{CvmStatus, Lifecycle};
 use crate::os_images::Library;
+use crate::people::People;
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{CvmRow, NewApiKey, Store};
 use crate::webhooks::Secrets;
@@ -250,6 +252,7 @@ impl Installation {
             dns: Dns::at(name_server.local_addr().unwrap()),
             outbound: webhooks::outbound(),
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
+            people: Arc::new(People::open(data.path(), random).unwrap()),
             webhook_figures: Arc::default(),
             requests_per_minute: None,
             sunsets: [(ApiVersion::V20251028, date(2027, 3, 31))].into(),

@@ -229,6 +229,7 @@ async fn govern(installation: &mut Installation, contracts: Arc<FakeContracts>) 
         audit_head_key: old.audit_head_key,
         dns: old.dns.clone(),
         outbound: old.outbound.clone(),
+        people: Arc::clone(&old.people),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,

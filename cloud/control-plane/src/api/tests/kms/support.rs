@@ -321,6 +321,7 @@ pub(in crate::api::tests) async fn know_with(
         audit_head_key: old.audit_head_key,
         dns: old.dns.clone(),
         outbound: old.outbound.clone(),
+        people: Arc::clone(&old.people),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,
