@@ -30,7 +30,7 @@ fn form(row: &PersonRow) -> Page {
             p { "For the user " strong { (row.username) } ". This link works once." }
             form method="post" {
                 // Lets password managers know whose it is.
-                input name="username" autocomplete="username" value=(row.username) readonly;
+                input name="username" autocomplete="username" value=(row.username) aria-label="User name" readonly;
                 (new_password())
                 button type="submit" { "Set the password" }
             }

@@ -40,7 +40,8 @@ impl IntoResponse for Page {
         let headers: [(HeaderName, &str); 4] = [
             (CONTENT_SECURITY_POLICY, POLICY),
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (REFERRER_POLICY, "no-referrer"),
+            // Not less: browsers would send forms with `Origin: null`, as from another site.
+            (REFERRER_POLICY, "same-origin"),
             (CACHE_CONTROL, "no-store"),
         ];
         let page = html! {

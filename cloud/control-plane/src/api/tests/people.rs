@@ -80,6 +80,8 @@ impl Browser<'_> {
         }
         let policy = answer.header("content-security-policy");
         assert!(policy.is_empty() || policy.starts_with("default-src 'none';"), "{policy}");
+        // Forms of a page that sends no referrer come from nowhere, where browsers do not say more.
+        assert_ne!(answer.header("referrer-policy"), "no-referrer");
         assert!(!answer.text.contains("<script") && !answer.text.contains(" style="), "{}", answer.text);
         answer
     }
