@@ -8,8 +8,8 @@ use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
-    Components, Content, InfoBuilder, License, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
-    SecurityRequirement,
+    Components, Content, Deprecated, InfoBuilder, License, OpenApi, Ref, RefOr, Required, Response,
+    ResponseBuilder, SecurityRequirement,
 };
 
 use super::access::{self, Access};
@@ -21,6 +21,10 @@ const BEARER: &str = "Bearer";
 const TOO_OFTEN: &str = "The API key asks too often; repeat the request after `Retry-After`";
 const RUNS: &str =
     "A request with the same `Idempotency-Key` is being carried out; repeat it after `Retry-After`";
+
+/// Operations for clients that know no better way.
+const DEPRECATED: [&str; 3] =
+    ["create_cvm_from_configuration", "get_cvm_configuration_pubkey", "put_cvm_compose"];
 
 /// Bodies of the failures that operations share; the generator does not follow these by itself.
 #[derive(utoipa::OpenApi)]
@@ -75,6 +79,9 @@ fn with_common(document: &mut OpenApi, streams: &[String]) {
     {
         let Some(operation) = operation else { continue };
         let name = operation.operation_id.as_deref().unwrap_or_default();
+        if DEPRECATED.contains(&name) {
+            operation.deprecated = Some(Deprecated::True);
+        }
         let Some(rule) = access::rule_named(name) else { continue };
         if !matches!(rule.access, Access::AnyKey | Access::Key(_)) {
             continue;
