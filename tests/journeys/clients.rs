@@ -289,6 +289,7 @@ async fn published_clients_deploy_read_change_and_remove() {
     let first = write(files.path(), "docker-compose.yml", &compose);
     let env = write(files.path(), "first.env", "SECRET=one\n");
     person.runs(&["deploy", "-c", &first, "-n", NAME, "-e", &env], &["CVM created", NAME]).await;
+    write(person.home.path(), "file", "to be copied");
     let key = write(files.path(), "key.pub", SSH_KEY);
     person.runs(&["ssh-keys", "add", "--name", "laptop", "--key-file", &key], &["laptop"]).await;
     for (arguments, shown) in SHOWN_AT_FIRST {

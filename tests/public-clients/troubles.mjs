@@ -47,8 +47,9 @@ await note("unknown instance type", client, "provisionCvm", {
 await note("taken name", client, "provisionCvm", configuration(name));
 await note("wrong document", client, "updateDockerCompose", { id: name, docker_compose_file: "services: [" });
 await note("missing member", client, "post", "/tokens", {});
-for (let made = 0; made < 12; made += 1) {
-  await client.safePost("/tokens", { name: "one of many", scope: "read", expires_in_days: 1 });
+// So many in a minute, and a minute may end in between.
+const key = { name: "one of many", scope: "read", expires_in_days: 1 };
+for (let made = 0; made < 30 && (seen["too many keys"] ?? "no error") === "no error"; made += 1) {
+  seen["too many keys"] = await client.post("/tokens", key).then(() => "no error", told);
 }
-await note("too many keys", client, "post", "/tokens", { name: "one too many" });
 console.log(JSON.stringify(seen));

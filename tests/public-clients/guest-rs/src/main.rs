@@ -60,7 +60,7 @@ async fn signed(client: &DstackClient, algorithm: &str) -> Asked {
 }
 
 async fn legacy_quote(legacy: &TappdClient) -> Asked {
-    let made = legacy.get_quote(b"data".to_vec()).await?;
+    let made = legacy.get_quote(vec![b'd'; 64]).await?;
     let replayed: Vec<_> = made.replay_rtmrs()?.into_values().collect();
     Ok(json!({ "quote": hex::encode(made.decode_quote()?), "replayed": replayed }))
 }

@@ -48,12 +48,8 @@ pub(crate) async fn pubkey(
     Auth(caller): Auth,
     Body(request): Body<LegacyCvmConfiguration>,
 ) -> ApiResult<Json<LegacyCvmPubkey>> {
-    let (_, provision) = provisioned(&api, &caller, &request).await?;
-    let Some(app_env_encrypt_pubkey) = provision.app_env_encrypt_pubkey else {
-        let message = "this installation has no key management service for the document, so no environment can be \
-                       sealed; create the CVM without encrypted_env";
-        return Err(ApiError::explained(ErrorCode::NoMatchingKms, message));
-    };
+    let (_, provision) = provisioned(&api, &caller, &request, true).await?;
+    let app_env_encrypt_pubkey = provision.app_env_encrypt_pubkey.ok_or_else(ApiError::unexpected)?;
     let app_id_salt = provision.compose_hash.to_string();
     Ok(Json(LegacyCvmPubkey { app_env_encrypt_pubkey, app_id_salt }))
 }
@@ -79,7 +75,7 @@ pub(crate) async fn create(
     Version(version): Version,
     Body(request): Body<LegacyCvmConfiguration>,
 ) -> ApiResult<Json<Vm>> {
-    let (compose, provision) = provisioned(&api, &caller, &request).await?;
+    let (compose, provision) = provisioned(&api, &caller, &request, false).await?;
     let app_id = provision.app_id.ok_or_else(ApiError::unexpected)?;
     check_seal(&request, &provision)?;
     if let Some(env) = request.encrypted_env.as_ref().and_then(|env| env.0.as_ref()) {
@@ -99,17 +95,23 @@ pub(crate) async fn create(
 }
 
 /// The document of a configuration, and where it will run. The same document has the same application, also the
-/// second time.
+/// second time. Without a service for its keys it is refused if its key is asked for, before anything is kept.
 async fn provisioned(
     api: &Api,
     caller: &Caller,
     request: &LegacyCvmConfiguration,
+    asks_for_key: bool,
 ) -> ApiResult<(AppCompose, ProvisionResponse)> {
     let additions =
         Additions { name: request.name.as_str(), env_keys: &request.env_keys, ..Additions::default() };
     let compose = request.compose_manifest.prepare(&additions).map_err(compose_error)?;
     check_registry_login(&compose)?;
     let kms = provisioning::kms_of(api, &compose, Selection::default())?;
+    if asks_for_key && kms.is_none() {
+        let message = "this installation has no key management service for the document, so no environment can be \
+                       sealed; create the CVM without encrypted_env";
+        return Err(ApiError::explained(ErrorCode::NoMatchingKms, message));
+    }
     if kms.as_ref().is_some_and(|kms| kms.contract().is_some()) {
         let message = format!("a contract decides for the key management service; {INSTEAD}");
         return Err(ApiError::explained(ErrorCode::IncompatibleParameters, message));
