@@ -172,8 +172,11 @@ const fn refusal(status: &'static str, body: &'static str, description: &'static
 const SCOPE: &str = "The scope of the API key is not enough, or the key is bound to another workspace than \
                      `X-Workspace-Id` names";
 
+/// Whether operations of a kind are refused like this.
+type When = fn(Kind) -> bool;
+
 /// Refusals that operations of a kind share.
-const COMMON: &[(fn(Kind) -> bool, Refusal)] = &[
+const COMMON: &[(When, Refusal)] = &[
     (|_| true, refusal("400", PLAIN, "`X-Phala-Version` is not a date")),
     (|kind| kind.is_keyed, refusal("401", PLAIN, "No credential, or an invalid, expired or revoked one")),
     (|kind| kind.is_keyed, refusal("403", PLAIN, SCOPE)),
