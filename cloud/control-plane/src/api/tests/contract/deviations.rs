@@ -30,7 +30,7 @@ impl Deviation {
 /// Everything that differs.
 #[derive(Debug, Deserialize)]
 pub(super) struct Deviations {
-    pub(super) deviations: Vec<Deviation>,
+    pub(super) places: Vec<Deviation>,
     /// Statuses of failures that the reference does not list for every operation that has them, and what they are of. It
     /// lists what its own handlers raise, and leaves out what holds for all of them; our document lists both.
     pub(super) failures: BTreeMap<u16, String>,

@@ -10,7 +10,7 @@ use super::deviations::{DEVIATIONS, Deviation};
 
 /// The reference with our deviations; `None`, said loudly, where it is not at hand.
 pub(super) static REFERENCE: LazyLock<Option<Description>> =
-    LazyLock::new(|| with_deviations(&DEVIATIONS.deviations));
+    LazyLock::new(|| with_deviations(&DEVIATIONS.places));
 
 /// The reference with these deviations.
 pub(super) fn with_deviations<'a>(

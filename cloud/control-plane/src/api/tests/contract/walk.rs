@@ -362,7 +362,7 @@ async fn every_operation_of_the_reference_succeeds_and_every_deviation_is_needed
     // What only the published document objects to is what deviations are about.
     let published = with_deviations(Vec::new()).unwrap();
     let disputed: Vec<_> = answers.iter().filter(|answer| !against(&published, answer).is_empty()).collect();
-    let all = &DEVIATIONS.deviations;
+    let all = &DEVIATIONS.places;
     for (number, deviation) in all.iter().enumerate() {
         let others = all.iter().enumerate().filter(|(other, _)| *other != number);
         let others: Vec<_> = others.map(|(_, each)| each).collect();
