@@ -187,6 +187,12 @@ async fn account(installation: &Installation) {
     done(installation, "DELETE", &format!("/user/ssh-keys/{}", key["id"].as_str().unwrap()), Value::Null)
         .await;
 
+    let named = [("x-api-key", installation.tenant.as_str()), ("idempotency-key", "walk")];
+    for (name, status) in [("one", 201), ("other", 422)] {
+        let body = json!({"name": name, "public_key": SSH_KEY});
+        installation.call_with(&named, "POST", "/user/ssh-keys", body).await.expect(status);
+    }
+
     let hooks = "/workspace/webhooks";
     let body = json!({"url": "https://hooks.example.org/", "events": ["cvm.created"]});
     let hook = done(installation, "POST", hooks, body).await;
