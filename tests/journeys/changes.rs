@@ -2,15 +2,13 @@
 //! not come up takes itself back.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cloister_tests::command::{Ran, Up};
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
-use cloister_tests::{eventually, guest_images, paths};
+use cloister_tests::{PATIENCE, eventually, guest_images, paths};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_mins(4);
 /// What a line of the example's compose file says, and what a new version of it says.
 const GREETING: &str = "${DSTACK_APP_NAME:-hello}";
 /// Version of the image that never boots.

@@ -5,9 +5,8 @@
 //! the place behind it. So each place is left behind once by a process that knows nothing but what was written,
 //! and the VM boots once for all of them.
 
-use std::time::Duration;
-
 use cloister_control_plane::operations::{Boundary, OperationKind, Step};
+use cloister_tests::PATIENCE;
 use cloister_tests::api::{Api, creation, script_app};
 use cloister_tests::cloud::MortalCloud;
 use cloister_tests::data_dir::DataDir;
@@ -16,8 +15,6 @@ use cloister_tests::vms::processes_of;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const BOOT_PATIENCE: Duration = Duration::from_mins(3);
 /// Starts, and fails when it has been well for a moment, if the script before it wants that.
 const MAIN_SCRIPT: &str =
     "sleep 4\n[ ! -e /run/is-to-fail ] || exit 3\necho the script runs\nwhile true; do sleep 3600; done\n";
@@ -78,9 +75,9 @@ impl World {
         if let Some(answer) = api.attempt(call.method, &call.path, call.body).await {
             assert!(answer.status.is_success(), "{}: {answer:?}", call.path);
         }
-        cloud.died(BOOT_PATIENCE).await;
+        cloud.died(PATIENCE).await;
         for death in others {
-            MortalCloud::live_until(self.data_dir.path(), death, BOOT_PATIENCE).await;
+            MortalCloud::live_until(self.data_dir.path(), death, PATIENCE).await;
             let running = processes_of(&self.data_dir.path().display().to_string());
             assert!(running.len() <= vms, "{death}: {running:?}");
         }
@@ -117,7 +114,7 @@ impl Cvm {
         let mut app = script_app(name);
         app["bash_script"] = json!(MAIN_SCRIPT);
         let cvm = Self::of(&api.create(name, app).await);
-        assert_eq!(api.at_rest(&cvm.uuid, BOOT_PATIENCE).await["status"], "running");
+        assert_eq!(api.at_rest(&cvm.uuid, PATIENCE).await["status"], "running");
         cvm
     }
 
@@ -131,7 +128,7 @@ impl Cvm {
 
     /// Waits until nothing moves; the CVM is up, once, in service, and its last operation went as it should.
     async fn is_up_after(&self, cloud: &MortalCloud, api: &Api, kind: OperationKind, failed: Option<Step>) {
-        let state = api.at_rest(&self.uuid, BOOT_PATIENCE).await;
+        let state = api.at_rest(&self.uuid, PATIENCE).await;
         assert_eq!(state["status"], "running", "{kind}: {state}");
         assert_eq!(processes_of(&self.uuid).len(), 1, "{kind}");
         eventually("no drain is left: the ingress leads to it", PATIENCE, async || {
@@ -188,7 +185,7 @@ async fn create_restart_and_delete_survive_kill_9_at_every_boundary() {
     let kind = OperationKind::Delete;
     let call = Call { method: Method::DELETE, path: format!("/cvms/{}", cvm.uuid), body: None };
     let (_cloud, api) = world.through(&places(kind, kind.rules().steps), 1, call).await;
-    api.gone(&cvm.uuid, BOOT_PATIENCE).await;
+    api.gone(&cvm.uuid, PATIENCE).await;
     assert_eq!(processes_of(&cvm.uuid), Vec::<u32>::new());
     let left = world.data_dir.path().join("node/vms").join(&cvm.uuid);
     assert!(!left.exists(), "{} is left over", left.display());
@@ -246,7 +243,7 @@ async fn roll_out(
     let path = format!("/apps/{}/rollouts", cvms[0].app_id);
     let body = json!({ "vm_uuids": uuids, "pre_launch_script": script, "allow_force_stop": true });
     let (cloud, api) = world.through(deaths, cvms.len(), Call::post(path.clone(), body)).await;
-    let rollout = eventually("the rollout ends", BOOT_PATIENCE, async || {
+    let rollout = eventually("the rollout ends", PATIENCE, async || {
         let rollout = api.get(&path).await["rollouts"][0].clone();
         (!rollout["completed_at"].is_null()).then_some(rollout)
     })
@@ -265,7 +262,7 @@ async fn a_rollout_and_its_way_back_survive_kill_9_at_every_moment() {
     let (cloud, api) = world.start(None).await;
     let first = Cvm::created(&api, "crash-rollout").await;
     let second = Cvm::of(&api.post(&format!("/cvms/{}/replicas", first.uuid), json!({})).await);
-    assert_eq!(api.at_rest(&second.uuid, BOOT_PATIENCE).await["status"], "running");
+    assert_eq!(api.at_rest(&second.uuid, PATIENCE).await["status"], "running");
     let name = second.document(&api).await["name"].as_str().unwrap().to_owned();
     let before = first.document(&api).await["compose_hash"].clone();
     drop(cloud);
@@ -300,7 +297,7 @@ async fn a_rollout_and_its_way_back_survive_kill_9_at_every_moment() {
 
     // One that is off gets the next change at once, and the other one with a boot.
     api.post(&format!("/cvms/{}/stop", second.uuid), json!({})).await;
-    assert_eq!(api.at_rest(&second.uuid, BOOT_PATIENCE).await["status"], "stopped");
+    assert_eq!(api.at_rest(&second.uuid, PATIENCE).await["status"], "stopped");
     drop(cloud);
     let deaths = [begins, settles.clone(), midway(Step::Drain), settles];
     let (cloud, api, rollout) = roll_out(&world, &cvms, &deaths.concat(), "echo another one\n").await;

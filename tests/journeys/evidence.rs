@@ -1,15 +1,13 @@
 //! What a CVM proves, as a relying party and as the application in it see it.
 
 use std::fs;
-use std::time::Duration;
 
 use cloister_tests::command::{Ran, Up};
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
-use cloister_tests::{eventually, guest_images, paths};
+use cloister_tests::{PATIENCE, eventually, guest_images, paths};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_mins(3);
 /// `cloister verify` found a claim that fails.
 const REFUTED: i32 = 8;
 

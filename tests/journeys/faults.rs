@@ -3,17 +3,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
 
 use cloister_tests::api::{Api, script_app};
 use cloister_tests::cloud::MortalCloud;
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::vms::processes_of;
-use cloister_tests::{eventually, paths};
+use cloister_tests::{PATIENCE, eventually, paths};
 use reqwest::Method;
 use serde_json::{Value, json};
-
-const PATIENCE: Duration = Duration::from_mins(3);
 
 fn data_dir() -> DataDir {
     DataDir::new()

@@ -2,16 +2,14 @@
 //! keys any more.
 
 use std::path::Path;
-use std::time::Duration;
 
 use cloister_tests::command::Up;
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::hello::with_greeting;
 use cloister_tests::http::get_text;
-use cloister_tests::{eventually, paths};
+use cloister_tests::{PATIENCE, eventually, paths};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_mins(4);
 /// The change waits for those who decide.
 const AWAITS_APPROVAL: i32 = 9;
 /// What is shown is not what was allowed.

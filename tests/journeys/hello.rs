@@ -1,18 +1,14 @@
 //! The main job as a person does it: `cloister up` with the hello example, the commands of the command
 //! line, Ctrl-C, the next start, and the end.
 
-use std::time::Duration;
-
 use cloister_tests::command::Up;
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
 use cloister_tests::vms::processes_of;
-use cloister_tests::{eventually, paths};
+use cloister_tests::{PATIENCE, eventually, paths};
 use serde_json::Value;
 
 use crate::used::{self, now, served};
-
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The page once the service behind it answers too.
 async fn whole_page(up: &Up) -> String {

@@ -4,19 +4,17 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cloister_tests::api::script_app;
 use cloister_tests::command::{Ran, Up};
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
-use cloister_tests::{eventually, paths};
+use cloister_tests::{PATIENCE, eventually, paths};
 use reqwest::Method;
 use rustix::fs::SeekFrom as Extent;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-const PATIENCE: Duration = Duration::from_mins(4);
 /// `cloister kms log verify` found something that does not hold.
 const REFUTED: i32 = 8;
 /// What the tenant plants, and nobody but the application may ever see.

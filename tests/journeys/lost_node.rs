@@ -1,7 +1,6 @@
 //! A rollout over replicas on two machines, one of which loses its power in the middle of its change.
 
-use std::time::Duration;
-
+use cloister_tests::PATIENCE;
 use cloister_tests::api::{Api, script_app};
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::eventually;
@@ -9,8 +8,6 @@ use cloister_tests::fleet::Fleet;
 use cloister_tests::vms::processes_of;
 use reqwest::Method;
 use serde_json::{Value, json};
-
-const PATIENCE: Duration = Duration::from_mins(3);
 
 /// The rollouts of an application.
 struct Rollouts<'a> {

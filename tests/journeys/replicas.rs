@@ -8,10 +8,9 @@ use std::time::Duration;
 use cloister_tests::command::Up;
 use cloister_tests::data_dir::DataDir;
 use cloister_tests::http::get_text;
-use cloister_tests::{eventually, hello, paths};
+use cloister_tests::{PATIENCE, eventually, hello, paths};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_mins(5);
 /// Time between two requests of the load.
 const PACE: Duration = Duration::from_millis(200);
 

@@ -5,17 +5,15 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use cloister_tests::api::Api;
 use cloister_tests::data_dir::DataDir;
-use cloister_tests::{eventually, paths};
+use cloister_tests::{PATIENCE, eventually, paths};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Events before each death: several attempts are under way at once.
 const EVENTS: usize = 4;
 

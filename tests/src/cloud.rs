@@ -13,10 +13,9 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::error::Elapsed;
 
+use crate::PATIENCE;
 use crate::api::Api;
 use crate::paths;
-
-const START_PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running `mortal-cloud`. Dropping it kills the process and its KMS, not its VMs: those end with the
 /// [`DataDir`](crate::data_dir::DataDir).
@@ -40,7 +39,7 @@ impl MortalCloud {
     pub async fn start_with_images(data_dir: &Path, images: &Path, death: Option<&str>) -> Self {
         let mut child = spawn(data_dir, images, death, Stdio::piped());
         let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let line = tokio::time::timeout(START_PATIENCE, lines.next_line()).await;
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
         let line = line.expect("it comes up in time").expect("its output").expect("a line of JSON");
         let up: Value = serde_json::from_str(&line).expect("JSON");
         let text = |name: &str| up[name].as_str().map(str::to_owned);

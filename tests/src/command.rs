@@ -2,18 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::PATIENCE;
 use crate::api::Api;
 use crate::paths;
 
-const UP_PATIENCE: Duration = Duration::from_mins(5);
-const STOP_PATIENCE: Duration = Duration::from_mins(2);
 const LISTENERS: [&str; 9] =
     ["api", "fleet", "node", "http", "https", "kms", "kms-directory", "inference", "echo"];
 
@@ -76,7 +74,7 @@ impl Up {
         }
         let mut child = command.stdout(Stdio::piped()).spawn().expect("cloister starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("its output"));
-        let document = tokio::time::timeout(UP_PATIENCE, read_document(&mut stdout)).await;
+        let document = tokio::time::timeout(PATIENCE, read_document(&mut stdout)).await;
         let document = document.expect("the cloud is up in time");
         Self { child, stdout, data_dir: data_dir.to_owned(), document }
     }
@@ -105,7 +103,7 @@ impl Up {
     pub async fn interrupt(mut self) -> i32 {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
         kill_process(pid.expect("a process"), Signal::INT).expect("a signal");
-        let ended = tokio::time::timeout(STOP_PATIENCE, self.child.wait()).await;
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         let mut rest = Vec::new();
         let _ = self.stdout.read_to_end(&mut rest).await;
         ended.expect("it ends in time").expect("its status").code().unwrap_or(-1)

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -12,9 +11,7 @@ use tokio::process::Child;
 use crate::api::Api;
 use crate::command::{cloister, kept_key};
 use crate::data_dir::kill_processes_of;
-use crate::{eventually, free_addresses};
-
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::{PATIENCE, eventually, free_addresses};
 
 /// A control plane without nodes and without a key management service.
 pub struct Fleet {

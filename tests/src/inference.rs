@@ -2,16 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::process::Child;
 
 use crate::http::plain_client;
-use crate::{command, eventually, free_addresses, published};
+use crate::{PATIENCE, command, eventually, free_addresses, published};
 
-const START_PATIENCE: Duration = Duration::from_mins(1);
 /// The key that the gateway under test knows.
 pub const KEY: &str = "sk-of-the-client-under-test";
 
@@ -65,7 +63,7 @@ impl Inference {
         let started = Self { url: format!("http://{gateway}"), _processes: processes };
         let health = format!("{}/health", started.url);
         let http = plain_client();
-        eventually("the gateway serves", START_PATIENCE, async || {
+        eventually("the gateway serves", PATIENCE, async || {
             http.get(&health).send().await.ok()?.error_for_status().ok().map(drop)
         })
         .await;

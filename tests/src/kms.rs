@@ -12,9 +12,8 @@ use cloister_ra_tls::{AuthorityPolicy, authority_client_config, public_key_of_pe
 use jiff::Timestamp;
 use tokio::process::{Child, Command};
 
-use crate::{eventually, free_addresses, paths};
+use crate::{PATIENCE, eventually, free_addresses, paths};
 
-const START_PATIENCE: Duration = Duration::from_mins(1);
 const CALL_TIMEOUT: Duration = Duration::from_secs(40);
 /// Long enough for a token, and of no use elsewhere.
 const TOKEN: &str = "the-token-of-the-administrator-under-test";
@@ -79,7 +78,7 @@ impl KmsPlace {
         std::fs::create_dir_all(self.dir()).expect("a directory");
         std::fs::write(self.token_file(), TOKEN).expect("a file");
         let mut child = self.spawn(development_root, api);
-        eventually("the KMS serves", START_PATIENCE, async || {
+        eventually("the KMS serves", PATIENCE, async || {
             // The service of a former life may have the addresses for a moment longer.
             if child.try_wait().expect("its status").is_some() {
                 child = self.spawn(development_root, api);

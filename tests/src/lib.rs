@@ -19,6 +19,10 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+/// Longest that a journey waits for anything: a machine that many virtual machines share is slow. Only what fails
+/// takes so long.
+pub const PATIENCE: Duration = Duration::from_mins(8);
+
 /// Waits until `look` finds something, at most `patience`; the last word is `what`.
 pub async fn eventually<T>(what: &str, patience: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;

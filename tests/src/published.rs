@@ -2,15 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::Duration;
 
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::paths;
-
-/// Longest that a client takes.
-const PATIENCE: Duration = Duration::from_mins(3);
+use crate::{PATIENCE, paths};
 
 fn packages(set: &str) -> PathBuf {
     let packages = paths::workspace().join("target").join(set);

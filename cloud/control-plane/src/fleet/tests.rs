@@ -148,7 +148,7 @@ async fn note(State(calls): State<Calls>, method: Method, uri: Uri) -> Response 
 }
 
 async fn eventually(mut holds: impl FnMut() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..24_000 {
         if holds() {
             return;
         }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::support::World;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The guest's end of the channel.
 struct Guest {

@@ -28,7 +28,7 @@ mod usage;
 
 const KEY: &str = "sk-test-key";
 const TOKEN: &str = "operator-token-of-a-test";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A file, a gateway, and an upstream that answers when it is let.
 struct Bench {

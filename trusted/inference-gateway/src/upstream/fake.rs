@@ -211,7 +211,7 @@ pub(crate) fn chunk(bytes: &[u8]) -> Vec<u8> {
 
 /// Looks for a condition until it holds.
 pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_mins(2);
     while !holds() {
         assert!(Instant::now() < end, "it never came to hold");
         tokio::time::sleep(Duration::from_millis(2)).await;

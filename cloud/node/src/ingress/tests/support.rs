@@ -41,7 +41,7 @@ pub(super) const GONE: u16 = 7;
 pub(super) const ONE_TOO_MANY: u16 = 8;
 
 /// Longest wait of a test for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Fails a test that would hang.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {

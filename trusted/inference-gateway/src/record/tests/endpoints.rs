@@ -15,7 +15,7 @@ use crate::upstream::fake::client;
 
 const KEY: &str = "sk-owner";
 /// How long the log may take to have a receipt.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A gateway with receipts of a key.
 struct Lab {

@@ -383,7 +383,7 @@ async fn started(
 
 /// Looks until something is so.
 pub(in crate::api::tests) async fn within(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    for _ in 0..3000 {
+    for _ in 0..12_000 {
         if so().await {
             return;
         }
