@@ -2,6 +2,7 @@
 
 mod deploy;
 mod governed;
+mod libraries;
 
 use std::path::Path;
 use std::process::Stdio;
