@@ -7,12 +7,18 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
 const [, , part, name, version, packages] = process.argv;
-const { createClient, encryptEnvVars } = createRequire(join(packages, "x.js"))("@phala/cloud");
+const library = createRequire(join(packages, "x.js"))("@phala/cloud");
+const { createClient, encryptEnvVars, getAppCvms, replicateCvm, watchCvmState } = library;
 const client = createClient({ version });
 const cvm = { id: name };
 const compose = () => readFileSync(process.env.COMPOSE_FILE, "utf8");
 const seal = (key) => encryptEnvVars([{ key: "GREETING", value: part }], key);
-const reaches = (target) => client.watchCvmState({ ...cvm, target, interval: 5, timeout: 600, maxRetries: 3 });
+const reaches = (target) => watchCvmState(client, { ...cvm, target, interval: 5, timeout: 600, maxRetries: 3 });
+
+/** Waits until no change of the CVM is under way: the next one is refused before. */
+async function rests() {
+  while ((await client.get(`/cvms/${name}/state`)).in_progress) await new Promise((next) => setTimeout(next, 200));
+}
 
 const parts = {
   async begin() {
@@ -38,16 +44,19 @@ const parts = {
     await client.stopCvm(cvm);
     await reaches("stopped");
     await client.updateDockerCompose({ ...cvm, docker_compose_file: compose() });
+    await rests();
     const key = info.kms_info.encrypted_env_pubkey ?? info.encrypted_env_pubkey;
     await client.updateCvmEnvs({ ...cvm, encrypted_env: await seal(key), env_keys: ["GREETING"] });
+    await rests();
     await client.updateCvmResources({ ...cvm, memory: 1024, allow_restart: true });
+    await rests();
     await client.startCvm(cvm);
     return { status: (await reaches("running")).status };
   },
   async end() {
-    const replica = await client.replicateCvm(cvm);
+    const replica = await replicateCvm(client, cvm);
     const info = await client.getCvmInfo(cvm);
-    const siblings = await client.getAppCvms({ appId: info.app_id });
+    const siblings = await getAppCvms(client, { appId: info.app_id });
     await client.deleteCvm({ id: replica.vm_uuid });
     await client.deleteCvm({ id: info.vm_uuid });
     return { siblings: siblings.length };

@@ -7,6 +7,7 @@ parts are `begin`, `change` and `end`, in this order; `begin` and `change` seal 
 import json
 import os
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def member(thing, key):
 
 def reaches(target):
     return client.watch_cvm_state({**cvm, "target": target, "timeout": 600, "maxRetries": 3})
+
+
+def rests():
+    """Waits until no change of the CVM is under way: the next one is refused before."""
+    while member(client.get(f"/cvms/{name}/state"), "in_progress"):
+        time.sleep(0.2)
 
 
 def begin():
@@ -67,9 +74,12 @@ def change():
     client.stop_cvm(cvm)
     reaches("stopped")
     client.update_docker_compose({**cvm, "docker_compose_file": compose()})
+    rests()
     key = member(member(info, "kms_info"), "encrypted_env_pubkey")
     client.update_cvm_envs({**cvm, "encrypted_env": seal(key), "env_keys": ["GREETING"]})
+    rests()
     client.update_cvm_resources({**cvm, "memory": 1024, "allow_restart": True})
+    rests()
     client.start_cvm(cvm)
     return {"status": member(reaches("running"), "status")}
 

@@ -1,7 +1,7 @@
 //! The life of a CVM by the published libraries: each makes one with a sealed environment, waits for it, reads its evidence and
 //! logs, changes its document, its environment and its size, makes a replica and deletes both.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cloister_tests::command::Up;
 use cloister_tests::data_dir::DataDir;
@@ -69,7 +69,7 @@ async fn published_libraries_lead_a_cvm_through_its_life() {
     let person = Person::logged_in(&up).await;
     let sealed =
         ["${GREETING}", "the new ${GREETING}"].map(|greeting| with_greeting(data_dir.path(), greeting));
-    let sealed = sealed.each_ref().map(|path| path.as_path());
+    let sealed = sealed.each_ref().map(PathBuf::as_path);
     let [javascript, python] = LIBRARIES.map(|library| lives(&person, library, sealed));
     tokio::join!(javascript, python);
     let left = up.api().get("/cvms").await;
