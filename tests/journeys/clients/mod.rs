@@ -103,14 +103,14 @@ impl<'a> Person<'a> {
         (output.status.success(), text.concat())
     }
 
-    /// What a library gets of a CVM in a version.
-    async fn walk(&self, script: &str, (cvm, version): (&str, &str), reader_key: &str) -> Map<String, Value> {
-        let mut command = published::program(SET, script, &[cvm, version]);
+    /// What a program with a library prints of a CVM in a version, with its key or others.
+    async fn walk(&self, script: &str, of: (&str, &str), keys: &[(&str, &str)]) -> Map<String, Value> {
+        let mut command = published::program(SET, script, &[of.0, of.1]);
         self.with_access(&mut command);
-        command.env("READER_KEY", reader_key);
+        command.envs(keys.iter().copied());
         match published::printed(command).await {
             Value::Object(seen) => seen,
-            other => panic!("{script} {version}: {other}"),
+            other => panic!("{script} {of:?}: {other}"),
         }
     }
 }
