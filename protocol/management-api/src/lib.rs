@@ -23,6 +23,7 @@ mod instance_ids;
 mod kms;
 mod live;
 mod names;
+mod oauth;
 mod operations;
 mod os_images;
 mod owners;
@@ -108,6 +109,7 @@ pub use live::{
     NetworkConfigPort, PortMappingEntry, SystemInfo, UpdateNetworkConfigRequest, UpdatePortMappingsRequest,
 };
 pub use names::{CvmIdentifier, CvmName, InvalidName, MAX_NAME, MIN_NAME};
+pub use oauth::{OauthError, OauthRevokeRequest, OauthToken, OauthTokenRequest, StepUpRequest, SteppedUp};
 pub use operations::{CancelResponse, EnvsUpdate, Operation, OperationEvent, OperationPage};
 pub use os_images::{AdminOsImage, AvailableOsImage, AvailableOsImages, OsVersion};
 pub use owners::{

@@ -24,6 +24,7 @@ mod instance_ids;
 mod kmses;
 mod metering;
 mod nodes;
+mod oauth;
 mod operations;
 mod os_images;
 mod owners;
@@ -75,6 +76,7 @@ pub use inference::{InferenceHour, InferenceHours, NewAttempt};
 pub use instance_ids::InstanceIdFilter;
 pub use metering::UsageScope;
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
+pub(crate) use oauth::{NewOauthCode, OauthCodeRow, OauthKeyRow};
 pub use operations::{
     CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow,
 };

@@ -159,7 +159,8 @@ impl Change {
         Ok(row.map(|(id,)| id))
     }
 
-    /// Gives a user another password. Every session of the user ends, and no link works any more.
+    /// Gives a user another password. Every session of the user ends, and what applications may do in
+    /// the name of the user; no link works any more.
     pub(crate) async fn set_password(&mut self, user_id: i64, phc: &str, now_ms: i64) -> Result<()> {
         self.about(Subject::User(user_id)).await?;
         sqlx::query(
@@ -175,6 +176,7 @@ impl Change {
             .bind(user_id)
             .execute(&mut *self.transaction)
             .await?;
+        self.end_oauth_keys_of(user_id, now_ms).await?;
         self.end_sessions_of(user_id).await
     }
 

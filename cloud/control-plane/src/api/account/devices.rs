@@ -27,6 +27,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::guard::keep_body;
 use crate::api::input::{Body, FormOrBody};
 use crate::api::negotiate::Version;
+use crate::api::oauth::step_up;
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
 use crate::clock::{NoRandomness, Random};
@@ -205,6 +206,7 @@ pub(crate) async fn waiting(
         (status = 400, description = "The workspace has too many keys (ERR-05-001)", body = cloister_management_api::ErrorBody),
         (status = 403, description = "A scope beyond that of the key of this request", body = PlainError),
         (status = 404, description = "No device that waits shows this", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up for a key of scope `admin`", body = PlainError),
         Authenticated,
     ),
 )]
@@ -219,6 +221,9 @@ pub(crate) async fn decide(
         None if caller.scope.includes(KeyScope::Deploy) => KeyScope::Deploy,
         None => caller.scope,
     };
+    if request.approve && scope == KeyScope::Admin {
+        step_up::unless_without_second_factor(&api, &caller).await?;
+    }
     may_look(&api, &caller)?;
     let (now_ms, user_code) = (api.clock.now_ms(), typed(&request.user_code));
     api.store.waiting_device(&user_code, now_ms).await?.ok_or_else(missing)?;

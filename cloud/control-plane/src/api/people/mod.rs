@@ -13,6 +13,11 @@ mod markup;
 mod second_factor;
 mod session;
 
+pub(in crate::api) use form::{Fields, from_this_site};
+pub(in crate::api) use guess::{Refusal, Target, presented, take};
+pub(in crate::api) use markup::Page;
+pub(in crate::api) use session::Person;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -40,6 +45,6 @@ pub(super) fn router() -> Router<Arc<Api>> {
         .route("/account/second-factor/confirm", post(second_factor::confirm))
         .route("/account/second-factor/remove", post(second_factor::remove))
         .route("/account/backup-codes", post(second_factor::renew_backup_codes))
-        .layer(from_fn(form::from_this_site))
+        .layer(from_fn(from_this_site))
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
 }
