@@ -299,6 +299,30 @@ impl Change {
         Ok(is_revoked)
     }
 
+    /// Gives a living key of a workspace another end and another default version, each where one is given; the key as
+    /// it is then, `None` where there is no such key.
+    pub async fn refresh_api_key(
+        &mut self,
+        workspace_id: i64,
+        id: i64,
+        expires_at_ms: Option<i64>,
+        default_version: Option<&str>,
+    ) -> Result<Option<ApiKeyRow>> {
+        self.about(super::Subject::ApiKey(id)).await?;
+        Ok(sqlx::query_as(
+            "UPDATE api_keys SET expires_at_ms = COALESCE($3, expires_at_ms), \
+             default_version = COALESCE($4, default_version) \
+             WHERE workspace_id = $1 AND id = $2 AND revoked_at_ms IS NULL \
+             RETURNING id, name, key_prefix, scope, default_version, created_at_ms, expires_at_ms, last_used_at_ms",
+        )
+        .bind(workspace_id)
+        .bind(id)
+        .bind(expires_at_ms)
+        .bind(default_version)
+        .fetch_optional(&mut *self.transaction)
+        .await?)
+    }
+
     /// Notes when keys were used last.
     pub async fn touch_api_keys(&mut self, last_used: &[(i64, i64)]) -> Result<()> {
         for (id, at_ms) in last_used {

@@ -19,6 +19,9 @@ pub(super) fn body(operation: &str, tenant_provision: &Value) -> Value {
     match operation {
         "provision_app" => provision_body("stranger-app"),
         "provision_agent_app" => json!({"name": "stranger-agent", "characterfile": "{}", "env_keys": []}),
+        "create_cvm_from_configuration" | "get_cvm_configuration_pubkey" => json!({
+            "name": "stranger-app", "compose_manifest": provision_body("x")["compose_file"],
+        }),
         "create_cvm" | "create_agent_cvm" => json!({
             "app_id": tenant_provision["app_id"], "compose_hash": tenant_provision["compose_hash"],
         }),

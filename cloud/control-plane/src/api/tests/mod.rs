@@ -8,6 +8,7 @@ mod attestations;
 mod audit;
 mod authorisation;
 mod billing;
+mod contract;
 mod copies;
 mod cvms;
 mod deprecation;
@@ -91,6 +92,8 @@ struct Installation {
     name_server: std::net::UdpSocket,
     /// The hardware of its nodes and the vendor of that.
     tee: Tee,
+    /// What it answered.
+    answers: contract::Ledger,
     data: TempDir,
     accounts: Accounts,
 }
@@ -262,7 +265,8 @@ impl Installation {
         });
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());
-        let router = surface(Arc::clone(&api));
+        let answers = contract::Ledger::default();
+        let router = contract::checked(surface(Arc::clone(&api)), &answers);
         let Accounts { tenant, tenant_workspace, admin, node } = accounts.clone();
         Self {
             router,
@@ -275,6 +279,7 @@ impl Installation {
             stop,
             name_server,
             tee,
+            answers,
             data,
             accounts,
         }
@@ -286,6 +291,13 @@ impl Installation {
         let mut change = self.app.store.change().await.unwrap();
         change.put_node_report(self.node, &text, self.app.clock.now_ms()).await.unwrap();
         change.commit().await.unwrap();
+    }
+
+    /// Serves another application instead, with the same answers.
+    fn serves(&mut self, app: Arc<App>) {
+        self.api = Api::new(Arc::clone(&app), self.stop.clone());
+        self.router = contract::checked(surface(Arc::clone(&self.api)), &self.answers);
+        self.app = app;
     }
 
     async fn send(&self, request: Request<Body>) -> Answer {
