@@ -1,5 +1,7 @@
 -- What applications may do in the name of people (OAuth 2.0) is an API key of that person, which the application renews.
 ALTER TABLE api_keys ADD COLUMN oauth_client TEXT;
+-- The most that the application may ask for when it renews the key: what the person allowed.
+ALTER TABLE api_keys ADD COLUMN oauth_scope TEXT;
 -- When a code of the second factor was presented with it.
 ALTER TABLE api_keys ADD COLUMN stepped_up_at_ms BIGINT;
 

@@ -57,14 +57,15 @@ pub(crate) struct OauthKeyRow {
     pub(crate) user_id: i64,
     pub(crate) username: String,
     pub(crate) workspace_id: i64,
+    /// What the person allowed; the key may do less until it is renewed.
     #[sqlx(try_from = "String")]
-    pub(crate) scope: KeyScope,
+    pub(crate) oauth_scope: KeyScope,
     pub(crate) oauth_client: String,
 }
 
-const OF_KEY: &str = "SELECT k.id, k.user_id, u.username, k.workspace_id, k.scope, k.oauth_client FROM api_keys k \
+const OF_KEY: &str = "SELECT k.id, k.user_id, u.username, k.workspace_id, k.oauth_scope, k.oauth_client FROM api_keys k \
      JOIN users u ON u.id = k.user_id WHERE k.id = $1 AND k.oauth_client IS NOT NULL AND k.revoked_at_ms IS NULL";
-const OF_TOKEN: &str = "SELECT k.id, k.user_id, u.username, k.workspace_id, k.scope, k.oauth_client FROM api_keys k \
+const OF_TOKEN: &str = "SELECT k.id, k.user_id, u.username, k.workspace_id, k.oauth_scope, k.oauth_client FROM api_keys k \
      JOIN users u ON u.id = k.user_id WHERE k.oauth_client IS NOT NULL AND k.revoked_at_ms IS NULL \
      AND (k.key_hash = $1 OR k.id = (SELECT r.api_key_id FROM oauth_refresh_tokens r WHERE r.token_hash = $1))";
 
@@ -120,14 +121,14 @@ impl Change {
         .await?)
     }
 
-    /// Says which key came of a code.
-    pub(crate) async fn exchanged_oauth_code(&mut self, code_hash: &str, api_key_id: i64) -> Result<()> {
-        sqlx::query("UPDATE oauth_codes SET api_key_id = $2 WHERE code_hash = $1")
+    /// Says which key came of a code; whether the code was not presented again, or taken back, meanwhile.
+    pub(crate) async fn exchanged_oauth_code(&mut self, code_hash: &str, api_key_id: i64) -> Result<bool> {
+        let done = sqlx::query("UPDATE oauth_codes SET api_key_id = $2 WHERE code_hash = $1 AND uses = 1")
             .bind(code_hash)
             .bind(api_key_id)
             .execute(&mut *self.transaction)
             .await?;
-        Ok(())
+        Ok(done.rows_affected() > 0)
     }
 
     /// Stores the key of an application.
@@ -138,9 +139,10 @@ impl Change {
         now_ms: i64,
     ) -> Result<i64> {
         let id = self.insert_api_key(key, now_ms).await?;
-        sqlx::query("UPDATE api_keys SET oauth_client = $2 WHERE id = $1")
+        sqlx::query("UPDATE api_keys SET oauth_client = $2, oauth_scope = $3 WHERE id = $1")
             .bind(id)
             .bind(client_id)
+            .bind(key.scope.as_str())
             .execute(&mut *self.transaction)
             .await?;
         Ok(id)
@@ -156,8 +158,8 @@ impl Change {
     ) -> Result<bool> {
         self.about(Subject::ApiKey(id)).await?;
         let done = sqlx::query(
-            "UPDATE api_keys SET key_hash = $2, key_prefix = $3, scope = $4, expires_at_ms = $5 \
-             WHERE id = $1 AND oauth_client IS NOT NULL AND revoked_at_ms IS NULL",
+            "UPDATE api_keys SET key_hash = $2, key_prefix = $3, scope = $4, expires_at_ms = $5, \
+             stepped_up_at_ms = NULL WHERE id = $1 AND oauth_client IS NOT NULL AND revoked_at_ms IS NULL",
         )
         .bind(id)
         .bind(key_hash)
@@ -208,8 +210,12 @@ impl Change {
         Ok(())
     }
 
-    /// Ends what all applications may do in the name of a user.
+    /// Ends what all applications may do in the name of a user, and takes back the codes on their way.
     pub(crate) async fn end_oauth_keys_of(&mut self, user_id: i64, now_ms: i64) -> Result<()> {
+        sqlx::query("DELETE FROM oauth_codes WHERE user_id = $1")
+            .bind(user_id)
+            .execute(&mut *self.transaction)
+            .await?;
         sqlx::query(
             "UPDATE api_keys SET revoked_at_ms = $2 \
              WHERE user_id = $1 AND oauth_client IS NOT NULL AND revoked_at_ms IS NULL",

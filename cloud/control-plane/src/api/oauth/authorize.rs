@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
+use axum::http::header::CACHE_CONTROL;
 use axum::response::{IntoResponse, Redirect, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -76,7 +77,7 @@ impl Asked<'_> {
             }
             query.append_pair("iss", &issuer(&api.public_url));
         }
-        Redirect::to(url.as_str()).into_response()
+        ([(CACHE_CONTROL, "no-store")], Redirect::to(url.as_str())).into_response()
     }
 
     fn refuse(&self, api: &Api, Refused(error, description): Refused) -> Response {

@@ -9,7 +9,7 @@ pub struct Client {
     pub id: String,
     /// What people read, 1 to 100 characters.
     pub name: String,
-    /// Where its answers may go; compared as text. `http` addresses of loopback, without a port, stand for all ports
+    /// Where its answers may go, at least one; compared as text. `http` addresses of loopback, without a port, stand for all ports
     /// (RFC 8252 section 7.3).
     pub redirect_uris: Vec<String>,
 }
@@ -29,6 +29,9 @@ pub enum InvalidClient {
          scheme with a dot in it, and no fragment"
     )]
     RedirectUri(String, String),
+    /// It has none.
+    #[error("the OAuth client {0} has no redirect URI; without one it is never answered")]
+    NoRedirectUri(String),
 }
 
 const MAX_TEXT: usize = 100;
@@ -63,6 +66,9 @@ impl Client {
         let length = self.name.chars().count();
         if !(1..=MAX_TEXT).contains(&length) || self.name.contains(char::is_control) {
             return Err(InvalidClient::Name(self.id.clone()));
+        }
+        if self.redirect_uris.is_empty() {
+            return Err(InvalidClient::NoRedirectUri(self.id.clone()));
         }
         match self.redirect_uris.iter().find(|uri| !is_safe(uri)) {
             Some(uri) => Err(InvalidClient::RedirectUri(self.id.clone(), uri.clone())),
@@ -195,5 +201,8 @@ mod tests {
         ] {
             assert!(Client::all(vec![client.clone()]).is_err(), "{client:?}");
         }
+        let twice = with("a", "A", "https://a.example/");
+        let nowhere = Client { redirect_uris: vec![], ..twice.clone() };
+        assert!(Client::all(vec![nowhere]).is_err() && Client::all(vec![twice.clone(), twice]).is_err());
     }
 }

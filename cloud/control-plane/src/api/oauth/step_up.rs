@@ -55,7 +55,8 @@ pub(crate) async fn required(api: &Api, caller: &Caller) -> ApiResult<()> {
 /// Step up
 ///
 /// With a code of the authenticator, or a backup code, the token of this request may do for five minutes what a stolen
-/// one must not: reveal secrets of webhooks, and make API keys of scope `admin`. Only tokens of people need it.
+/// one must not: reveal secrets of webhooks, make API keys of scope `admin`, and make users and links for passwords. Only
+/// tokens of people need it. Renewing the token ends it.
 #[utoipa::path(
     post, path = "/auth/step-up", tag = "Account", operation_id = "step_up",
     request_body(content = StepUpRequest, example = json!({"totp_code": "287082"})),

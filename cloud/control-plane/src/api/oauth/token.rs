@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use cloister_management_api::{KeyScope, OauthError, OauthToken, OauthTokenRequest};
+use cloister_management_api::{ApiVersion, KeyScope, OauthError, OauthToken, OauthTokenRequest};
 use sha2::{Digest, Sha256};
 
 use crate::api::Api;
@@ -153,16 +153,18 @@ async fn exchange(
     let (true, Some(client), Some(user)) = (is_right, client, user) else { return Ok(Err(INVALID_GRANT)) };
     let work = issue(api, &row, &code_hash, &client.name, now_ms);
     let whose = (user.username.as_str(), row.user_id, row.workspace_id);
-    Ok(Ok(audit::within(scope(api, whose, "get_oauth_token", request_id), work).await?))
+    let issued = audit::within(scope(api, whose, "get_oauth_token", request_id), work).await?;
+    Ok(issued.ok_or(INVALID_GRANT))
 }
 
+/// Makes the key that a code is for; nothing, if the code was presented again, or taken back, meanwhile.
 async fn issue(
     api: &Api,
     row: &OauthCodeRow,
     code_hash: &str,
     name: &str,
     now_ms: i64,
-) -> ApiResult<OauthToken> {
+) -> ApiResult<Option<OauthToken>> {
     let (key, shown) = new_key(api.random.bytes()?);
     let new = NewApiKey {
         user_id: row.user_id,
@@ -171,15 +173,17 @@ async fn issue(
         key_hash: hash_key(&key),
         key_prefix: shown,
         scope: row.scope,
-        default_version: "2026-01-21".to_owned(),
+        default_version: ApiVersion::V20260121.as_str().to_owned(),
         expires_at_ms: Some(now_ms + i64::from(ACCESS_S) * 1000),
     };
     let mut change = api.store.change().await?;
     let id = change.insert_oauth_key(&new, &row.client_id, now_ms).await?;
-    change.exchanged_oauth_code(code_hash, id).await?;
+    if !change.exchanged_oauth_code(code_hash, id).await? {
+        return Ok(None);
+    }
     let refresh_token = insert_refresh_token(api, &mut change, id, now_ms).await?;
     change.commit().await?;
-    Ok(answer(key, refresh_token, row.scope))
+    Ok(Some(answer(key, refresh_token, row.scope)))
 }
 
 async fn insert_refresh_token(api: &Api, change: &mut Change, key_id: i64, now_ms: i64) -> ApiResult<String> {
@@ -202,14 +206,15 @@ async fn refresh(
     };
     let (hash, now_ms) = (hash_key(token), api.clock.now_ms());
     let Some(key) = api.store.oauth_key_of_token(&hash).await? else { return Ok(Err(INVALID_GRANT)) };
-    let scope = match request.scope.as_deref().map(str::parse::<KeyScope>) {
-        None => key.scope,
-        Some(Ok(wanted)) if key.scope.includes(wanted) => wanted,
-        Some(_) => return Ok(Err(Refused("invalid_scope", "scope is unknown, or more than was allowed"))),
-    };
     if key.oauth_client != request.client_id {
         return Ok(Err(INVALID_GRANT));
     }
+    // What was allowed stays allowed to the next refresh token (RFC 6749 section 6).
+    let scope = match request.scope.as_deref().map(str::parse::<KeyScope>) {
+        None => key.oauth_scope,
+        Some(Ok(wanted)) if key.oauth_scope.includes(wanted) => wanted,
+        Some(_) => return Ok(Err(Refused("invalid_scope", "scope is unknown, or more than was allowed"))),
+    };
     let mut change = api.store.upkeep().await?;
     let row = change.present_refresh_token(&hash).await?;
     change.commit().await?;

@@ -123,6 +123,7 @@ async fn a_person_lets_an_application_in(installation: Installation) {
 
     let answer = browser.allow(&[], "deploy").await.expect(303);
     assert!(answer.header("location").starts_with(&format!("{CALLBACK}&")));
+    assert_eq!(answer.header("cache-control"), "no-store");
     assert_eq!(told(&answer, "state").as_deref(), Some("x&y"));
     assert_eq!(told(&answer, "iss").as_deref(), Some("https://cloud.example"));
     let token = installation.exchange(&told(&answer, "code").unwrap(), &[]).await.expect(200);
@@ -156,6 +157,9 @@ async fn a_person_lets_an_application_in(installation: Installation) {
     assert_eq!(installation.me(&token).await, 401);
     let renewed = installation.refresh(&token, &[("scope", "read")]).await.expect(200).json();
     assert_eq!((installation.me(&renewed).await, &renewed["scope"]), (200, &json!("read")));
+    // It may have all that was allowed when it asks again.
+    let renewed = installation.refresh(&renewed, &[]).await.expect(200).json();
+    assert_eq!((installation.me(&renewed).await, &renewed["scope"]), (200, &json!("deploy")));
     // Deleting the key ends everything.
     let id = key["id"].as_str().unwrap();
     installation.call("DELETE", &format!("/tokens/{id}"), Value::Null).await.expect(204);
@@ -339,10 +343,12 @@ async fn tokens_are_given_back_and_end_with_the_password() {
     refused(installation.form("/api/v1/oauth/revoke", &[("token", "x")]).await, "invalid_request");
 
     let token = installation.exchange(&browser.code("read").await, &[]).await.expect(200).json();
+    let code = browser.code("read").await;
     let (old, new) = ("four random words", "five other random words");
     let change = [("current", old), ("new", new), ("again", new)];
     browser.submit("/account", "/account/password", &change).await.expect(303);
     assert_eq!(installation.me(&token).await, 401);
+    refused(installation.exchange(&code, &[]).await, "invalid_grant");
 }
 
 #[tokio::test]
@@ -389,6 +395,34 @@ async fn a_token_of_a_person_shows_no_secret_without_a_code() {
         step_up("000000").await.expect(403);
     }
     step_up("000000").await.expect(429);
+    // Whoever stole what the token is renewed with has shown no code.
+    let renewed = installation.refresh(&token, &[]).await.expect(200).json();
+    installation.as_app(&renewed, "POST", &paths[0], Value::Null).await.expect(428);
+}
+
+#[tokio::test]
+async fn a_token_of_an_administrator_makes_no_login_without_a_code() {
+    let installation = Installation::new().await;
+    let mut browser = installation.logged_in_as("operator").await;
+    let fields = asked(&[]);
+    let decision = [("workspace", "operator"), ("allowed", "admin"), ("decision", "allow")];
+    let page = address(&fields);
+    let fields: Vec<_> = fields.into_iter().chain(decision).collect();
+    let answer = browser.submit(&page, "/oauth/authorize", &fields).await.expect(303);
+    let code = told(&answer, "code").unwrap();
+    let token = installation.exchange(&code, &[]).await.expect(200).json();
+    let backup = browser.enrol().await;
+    let mallory = json!({"username": "mallory", "administers": true});
+    let reset = json!({"remove_second_factor": true});
+    let attempts = [("/admin/users", mallory, 201), ("/admin/users/operator/link", reset, 200)];
+    for (path, body, _) in &attempts {
+        installation.as_app(&token, "POST", path, body.clone()).await.expect(428);
+    }
+    let right = json!({"totp_code": backup[0]});
+    installation.as_app(&token, "POST", "/auth/step-up", right).await.expect(200);
+    for (path, body, status) in &attempts {
+        installation.as_app(&token, "POST", path, body.clone()).await.expect(*status);
+    }
 }
 
 #[tokio::test]
