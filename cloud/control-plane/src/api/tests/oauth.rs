@@ -81,7 +81,7 @@ impl Installation {
         self.form("/api/v1/token", &fields).await
     }
 
-    async fn refresh(&self, token: &Value, changes: &[(&str, &str)]) -> Answer {
+    async fn renew(&self, token: &Value, changes: &[(&str, &str)]) -> Answer {
         let token = token["refresh_token"].as_str().unwrap();
         let mut fields =
             vec![("grant_type", "refresh_token"), ("client_id", "app"), ("refresh_token", token)];
@@ -155,16 +155,16 @@ async fn a_person_lets_an_application_in(installation: Installation) {
     // An access token works for an hour, its renewal for another one.
     installation.app.clock.advance_ms(3_600_000);
     assert_eq!(installation.me(&token).await, 401);
-    let renewed = installation.refresh(&token, &[("scope", "read")]).await.expect(200).json();
+    let renewed = installation.renew(&token, &[("scope", "read")]).await.expect(200).json();
     assert_eq!((installation.me(&renewed).await, &renewed["scope"]), (200, &json!("read")));
     // It may have all that was allowed when it asks again.
-    let renewed = installation.refresh(&renewed, &[]).await.expect(200).json();
+    let renewed = installation.renew(&renewed, &[]).await.expect(200).json();
     assert_eq!((installation.me(&renewed).await, &renewed["scope"]), (200, &json!("deploy")));
     // Deleting the key ends everything.
     let id = key["id"].as_str().unwrap();
     installation.call("DELETE", &format!("/tokens/{id}"), Value::Null).await.expect(204);
     assert_eq!(installation.me(&renewed).await, 401);
-    refused(installation.refresh(&renewed, &[]).await, "invalid_grant");
+    refused(installation.renew(&renewed, &[]).await, "invalid_grant");
 }
 
 #[tokio::test]
@@ -298,18 +298,18 @@ async fn a_refresh_token_is_good_once_and_who_uses_it_twice_loses_everything() {
     let installation = Installation::new().await;
     let mut browser = installation.logged_in().await;
     let first = installation.exchange(&browser.code("deploy").await, &[]).await.expect(200).json();
-    refused(installation.refresh(&first, &[("client_id", "cloister-cli")]).await, "invalid_grant");
-    refused(installation.refresh(&first, &[("scope", "admin")]).await, "invalid_scope");
-    let second = installation.refresh(&first, &[]).await.expect(200).json();
+    refused(installation.renew(&first, &[("client_id", "cloister-cli")]).await, "invalid_grant");
+    refused(installation.renew(&first, &[("scope", "admin")]).await, "invalid_scope");
+    let second = installation.renew(&first, &[]).await.expect(200).json();
     assert_ne!(first["refresh_token"], second["refresh_token"]);
     assert_eq!((installation.me(&first).await, installation.me(&second).await), (401, 200));
-    refused(installation.refresh(&first, &[]).await, "invalid_grant");
+    refused(installation.renew(&first, &[]).await, "invalid_grant");
     assert_eq!(installation.me(&second).await, 401);
-    refused(installation.refresh(&second, &[]).await, "invalid_grant");
+    refused(installation.renew(&second, &[]).await, "invalid_grant");
 
     let token = installation.exchange(&browser.code("deploy").await, &[]).await.expect(200).json();
     installation.app.clock.advance_ms(30 * 24 * 60 * 60 * 1000);
-    refused(installation.refresh(&token, &[]).await, "invalid_grant");
+    refused(installation.renew(&token, &[]).await, "invalid_grant");
     let now_ms = installation.app.clock.now_ms();
     let mut change = installation.app.store.upkeep().await.unwrap();
     assert!(change.delete_expired_grants(now_ms).await.unwrap() > 0);
@@ -334,7 +334,7 @@ async fn tokens_are_given_back_and_end_with_the_password() {
         assert_eq!(installation.me(&token).await, 200);
         revoke("app", given).await;
         assert_eq!(installation.me(&token).await, 401);
-        refused(installation.refresh(&token, &[]).await, "invalid_grant");
+        refused(installation.renew(&token, &[]).await, "invalid_grant");
     }
     // An API key is nobody's to revoke there.
     let fields = [("client_id", "app"), ("token", installation.tenant.as_str())];
@@ -396,7 +396,7 @@ async fn a_token_of_a_person_shows_no_secret_without_a_code() {
     }
     step_up("000000").await.expect(429);
     // Whoever stole what the token is renewed with has shown no code.
-    let renewed = installation.refresh(&token, &[]).await.expect(200).json();
+    let renewed = installation.renew(&token, &[]).await.expect(200).json();
     installation.as_app(&renewed, "POST", &paths[0], Value::Null).await.expect(428);
 }
 
