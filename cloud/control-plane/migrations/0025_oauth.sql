@@ -34,3 +34,6 @@ CREATE TABLE oauth_refresh_tokens (
 CREATE INDEX oauth_refresh_tokens_by_key ON oauth_refresh_tokens (api_key_id);
 CREATE INDEX oauth_refresh_tokens_expiring ON oauth_refresh_tokens (expires_at_ms);
 CREATE INDEX api_keys_of_clients ON api_keys (user_id) WHERE oauth_client IS NOT NULL;
+
+-- What a device asks to be allowed; whoever lets it in says what it gets.
+ALTER TABLE device_logins ADD COLUMN scope TEXT NOT NULL DEFAULT 'deploy';

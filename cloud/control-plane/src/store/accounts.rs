@@ -300,7 +300,8 @@ impl Change {
     }
 
     /// Gives a living key of a workspace another end and another default version, each where one is given; the key as
-    /// it is then, `None` where there is no such key.
+    /// it is then, `None` where there is no such key. That of an application is none: its end is what makes a stolen
+    /// access token worth little.
     pub async fn refresh_api_key(
         &mut self,
         workspace_id: i64,
@@ -312,7 +313,7 @@ impl Change {
         Ok(sqlx::query_as(
             "UPDATE api_keys SET expires_at_ms = COALESCE($3, expires_at_ms), \
              default_version = COALESCE($4, default_version) \
-             WHERE workspace_id = $1 AND id = $2 AND revoked_at_ms IS NULL \
+             WHERE workspace_id = $1 AND id = $2 AND revoked_at_ms IS NULL AND oauth_client IS NULL \
              RETURNING id, name, key_prefix, scope, default_version, created_at_ms, expires_at_ms, last_used_at_ms",
         )
         .bind(workspace_id)

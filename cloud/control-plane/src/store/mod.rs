@@ -69,7 +69,7 @@ pub use billing::{CreditRow, Credited, Funds, NewCredit, SETTLED_AFTER_MS};
 pub use budgets::{BudgetRow, NewBudget};
 pub use cvm_settings::{DueDeletion, PolicyChange};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
-pub(crate) use device_logins::NewDeviceLogin;
+pub(crate) use device_logins::{DeviceLoginRow, NewDeviceLogin};
 pub use history::RevisionSummary;
 pub(crate) use idempotency::{Begun, Ending, KeptAnswer, NamedRequest, Run, Times};
 pub use inference::{InferenceHour, InferenceHours, NewAttempt};

@@ -53,6 +53,13 @@ const PEOPLE: &str = "SELECT u.id, u.username, u.email, u.role, u.created_at_ms,
      FROM users u WHERE u.id > $1 ORDER BY u.id LIMIT $2";
 
 impl Store {
+    /// Whether anybody logs in with a password.
+    pub(crate) async fn has_passwords(&self) -> Result<bool> {
+        let row: Option<(i64,)> =
+            sqlx::query_as("SELECT user_id FROM passwords LIMIT 1").fetch_optional(&self.pool).await?;
+        Ok(row.is_some())
+    }
+
     /// A user, and how that one logs in.
     pub async fn person(&self, id: i64) -> Result<Option<PersonRow>> {
         Ok(sqlx::query_as(PERSON).bind(id).fetch_optional(&self.pool).await?)

@@ -53,7 +53,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> Api
         (status = 201, description = "The key with its secret", body = Token),
         (status = 400, description = "The workspace has too many keys (ERR-05-001)", body = ErrorBody),
         (status = 403, description = "A scope beyond that of the key of this request", body = PlainError),
-        (status = 428, description = "A person's token needs a step-up for a key of scope `admin`", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         (status = 429, description = "Too many keys in a minute (ERR-05-002)", body = ErrorBody),
         Authenticated,
     ),
@@ -67,9 +67,7 @@ pub(crate) async fn create(
     let now_ms = api.clock.now_ms();
     check(&request)?;
     let scope = request.scope.map_or(Ok(caller.scope), |Parsed(wanted)| allowed(&caller, wanted))?;
-    if scope == KeyScope::Admin {
-        step_up::unless_without_second_factor(&api, &caller).await?;
-    }
+    step_up::unless_without_second_factor(&api, &caller).await?;
     may_make(&api, caller.workspace_id).await?;
     let (key, shown) = new_key(api.random.bytes()?);
     let new = NewApiKey {

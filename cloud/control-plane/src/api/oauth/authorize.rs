@@ -12,13 +12,12 @@ use cloister_management_api::{KeyScope, UserId};
 use maud::html;
 use url::{Host, Url};
 
-use super::Client;
+use super::clients::{Client, is_loopback};
 use super::metadata::issuer;
 use crate::api::Api;
-use crate::api::account::tokens::may_make;
 use crate::api::auth::hash_key;
 use crate::api::error::ApiResult;
-use crate::api::people::{Fields, Page, Person};
+use crate::api::people::{Fields, Page, Person, choice};
 use crate::audit::{self, Named, Scope};
 use crate::store::{NewOauthCode, WorkspaceRow};
 
@@ -38,14 +37,6 @@ const PARAMETERS: [&str; 7] = [
     "code_challenge",
     "code_challenge_method",
 ];
-/// Scopes that a person chooses among, and what each is called.
-const SCOPES: [(KeyScope, &str); 4] = [
-    (KeyScope::Inference, "ask the inference gateway, and nothing else"),
-    (KeyScope::Read, "look at everything"),
-    (KeyScope::Deploy, "look, and change CVMs, applications and images"),
-    (KeyScope::Admin, "all that you may"),
-];
-
 /// What an application asks for, which has told who it is and where answers go.
 struct Asked<'a> {
     client: &'a Client,
@@ -86,11 +77,18 @@ impl Asked<'_> {
 
     /// Where a form of the page may lead: browsers look at redirects, too.
     fn form_target(&self) -> String {
+        let origin = self.redirect.origin();
         match self.redirect.host() {
-            // There is no way to write such a host in a policy.
-            Some(Host::Ipv6(_)) | None => format!("{}:", self.redirect.scheme()),
-            Some(_) => self.redirect.origin().ascii_serialization(),
+            Some(Host::Domain(_) | Host::Ipv4(_)) if origin.is_tuple() => origin.ascii_serialization(),
+            // There is no way to write an IPv6 address in a policy, and an application's own scheme has no origin.
+            _ => format!("{}:", self.redirect.scheme()),
         }
+    }
+
+    /// The machine that the answer goes to; none, if it is a program on the person's computer.
+    fn machine(&self) -> Option<&str> {
+        let is_here = is_loopback(&self.redirect) || self.redirect.scheme() != "https";
+        self.redirect.host_str().filter(|_| !is_here)
     }
 }
 
@@ -178,29 +176,18 @@ pub(crate) async fn page(
 
 fn consent(request: &Request<'_>, person: &Person, workspaces: &[WorkspaceRow], fields: &Fields) -> Page {
     let Request { asked, scope, .. } = request;
-    let target = asked.redirect.host_str().map_or_else(|| asked.redirect.scheme().to_owned(), str::to_owned);
-    let is_here = target == "127.0.0.1" || target == "[::1]";
     let body = html! {
         p { strong { (asked.client.name) } " asks to act in your name, " strong { (person.row.username) } "." }
         p {
-            @if is_here { "The answer goes to a program on this computer. Allow it only if you started that a moment ago." }
-            @else { "The answer goes to " strong { (target) } "." }
+            @if let Some(machine) = asked.machine() { "The answer goes to " strong { (machine) } "." }
+            @else { "The answer goes to a program on this computer. Allow it only if you started that a moment ago." }
         }
         form method="post" action="/oauth/authorize" {
             (person.field())
             @for name in PARAMETERS {
                 @if !fields.text(name).is_empty() { input type="hidden" name=(name) value=(fields.text(name)); }
             }
-            label for="workspace" { "In the workspace" }
-            select #workspace name="workspace" {
-                @for workspace in workspaces { option value=(workspace.slug) { (workspace.name) " (" (workspace.slug) ")" } }
-            }
-            label for="allowed" { "It may" }
-            select #allowed name="allowed" {
-                @for (offered, words) in SCOPES.iter().filter(|(offered, _)| scope.includes(*offered)) {
-                    option value=(offered.as_str()) selected[offered == scope] { (words) }
-                }
-            }
+            (choice::fields("It may", workspaces, *scope))
             button type="submit" name="decision" value="allow" { "Allow" }
             " "
             button type="submit" name="decision" value="refuse" { "Refuse" }
@@ -227,19 +214,14 @@ pub(crate) async fn decide(
         return Ok(request.asked.refuse(&api, Refused("access_denied", "the person refused")));
     }
     let workspaces = api.store.workspaces_of(person.row.id).await?;
-    let workspace = workspaces.iter().find(|workspace| workspace.slug == fields.text("workspace"));
-    let allowed =
-        fields.text("allowed").parse::<KeyScope>().ok().filter(|allowed| request.scope.includes(*allowed));
-    let (Some(workspace), Some(scope)) = (workspace, allowed) else {
+    let Some((workspace, scope)) = choice::made(&fields, &workspaces, request.scope) else {
         let page = consent(&request, &person, &workspaces, &fields);
-        let words = "Choose one of your workspaces, and what the application may do there.";
-        return Ok(page.refused(StatusCode::BAD_REQUEST, words).into_response());
+        return Ok(page.refused(StatusCode::BAD_REQUEST, choice::NOT_MADE).into_response());
     };
     let now_ms = api.clock.now_ms();
-    if may_make(&api, workspace.id).await.is_err() {
+    if !choice::has_room(&api, workspace.id).await? {
         let page = consent(&request, &person, &workspaces, &fields);
-        let words = "This workspace has too many API keys, or made too many in the last minute. Delete some, or wait.";
-        return Ok(page.refused(StatusCode::TOO_MANY_REQUESTS, words).into_response());
+        return Ok(page.refused(StatusCode::TOO_MANY_REQUESTS, choice::TOO_MANY_KEYS).into_response());
     }
     let code = hex::encode(api.random.bytes::<32>()?);
     let new = NewOauthCode {

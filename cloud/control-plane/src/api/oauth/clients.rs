@@ -91,7 +91,8 @@ fn is_safe(uri: &str) -> bool {
     has_no_extras && (url.scheme() == "https" || is_private_scheme || is_loopback(&url))
 }
 
-fn is_loopback(url: &Url) -> bool {
+/// Whether an address is one of the computer itself.
+pub(super) fn is_loopback(url: &Url) -> bool {
     let is_loopback = match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),

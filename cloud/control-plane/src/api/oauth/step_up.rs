@@ -24,8 +24,8 @@ const STEP_UP_MS: i64 = 5 * 60 * 1000;
 const NEEDED: &str = "This needs a code of your authenticator: send it to POST /api/v1/auth/step-up, then repeat the \
                       request within five minutes";
 
-/// The same for what everybody may do who has no second factor: an API key of scope `admin` is worth as much as the token
-/// of a person.
+/// The same for what everybody may do who has no second factor, as the holder of an API key may: what outlives the hour of
+/// an access token.
 pub(crate) async fn unless_without_second_factor(api: &Api, caller: &Caller) -> ApiResult<()> {
     match required(api, caller).await {
         Err(error) if error.status() == StatusCode::FORBIDDEN => Ok(()),
@@ -55,8 +55,8 @@ pub(crate) async fn required(api: &Api, caller: &Caller) -> ApiResult<()> {
 /// Step up
 ///
 /// With a code of the authenticator, or a backup code, the token of this request may do for five minutes what a stolen
-/// one must not: reveal secrets of webhooks, make API keys of scope `admin`, and make users and links for passwords. Only
-/// tokens of people need it. Renewing the token ends it.
+/// one must not: reveal secrets of webhooks, make API keys or give them more time, let devices in, and make users and
+/// links for passwords. Only tokens of people need it. Renewing the token ends it.
 #[utoipa::path(
     post, path = "/auth/step-up", tag = "Account", operation_id = "step_up",
     request_body(content = StepUpRequest, example = json!({"totp_code": "287082"})),

@@ -5,6 +5,8 @@
 //! value that is made of the cookie, and no form is taken from another site.
 
 mod account;
+pub(in crate::api) mod choice;
+mod device;
 mod form;
 mod guess;
 mod link;
@@ -45,6 +47,8 @@ pub(super) fn router() -> Router<Arc<Api>> {
         .route("/account/second-factor/confirm", post(second_factor::confirm))
         .route("/account/second-factor/remove", post(second_factor::remove))
         .route("/account/backup-codes", post(second_factor::renew_backup_codes))
+        .route("/device", get(device::page).post(device::look))
+        .route("/device/decision", post(device::decide))
         .layer(from_fn(from_this_site))
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
 }

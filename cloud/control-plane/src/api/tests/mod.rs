@@ -12,6 +12,7 @@ mod contract;
 mod copies;
 mod cvms;
 mod deprecation;
+mod device_page;
 mod devices;
 mod documents;
 mod domains;

@@ -11,7 +11,7 @@ use url::form_urlencoded::Serializer;
 use super::{Answer, Installation};
 use crate::audit::INSTALLATION;
 
-const PASSWORD: &str = "four random words";
+pub(super) const PASSWORD: &str = "four random words";
 const OTHER: &str = "five other random words";
 
 /// A browser, which keeps a cookie.

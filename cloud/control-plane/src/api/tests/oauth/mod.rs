@@ -1,12 +1,15 @@
 //! Applications that people let in.
 
+mod step_up;
+mod twice;
+
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-use super::people::Browser;
+use super::people::{Browser, PASSWORD};
 use super::{Answer, Installation};
 use crate::api::OauthClient;
 
@@ -160,8 +163,11 @@ async fn a_person_lets_an_application_in(installation: Installation) {
     // It may have all that was allowed when it asks again.
     let renewed = installation.renew(&renewed, &[]).await.expect(200).json();
     assert_eq!((installation.me(&renewed).await, &renewed["scope"]), (200, &json!("deploy")));
-    // Deleting the key ends everything.
+    // Only the application gives it more time.
     let id = key["id"].as_str().unwrap();
+    let longer = json!({"expires_in_days": 365});
+    installation.call("POST", &format!("/tokens/{id}/refresh"), longer).await.expect(404);
+    // Deleting the key ends everything.
     installation.call("DELETE", &format!("/tokens/{id}"), Value::Null).await.expect(204);
     assert_eq!(installation.me(&renewed).await, 401);
     refused(installation.renew(&renewed, &[]).await, "invalid_grant");
@@ -238,6 +244,46 @@ async fn an_application_is_told_what_is_wrong() {
     let refuse: Vec<_> = asked(&[]).into_iter().chain([("decision", "refuse")]).collect();
     let refused = browser.submit(&page, "/oauth/authorize", &refuse).await.expect(303);
     assert_eq!(told(&refused, "error").as_deref(), Some("access_denied"));
+}
+
+#[tokio::test]
+async fn who_comes_from_another_site_is_known_there_and_comes_back_from_the_login() {
+    let installation = Installation::new().await;
+    let page = address(&asked(&[]));
+    let from_elsewhere = |method: &str| {
+        let request = Request::builder().method(method).header("sec-fetch-site", "cross-site");
+        request.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document")
+    };
+    let mut browser = installation.logged_in().await;
+    let shown = browser.send(from_elsewhere("GET").uri(&page), String::new()).await.expect(200);
+    assert!(shown.text.contains("An &lt;app&gt;"));
+    // What a browser looks at before it shows the page within another one.
+    assert!(shown.header("content-security-policy").contains("frame-ancestors 'none'"));
+
+    let form = |page: &Answer, name: &str| {
+        let (_, rest) = page.text.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
+        rest.split('"').next().unwrap().replace("&amp;", "&")
+    };
+    let value = form(&shown, "form");
+    let decision = [("form", &*value), ("workspace", "tenant"), ("allowed", "admin"), ("decision", "allow")];
+    let fields: Vec<_> = asked(&[]).into_iter().chain(decision).collect();
+    let body = Serializer::new(String::new()).extend_pairs(&fields).finish();
+    let request = from_elsewhere("POST").uri("/oauth/authorize");
+    let request = request.header("content-type", "application/x-www-form-urlencoded");
+    let refused = browser.send(request, body).await.expect(403);
+    assert!(refused.header("location").is_empty());
+    // The value of one session is worth nothing in another one.
+    let mut other = installation.logged_in_as("operator").await;
+    other.post("/oauth/authorize", &fields).await.expect(403);
+
+    let mut stranger = installation.browser();
+    let login = stranger.send(from_elsewhere("GET").uri(&page), String::new()).await.expect(303);
+    let login = stranger.get(login.header("location")).await.expect(200);
+    let next = form(&login, "next");
+    let known = [("username", "tenant"), ("password", PASSWORD), ("next", &*next)];
+    let back = stranger.post("/login", &known).await.expect(303);
+    let shown = stranger.get(back.header("location")).await.expect(200);
+    assert!(shown.text.contains("An &lt;app&gt;") && form(&shown, "state") == "x&y");
 }
 
 #[tokio::test]
@@ -349,80 +395,6 @@ async fn tokens_are_given_back_and_end_with_the_password() {
     browser.submit("/account", "/account/password", &change).await.expect(303);
     assert_eq!(installation.me(&token).await, 401);
     refused(installation.exchange(&code, &[]).await, "invalid_grant");
-}
-
-#[tokio::test]
-async fn a_token_of_a_person_shows_no_secret_without_a_code() {
-    let installation = Installation::new().await;
-    let mut browser = installation.logged_in().await;
-    let token = installation.exchange(&browser.code("admin").await, &[]).await.expect(200).json();
-    let hook = json!({"url": "https://hooks.example.org/", "events": ["cvm.created"]});
-    let hook = installation.call("POST", "/workspace/webhooks", hook).await.expect(201).json();
-    let paths = ["reveal-secret", "rotate-secret"]
-        .map(|what| format!("/workspace/webhooks/{}/{what}", hook["id"].as_str().unwrap()));
-    let step_up = async |code: &str| {
-        installation.as_app(&token, "POST", "/auth/step-up", json!({ "totp_code": code })).await
-    };
-    for path in &paths {
-        installation.as_app(&token, "POST", path, Value::Null).await.expect(403);
-    }
-    step_up("000000").await.expect(403);
-    let backup = browser.enrol().await;
-    let admin = json!({"name": "ci", "scope": "admin"});
-    for path in &paths {
-        let refused = installation.as_app(&token, "POST", path, Value::Null).await;
-        assert_eq!(refused.summary(), "428 plain");
-    }
-    installation.as_app(&token, "POST", "/tokens", admin.clone()).await.expect(428);
-    installation.as_app(&token, "POST", "/tokens", json!({"name": "ci", "scope": "read"})).await.expect(201);
-    step_up("000000").await.expect(403);
-    step_up(&backup[0]).await.expect(200);
-    step_up(&backup[0]).await.expect(403);
-    let shown = installation.as_app(&token, "POST", &paths[0], Value::Null).await.expect(200).json();
-    assert_eq!(shown["secret"], hook["secret"]);
-    let rotated = installation.as_app(&token, "POST", &paths[1], Value::Null).await.expect(200).json();
-    assert_ne!(rotated["secret"], hook["secret"]);
-    installation.as_app(&token, "POST", "/tokens", admin).await.expect(201);
-    installation.app.clock.advance_ms(300_000);
-    installation.as_app(&token, "POST", &paths[0], Value::Null).await.expect(428);
-    step_up(&installation.code().await).await.expect(200);
-    installation.as_app(&token, "POST", &paths[0], Value::Null).await.expect(200);
-
-    // API keys belong to machines.
-    installation.call("POST", &paths[0], Value::Null).await.expect(200);
-    installation.call("POST", "/auth/step-up", json!({"totp_code": "000000"})).await.expect(400);
-    for _ in 0..5 {
-        step_up("000000").await.expect(403);
-    }
-    step_up("000000").await.expect(429);
-    // Whoever stole what the token is renewed with has shown no code.
-    let renewed = installation.renew(&token, &[]).await.expect(200).json();
-    installation.as_app(&renewed, "POST", &paths[0], Value::Null).await.expect(428);
-}
-
-#[tokio::test]
-async fn a_token_of_an_administrator_makes_no_login_without_a_code() {
-    let installation = Installation::new().await;
-    let mut browser = installation.logged_in_as("operator").await;
-    let fields = asked(&[]);
-    let decision = [("workspace", "operator"), ("allowed", "admin"), ("decision", "allow")];
-    let page = address(&fields);
-    let fields: Vec<_> = fields.into_iter().chain(decision).collect();
-    let answer = browser.submit(&page, "/oauth/authorize", &fields).await.expect(303);
-    let code = told(&answer, "code").unwrap();
-    let token = installation.exchange(&code, &[]).await.expect(200).json();
-    let backup = browser.enrol().await;
-    let mallory = json!({"username": "mallory", "administers": true});
-    let reset = json!({"remove_second_factor": true});
-    let attempts = [("/admin/users", mallory, 201), ("/admin/users/operator/link", reset, 200)];
-    for (path, body, _) in &attempts {
-        installation.as_app(&token, "POST", path, body.clone()).await.expect(428);
-    }
-    let right = json!({"totp_code": backup[0]});
-    installation.as_app(&token, "POST", "/auth/step-up", right).await.expect(200);
-    for (path, body, status) in &attempts {
-        installation.as_app(&token, "POST", path, body.clone()).await.expect(*status);
-    }
 }
 
 #[tokio::test]
