@@ -52,8 +52,10 @@ pub(crate) enum Command {
     Serve(Box<serve::Part>),
     /// Print variables under which clients find the cloud, for `eval "$(cloister env)"`
     Env(env::Args),
-    /// Keep the API key of a server, read from stdin
+    /// Log in to a server with a browser, or keep an API key for it
     Login(login::Args),
+    /// End the key of a server and forget it
+    Logout(login::LogoutArgs),
     /// Turn a compose file into a running CVM
     Deploy(Box<deploy::Args>),
     /// Change a CVM: its compose file, environment, image or size

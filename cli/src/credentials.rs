@@ -2,7 +2,7 @@
 //!
 //! A key is kept together with the server that issued it and is never sent to another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -60,6 +60,9 @@ impl fmt::Debug for ApiKey {
 pub(crate) struct Credentials {
     current: Option<BaseUrl>,
     servers: BTreeMap<BaseUrl, ApiKey>,
+    /// Those of them whose key was made for this file: logging out ends it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    own: BTreeSet<BaseUrl>,
     /// Roots of KMSes that are trusted, by server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     kms_roots: BTreeMap<BaseUrl, KnownRoots>,
@@ -84,8 +87,27 @@ impl Credentials {
 
     /// Adds a key and makes its server the current one.
     pub(crate) fn remember(&mut self, server: BaseUrl, key: ApiKey) {
+        self.own.remove(&server);
         self.servers.insert(server.clone(), key);
         self.current = Some(server);
+    }
+
+    /// The same for a key that nobody else has.
+    pub(crate) fn remember_own(&mut self, server: BaseUrl, key: ApiKey) {
+        self.remember(server.clone(), key);
+        self.own.insert(server);
+    }
+
+    /// The key that `server` issued for this file and nobody else.
+    pub(crate) fn own_key(&self, server: &BaseUrl) -> Option<&ApiKey> {
+        self.key(server).filter(|_| self.own.contains(server))
+    }
+
+    /// Removes the key of a server.
+    pub(crate) fn forget(&mut self, server: &BaseUrl) {
+        self.servers.remove(server);
+        self.own.remove(server);
+        self.current = self.current.take().filter(|current| current != server);
     }
 
     /// The server to use when none is named.
@@ -147,6 +169,23 @@ mod tests {
         assert_eq!(loaded.key(&server("https://one.example")).unwrap().reveal(), "phak_one");
         assert_eq!(loaded.key(&server("https://three.example")), None);
         assert!(!format!("{loaded:?}").contains("phak_"));
+    }
+
+    #[test]
+    fn knows_which_keys_are_its_own_until_it_forgets_them() {
+        let (one, two) = (server("https://one.example"), server("https://two.example"));
+        let key = || ApiKey::parse("phak_one").unwrap();
+        let mut credentials = Credentials::default();
+        credentials.remember_own(one.clone(), key());
+        credentials.remember(two.clone(), key());
+        assert_eq!((credentials.own_key(&one), credentials.own_key(&two)), (Some(&key()), None));
+        credentials.forget(&one);
+        assert_eq!((credentials.key(&one), credentials.current()), (None, Some(&two)));
+        credentials.remember_own(two.clone(), key());
+        credentials.remember(two.clone(), key());
+        assert_eq!(credentials.own_key(&two), None, "this one was typed in");
+        credentials.forget(&two);
+        assert_eq!((credentials.key(&two), credentials.current()), (None, None));
     }
 
     #[test]

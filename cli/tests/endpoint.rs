@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Fake, KEY, bare, transcript};
 
-fn account() -> Value {
+pub(crate) fn account() -> Value {
     json!({
         "user": { "username": "admin", "email": "admin@localhost", "role": "admin", "avatar": "",
             "email_verified": true, "totp_enabled": false, "has_backup_codes": false, "flag_has_password": false },

@@ -14,6 +14,7 @@ mod guest;
 mod help;
 mod inference;
 mod kms;
+mod login;
 mod owners;
 mod receipts;
 mod serve;

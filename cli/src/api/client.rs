@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure};
 /// Dated version of the documents that this program reads.
 const API_VERSION: &str = "2026-01-21";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// An upload is sent to every node before the server answers.
 const UPLOAD_TIMEOUT: Duration = Duration::from_hours(1);
 const MAX_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
@@ -198,31 +198,42 @@ impl Client {
     }
 
     async fn document(&self, request: RequestBuilder) -> Result<Value, Failure> {
-        let answer = self.send(request).await?;
-        if answer.status() == StatusCode::NO_CONTENT {
-            return Ok(Value::Null);
-        }
-        let bytes = limited(answer).await.map_err(|error| self.unreachable(error))?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            Failure::local(format!("{} did not answer with JSON", self.server.origin()), error)
-                .hint("is this the URL of a Cloister management API?")
-        })
+        let answer = request.send().await.map_err(|error| self.unreachable(error))?;
+        document_of(&self.server, answer).await
     }
 
     fn unreachable(&self, error: reqwest::Error) -> Failure {
-        let what = if error.is_timeout() { "did not answer in time" } else { "cannot be reached" };
-        let failure = Failure::new(Exit::Unreachable, format!("{} {what}", self.server.origin()))
-            .caused_by(error.without_url());
-        if self.server.is_loopback() {
-            failure.hint("is `cloister up` running?")
-        } else {
-            failure.hint("check the URL and the network; the server's operator sees its state at /readyz")
-        }
+        unreachable(&self.server, error)
+    }
+}
+
+/// The document of an answer; its failure, if it is one.
+pub(super) async fn document_of(server: &BaseUrl, answer: Response) -> Result<Value, Failure> {
+    let answer = accepted(answer).await?;
+    if answer.status() == StatusCode::NO_CONTENT {
+        return Ok(Value::Null);
+    }
+    let bytes = limited(answer).await.map_err(|error| unreachable(server, error))?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Failure::local(format!("{} did not answer with JSON", server.origin()), error)
+            .hint("is this the URL of a Cloister management API?")
+    })
+}
+
+/// No answer came.
+pub(super) fn unreachable(server: &BaseUrl, error: reqwest::Error) -> Failure {
+    let what = if error.is_timeout() { "did not answer in time" } else { "cannot be reached" };
+    let failure =
+        Failure::new(Exit::Unreachable, format!("{} {what}", server.origin())).caused_by(error.without_url());
+    if server.is_loopback() {
+        failure.hint("is `cloister up` running?")
+    } else {
+        failure.hint("check the URL and the network; the server's operator sees its state at /readyz")
     }
 }
 
 /// Loopback needs no certificates and must not go through a proxy.
-fn http_client(loopback: bool) -> Result<reqwest::Client, Failure> {
+pub(super) fn http_client(loopback: bool) -> Result<reqwest::Client, Failure> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("cloister/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
@@ -245,7 +256,7 @@ async fn accepted(answer: Response) -> Result<Response, Failure> {
     Err(error_body::failure(status, &body, header))
 }
 
-async fn limited(mut answer: Response) -> Result<Vec<u8>, reqwest::Error> {
+pub(super) async fn limited(mut answer: Response) -> Result<Vec<u8>, reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
         let room = MAX_DOCUMENT_BYTES - bytes.len();

@@ -5,11 +5,13 @@
 
 mod base_url;
 mod client;
+mod door;
 mod error_body;
 mod events;
 
 pub(crate) use base_url::{BaseUrl, is_loopback};
 pub(crate) use client::{Client, Upload};
+pub(crate) use door::{Answer, Door, Pace, expired};
 pub(crate) use events::{Event, Events};
 
 use serde::de::DeserializeOwned;

@@ -54,6 +54,7 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Serve(part) => serve::run(*part, session),
         Command::Env(args) => block_on(env::run(args, session)),
         Command::Login(args) => block_on(login::run(args, session)),
+        Command::Logout(args) => block_on(login::logout(args, session)),
         Command::Deploy(args) => block_on(deploy::run(*args, session)),
         Command::Update(args) => block_on(update::run(*args, session)),
         Command::Diff(args) => block_on(update::diff(*args, session)),

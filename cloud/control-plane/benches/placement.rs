@@ -167,6 +167,8 @@ fn caller(cloud: &Cloud) -> Caller {
         default_version: "2026-01-21".to_owned(),
         scope: KeyScope::Admin,
         key_prefix: String::new(),
+        oauth_client: None,
+        stepped_up_at_ms: None,
     }
 }
 

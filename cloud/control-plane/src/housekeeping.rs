@@ -15,6 +15,7 @@
 //! | lapsed reservations | of credit, for inference | an hour, if nobody tells how the request ended, or that it is under way | a gateway that stopped must not keep credit from its owner |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
 //! | ended logins | sessions, links for passwords, wrong guesses | until they end; a day after the last guess | nothing asks for them |
+//! | expired grants | codes and refresh tokens of applications | an hour after they expire; until then | one that is presented again was stolen |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 
 use std::time::Duration;
@@ -71,9 +72,10 @@ enum Job {
     OldQuotes,
     UnusedCollaterals,
     EndedLogins,
+    ExpiredGrants,
 }
 
-const JOBS: [Job; 13] = [
+const JOBS: [Job; 14] = [
     Job::ExpiredProvisions,
     Job::ExpiredChanges,
     Job::StaleUpdates,
@@ -87,6 +89,7 @@ const JOBS: [Job; 13] = [
     Job::OldQuotes,
     Job::UnusedCollaterals,
     Job::EndedLogins,
+    Job::ExpiredGrants,
 ];
 
 async fn round(store: &Store, now_ms: i64) -> Result<u64, StoreError> {
@@ -139,6 +142,7 @@ impl Job {
                 Self::LapsedReservations => change.delete_lapsed_reservations(now_ms, BATCH).await?,
                 Self::OldQuotes => change.delete_old_quotes(KEPT_QUOTES, BATCH).await?,
                 Self::UnusedCollaterals => change.delete_unused_collaterals(BATCH).await?,
+                Self::ExpiredGrants => change.delete_expired_grants(now_ms).await?,
                 Self::EndedLogins => change.delete_ended_logins(now_ms).await?,
             };
             change.commit().await?;

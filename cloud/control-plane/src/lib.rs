@@ -29,6 +29,7 @@ pub mod store;
 mod trust;
 pub mod webhooks;
 
+pub use api::{InvalidClient, OauthClient};
 pub use first_account::{AccountError, FirstKey};
 pub use start::{App, Config, ControlPlane, DEFAULT_REQUESTS_PER_MINUTE, StartError};
 pub use trust::{DEVELOPMENT_ROOT_FILE, TrustError};

@@ -5,7 +5,7 @@ use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use url::Url;
 
-use crate::api;
+use crate::api::{self, InvalidClient, OauthClient};
 use crate::audit::{self, INSTALLATION, System};
 use crate::clock::{Clock, NoRandomness, Random};
 use crate::dns::Dns;
@@ -97,6 +97,9 @@ pub enum StartError {
     /// The secrets of webhooks cannot be sealed.
     #[error(transparent)]
     WebhookSecrets(#[from] SecretsError),
+    /// An application that people could let in is not described well.
+    #[error(transparent)]
+    OauthClient(#[from] InvalidClient),
     /// People could not log in.
     #[error(transparent)]
     People(#[from] PeopleError),
@@ -154,6 +157,8 @@ pub struct App {
     pub webhook_secrets: Arc<Secrets>,
     /// Checks passwords and codes of people.
     pub people: Arc<People>,
+    /// Applications that people can let in.
+    pub oauth_clients: Vec<OauthClient>,
     /// What was delivered to webhooks.
     pub webhook_figures: Arc<Figures>,
     /// Requests that each API key may make in a minute; `None` is no limit.
@@ -181,6 +186,14 @@ pub struct ControlPlane {
     webhooks: Dispatcher,
     first_key: Option<FirstKey>,
     stop: CancellationToken,
+}
+
+/// The guest images of the catalogue.
+async fn library(data_dir: &Path, store: &Store, clock: &Clock) -> Result<Arc<Library>, StartError> {
+    let path = data_dir.join("os-images");
+    let library = Library::open(path.clone()).map_err(|source| StartError::DataDir { path, source })?;
+    library.tidy(store, clock).await?;
+    Ok(Arc::new(library))
 }
 
 fn warn_of_single_providers(chains: &Chains, production: bool) {
@@ -220,11 +233,7 @@ impl ControlPlane {
         let changes = VmChanges::default();
         let fleet = Arc::new(Fleet::new(store.clone(), clock.clone(), changes.clone(), credentials.clone()));
 
-        let images_dir = config.data_dir.join("os-images");
-        let os_images = Library::open(images_dir.clone())
-            .map_err(|source| StartError::DataDir { path: images_dir, source })?;
-        os_images.tidy(&store, &clock).await?;
-        let os_images = Arc::new(os_images);
+        let os_images = library(&config.data_dir, &store, &clock).await?;
 
         let chains = Chains::new(config.chains, config.production, &clock)?;
         chains.check(config.kms.iter().filter_map(|kms| Some((kms.slug.as_str(), kms.contract?))))?;
@@ -287,6 +296,7 @@ impl ControlPlane {
             outbound,
             webhook_secrets,
             people,
+            oauth_clients: OauthClient::all(config.oauth_clients)?,
             webhook_figures: Arc::default(),
             requests_per_minute: config.requests_per_minute,
             sunsets: config.sunsets,

@@ -17,7 +17,8 @@ members! {
     pub struct DeviceCodeRequest {
         /// What the device calls itself, 1 to 100 characters.
         pub client_id: String,
-        /// What it asks for, in its own words; whoever approves decides what it gets.
+        /// What it asks for: `inference`, `read`, `deploy` or `admin`; words of its own stand for `deploy`. Whoever
+        /// approves decides what it gets.
         pub scope: Option<String>,
     }
 }
@@ -91,6 +92,8 @@ pub struct WaitingDevice {
     pub user_code: String,
     /// What it calls itself. Nobody checked that.
     pub client_id: String,
+    /// What it asks to be allowed; `deploy`, if it asked in words of its own.
+    pub scope: KeyScope,
     /// When it waits no longer.
     pub expires_at: Timestamp,
 }
@@ -103,8 +106,8 @@ members! {
         pub user_code: String,
         /// Whether it gets a key of the workspace.
         pub approve: bool,
-        /// What the key may do: `inference`, `read`, `deploy` or `admin`. Left out: `deploy`, or less if the key of
-        /// this request may less.
+        /// What the key may do: `inference`, `read`, `deploy` or `admin`. Left out: `deploy`, or less if the device
+        /// asks for less, or the key of this request may less.
         #[schema(value_type = Option<KeyScope>)]
         pub scope: Option<Parsed<KeyScope>>,
     }

@@ -24,6 +24,7 @@ mod kms;
 mod legacy;
 mod live;
 mod names;
+mod oauth;
 mod operations;
 mod os_images;
 mod owners;
@@ -110,6 +111,7 @@ pub use live::{
     NetworkConfigPort, PortMappingEntry, SystemInfo, UpdateNetworkConfigRequest, UpdatePortMappingsRequest,
 };
 pub use names::{CvmIdentifier, CvmName, InvalidName, MAX_NAME, MIN_NAME};
+pub use oauth::{OauthError, OauthRevokeRequest, OauthToken, OauthTokenRequest, StepUpRequest, SteppedUp};
 pub use operations::{CancelResponse, EnvsUpdate, Operation, OperationEvent, OperationPage};
 pub use os_images::{AdminOsImage, AvailableOsImage, AvailableOsImages, OsVersion};
 pub use owners::{

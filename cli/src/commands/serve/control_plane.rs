@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use jiff::civil::Date;
 use url::Url;
 
-use super::{Logging, chain_list, kms_list};
+use super::{Logging, chain_list, kms_list, oauth_clients};
 use crate::commands::Outcome;
 use crate::parts::{Home, Interrupts, control_plane, prices};
 use crate::session::Session;
@@ -82,6 +82,9 @@ pub(crate) struct Args {
     /// Requests that each API key may begin at inference gateways in a minute [default: no limit]
     #[arg(long, value_name = "COUNT", requires = "inference_token_file")]
     inference_requests_per_minute: Option<NonZeroU32>,
+    /// Applications that people can let in with OAuth 2.0, a JSON list of objects with `id`, `name` and `redirect_uris`
+    #[arg(long, value_name = "FILE")]
+    oauth_clients: Option<PathBuf>,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -118,6 +121,8 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         control_token_file,
         requests_per_minute: args.inference_requests_per_minute,
     });
+    config.oauth_clients =
+        args.oauth_clients.as_deref().map(oauth_clients::read).transpose()?.unwrap_or_default();
     config.requests_per_minute = NonZeroU32::new(args.requests_per_minute);
     config.sunsets.extend(args.sunset);
     config.node_names.extend(args.fleet_name);

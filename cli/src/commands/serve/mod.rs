@@ -7,6 +7,7 @@ mod inference_gateway;
 mod kms;
 mod kms_list;
 mod node;
+mod oauth_clients;
 mod parent;
 
 use super::Outcome;

@@ -33,6 +33,7 @@ mod kms;
 mod logs;
 mod metrics;
 mod negotiate;
+mod oauth;
 mod page;
 mod paging;
 mod people;
@@ -75,6 +76,7 @@ use crate::App;
 use slots::Slots;
 
 pub use document::document;
+pub use oauth::{Client as OauthClient, InvalidClient};
 
 const PREFIX: &str = "/api/v1";
 /// Largest body of a request, uploads of images aside.
@@ -238,6 +240,7 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
         .merge(development_pccs::router())
         .merge(page::router())
         .merge(people::router())
+        .merge(oauth::router())
         .merge(metrics)
         .merge(inference::router(api))
         .route_layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT))

@@ -1,6 +1,7 @@
-//! Pages for people: for those who have a commit token, what a prepared change does, and a button that commits it; for
-//! those who want to let a device in, what it calls itself, and two buttons. A commit token stands behind the `#` of the
-//! address, which browsers send to nobody; an API key is typed in and leaves the page in a header only.
+//! Pages for people who need not log in: for those who have a commit token, what a prepared change does, and a button that
+//! commits it; for those who let a device in with an API key, what it calls itself, and two buttons. A commit token stands
+//! behind the `#` of the address, which browsers send to nobody; an API key is typed in and leaves the page in a header only.
+//! Who logged in has a page of `people/` for devices.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A file of the page.
-struct File {
+pub(super) struct File {
     content_type: &'static str,
     text: &'static str,
 }
@@ -33,7 +34,7 @@ const fn script(text: &'static str) -> File {
 
 const COMMIT: File = page(include_str!("page/commit.html"));
 const COMMIT_SCRIPT: File = script(include_str!("page/commit.js"));
-const DEVICE: File = page(include_str!("page/device.html"));
+pub(super) const DEVICE: File = page(include_str!("page/device.html"));
 const DEVICE_SCRIPT: File = script(include_str!("page/device.js"));
 const STYLE: File = File { content_type: "text/css; charset=utf-8", text: include_str!("page/page.css") };
 
@@ -56,7 +57,7 @@ pub(super) fn router() -> Router<Arc<Api>> {
         .route("/commit-update/{vm_uuid}", get(async || COMMIT))
         .route("/commit-replica/{vm_uuid}", get(async || COMMIT))
         .route("/commit.js", get(async || COMMIT_SCRIPT))
-        .route("/device", get(async || DEVICE))
+        .route("/device/key", get(async || DEVICE))
         .route("/device.js", get(async || DEVICE_SCRIPT))
         .route("/page.css", get(async || STYLE))
 }

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 
 use super::{
     Api, PREFIX, account, admin, approvals, apps, attestations, audit, billing, catalogue, conditional, cvms,
-    images, kms, logs, webhooks,
+    images, kms, logs, oauth, webhooks,
 };
 
 /// Every operation of the described interface.
@@ -53,6 +53,8 @@ pub(super) fn public() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(catalogue::instance_types::family))
         .routes(routes!(account::devices::code))
         .routes(routes!(account::devices::token))
+        .routes(routes!(oauth::token::token))
+        .routes(routes!(oauth::revoke::revoke))
 }
 
 fn evidence_routes() -> OpenApiRouter<Arc<Api>> {
@@ -212,6 +214,7 @@ fn account_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(account::tokens::list, account::tokens::create))
         .routes(routes!(account::devices::waiting))
         .routes(routes!(account::devices::decide))
+        .routes(routes!(oauth::step_up::step_up))
         .routes(routes!(account::tokens::delete_self))
         .routes(routes!(account::tokens::delete))
         .routes(routes!(account::token_refresh::refresh))

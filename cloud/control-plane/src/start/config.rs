@@ -12,6 +12,7 @@ use cloister_outbound::OutboundConfig;
 use jiff::civil::Date;
 use url::Url;
 
+use crate::api::OauthClient;
 use crate::clock::Clock;
 use crate::inference::InferenceConfig;
 use crate::kms::KmsConfig;
@@ -62,6 +63,8 @@ pub struct Config {
     pub webhooks: OutboundConfig,
     /// Watches attempts of webhooks.
     pub webhook_observer: Option<webhooks::Observer>,
+    /// Applications that people can let in, beside the command line.
+    pub oauth_clients: Vec<OauthClient>,
     /// Requests that each API key may make in a minute; `None` is no limit.
     pub requests_per_minute: Option<NonZeroU32>,
     /// When the operator means to stop answering in a version, for those where this is decided.
@@ -92,6 +95,7 @@ impl Config {
             prices: PriceList::default(),
             webhooks: OutboundConfig::default(),
             webhook_observer: None,
+            oauth_clients: Vec::new(),
             requests_per_minute: None,
             sunsets: BTreeMap::new(),
             inference: None,

@@ -65,6 +65,10 @@ pub struct Caller {
     pub scope: KeyScope,
     /// First characters of the key.
     pub key_prefix: String,
+    /// The application that acts with it in the name of the user; none for an API key.
+    pub oauth_client: Option<String>,
+    /// When the user showed the second factor with it.
+    pub stepped_up_at_ms: Option<i64>,
 }
 
 impl Caller {
@@ -125,7 +129,8 @@ const WORKSPACES: &str = "SELECT w.id, w.slug, w.name, w.tier, w.wallet, w.next_
      w.created_at_ms FROM workspaces w JOIN memberships m ON m.workspace_id = w.id WHERE m.user_id = $1 \
      ORDER BY w.id";
 const CALLER: &str = "SELECT k.id AS api_key_id, u.id AS user_id, u.username, u.email, u.role AS user_role, \
-     w.id AS workspace_id, w.slug AS workspace_slug, k.default_version, k.scope, k.key_prefix \
+     w.id AS workspace_id, w.slug AS workspace_slug, k.default_version, k.scope, k.key_prefix, k.oauth_client, \
+     k.stepped_up_at_ms \
      FROM api_keys k JOIN users u ON u.id = k.user_id JOIN workspaces w ON w.id = k.workspace_id \
      WHERE k.key_hash = $1 AND k.revoked_at_ms IS NULL AND (k.expires_at_ms IS NULL OR k.expires_at_ms > $2)";
 const API_KEYS: &str = "SELECT id, name, key_prefix, scope, default_version, created_at_ms, expires_at_ms, \
@@ -295,7 +300,8 @@ impl Change {
     }
 
     /// Gives a living key of a workspace another end and another default version, each where one is given; the key as
-    /// it is then, `None` where there is no such key.
+    /// it is then, `None` where there is no such key. That of an application is none: its end is what makes a stolen
+    /// access token worth little.
     pub async fn refresh_api_key(
         &mut self,
         workspace_id: i64,
@@ -307,7 +313,7 @@ impl Change {
         Ok(sqlx::query_as(
             "UPDATE api_keys SET expires_at_ms = COALESCE($3, expires_at_ms), \
              default_version = COALESCE($4, default_version) \
-             WHERE workspace_id = $1 AND id = $2 AND revoked_at_ms IS NULL \
+             WHERE workspace_id = $1 AND id = $2 AND revoked_at_ms IS NULL AND oauth_client IS NULL \
              RETURNING id, name, key_prefix, scope, default_version, created_at_ms, expires_at_ms, last_used_at_ms",
         )
         .bind(workspace_id)

@@ -1,5 +1,6 @@
 //! Devices that wait for somebody to let them in.
 
+use cloister_management_api::KeyScope;
 use sqlx::FromRow;
 
 use super::{Change, Result, Store};
@@ -13,6 +14,8 @@ pub(crate) struct NewDeviceLogin<'a> {
     pub(crate) user_code: &'a str,
     /// What it calls itself.
     pub(crate) client: &'a str,
+    /// What it asks to be allowed.
+    pub(crate) scope: KeyScope,
     /// Hash of the key that it is to have.
     pub(crate) key_hash: &'a str,
     /// Beginning of that key.
@@ -26,6 +29,9 @@ pub(crate) struct NewDeviceLogin<'a> {
 pub(crate) struct DeviceLoginRow {
     /// What it calls itself.
     pub(crate) client: String,
+    /// What it asks to be allowed.
+    #[sqlx(try_from = "String")]
+    pub(crate) scope: KeyScope,
     /// Hash of the key that it is to have.
     pub(crate) key_hash: String,
     /// Beginning of that key.
@@ -36,9 +42,9 @@ pub(crate) struct DeviceLoginRow {
     pub(crate) decision: Option<String>,
 }
 
-const WAITING: &str = "SELECT client, key_hash, key_prefix, expires_at_ms, decision FROM device_logins \
+const WAITING: &str = "SELECT client, scope, key_hash, key_prefix, expires_at_ms, decision FROM device_logins \
      WHERE user_code = $1 AND decision IS NULL AND expires_at_ms > $2";
-const ASKING: &str = "SELECT client, key_hash, key_prefix, expires_at_ms, decision FROM device_logins \
+const ASKING: &str = "SELECT client, scope, key_hash, key_prefix, expires_at_ms, decision FROM device_logins \
      WHERE device_code_hash = $1 AND expires_at_ms > $2";
 
 impl Store {
@@ -69,12 +75,13 @@ impl Change {
             .execute(&mut *self.transaction)
             .await?;
         sqlx::query(
-            "INSERT INTO device_logins (device_code_hash, user_code, client, key_hash, key_prefix, expires_at_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO device_logins (device_code_hash, user_code, client, scope, key_hash, key_prefix, expires_at_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(new.device_code_hash)
         .bind(new.user_code)
         .bind(new.client)
+        .bind(new.scope.as_str())
         .bind(new.key_hash)
         .bind(new.key_prefix)
         .bind(new.expires_at_ms)
@@ -93,7 +100,7 @@ impl Change {
         Ok(sqlx::query_as(
             "UPDATE device_logins SET decision = $2 \
              WHERE user_code = $1 AND decision IS NULL AND expires_at_ms > $3 \
-             RETURNING client, key_hash, key_prefix, expires_at_ms, decision",
+             RETURNING client, scope, key_hash, key_prefix, expires_at_ms, decision",
         )
         .bind(user_code)
         .bind(decision)

@@ -24,6 +24,7 @@ mod instance_ids;
 mod kmses;
 mod metering;
 mod nodes;
+mod oauth;
 mod operations;
 mod os_images;
 mod owners;
@@ -68,13 +69,14 @@ pub use billing::{CreditRow, Credited, Funds, NewCredit, SETTLED_AFTER_MS};
 pub use budgets::{BudgetRow, NewBudget};
 pub use cvm_settings::{DueDeletion, PolicyChange};
 pub use cvms::{CvmFilter, CvmRow, NewCvm, ObservedVm};
-pub(crate) use device_logins::NewDeviceLogin;
+pub(crate) use device_logins::{DeviceLoginRow, NewDeviceLogin};
 pub use history::RevisionSummary;
 pub(crate) use idempotency::{Begun, Ending, KeptAnswer, NamedRequest, Run, Times};
 pub use inference::{InferenceHour, InferenceHours, NewAttempt};
 pub use instance_ids::InstanceIdFilter;
 pub use metering::UsageScope;
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
+pub(crate) use oauth::{NewOauthCode, OauthCodeRow, OauthKeyRow};
 pub use operations::{
     CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow,
 };

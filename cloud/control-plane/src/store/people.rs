@@ -53,6 +53,13 @@ const PEOPLE: &str = "SELECT u.id, u.username, u.email, u.role, u.created_at_ms,
      FROM users u WHERE u.id > $1 ORDER BY u.id LIMIT $2";
 
 impl Store {
+    /// Whether anybody logs in with a password.
+    pub(crate) async fn has_passwords(&self) -> Result<bool> {
+        let row: Option<(i64,)> =
+            sqlx::query_as("SELECT user_id FROM passwords LIMIT 1").fetch_optional(&self.pool).await?;
+        Ok(row.is_some())
+    }
+
     /// A user, and how that one logs in.
     pub async fn person(&self, id: i64) -> Result<Option<PersonRow>> {
         Ok(sqlx::query_as(PERSON).bind(id).fetch_optional(&self.pool).await?)
@@ -159,7 +166,8 @@ impl Change {
         Ok(row.map(|(id,)| id))
     }
 
-    /// Gives a user another password. Every session of the user ends, and no link works any more.
+    /// Gives a user another password. Every session of the user ends, and what applications may do in
+    /// the name of the user; no link works any more.
     pub(crate) async fn set_password(&mut self, user_id: i64, phc: &str, now_ms: i64) -> Result<()> {
         self.about(Subject::User(user_id)).await?;
         sqlx::query(
@@ -175,6 +183,7 @@ impl Change {
             .bind(user_id)
             .execute(&mut *self.transaction)
             .await?;
+        self.end_oauth_keys_of(user_id, now_ms).await?;
         self.end_sessions_of(user_id).await
     }
 

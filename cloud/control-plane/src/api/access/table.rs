@@ -89,6 +89,10 @@ pub(super) const RULES: &[Rule] = &[
     reads("POST", "/auth/device/token", "end_device_login", PUBLIC),
     reads("GET", "/auth/device/{user_code}", "get_waiting_device", ADMIN),
     reads("GET", "/auth/me", "get_current_user", READ),
+    changes("POST", "/auth/step-up", "step_up", ANY_KEY, "api_key"),
+    // Whoever has the code or the token; what they change is recorded there.
+    reads("POST", "/oauth/revoke", "revoke_oauth_token", PUBLIC),
+    reads("POST", "/token", "get_oauth_token", PUBLIC),
     reads("GET", "/cvms", "list_cvms", READ),
     changes("POST", "/cvms", "create_cvm", DEPLOY, "cvm"),
     changes("POST", "/cvms/agentapp", "create_agent_cvm", DEPLOY, "cvm"),

@@ -20,18 +20,20 @@ use cloister_management_api::{
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+use super::device_codes::{key_of, typed, user_code};
 use super::tokens::{allowed, may_make};
 use crate::api::Api;
-use crate::api::auth::{Auth, hash_key, new_key};
+use crate::api::auth::{Auth, hash_key};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::guard::keep_body;
 use crate::api::input::{Body, FormOrBody};
 use crate::api::negotiate::Version;
+use crate::api::oauth::step_up;
+use crate::api::rate::Left;
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
-use crate::clock::{NoRandomness, Random};
-use crate::sealing::derived;
-use crate::store::{Caller, NewApiKey, NewDeviceLogin};
+use crate::clock::NoRandomness;
+use crate::store::{NewApiKey, NewDeviceLogin};
 
 /// Seconds that a device waits for somebody.
 const WAITS_S: u32 = 600;
@@ -41,19 +43,15 @@ const INTERVAL_S: u32 = 5;
 pub(crate) const SOONEST_QUESTION: Duration = Duration::from_millis(2_500);
 /// Devices that begin to wait, whoever they are; so 600 wait at most.
 pub(crate) const LOGINS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(60);
-/// Codes that a workspace may try: whoever guesses one could let somebody else's device in (RFC 8628 section 5.1).
+/// Codes that a user may try, with keys and on the page: whoever guesses one could let somebody else's device in (RFC 8628 section 5.1).
 pub(crate) const LOOKS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(10);
 /// How long the key of a device works.
-const KEY_DAYS: u32 = 90;
+pub(in crate::api) const KEY_DAYS: u32 = 90;
 const KEY_S: u32 = KEY_DAYS * 24 * 60 * 60;
 const MAX_CLIENT: usize = 100;
-/// Letters that nobody takes for others, and that make no words (RFC 8628 section 6.1).
-const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
-const HALF: usize = 4;
-
 /// Begin to wait as a device
 ///
-/// A person goes to `verification_uri_complete`, or runs `cloister tokens approve`, and lets the device in. The body is
+/// A person goes to `verification_uri_complete` and logs in, or runs `cloister tokens approve`, and lets the device in. The body is
 /// JSON or a form.
 #[utoipa::path(
     post, path = "/auth/device/code", tag = "Account", operation_id = "begin_device_login",
@@ -89,6 +87,7 @@ pub(crate) async fn code(
         device_code_hash: &hash_key(&device_code),
         user_code: &user_code,
         client: &request.client_id,
+        scope: asked_scope(request.scope.as_deref()),
         key_hash: &hash_key(&key),
         key_prefix: &key_prefix,
         expires_at_ms: now_ms + i64::from(WAITS_S) * 1000,
@@ -188,10 +187,15 @@ pub(crate) async fn waiting(
     Auth(caller): Auth,
     Path(text): Path<String>,
 ) -> ApiResult<Json<WaitingDevice>> {
-    may_look(&api, &caller)?;
+    may_look(&api, caller.user_id).map_err(too_often)?;
     let user_code = typed(&text);
     let device = api.store.waiting_device(&user_code, api.clock.now_ms()).await?.ok_or_else(missing)?;
-    Ok(Json(WaitingDevice { user_code, client_id: device.client, expires_at: time(device.expires_at_ms) }))
+    Ok(Json(WaitingDevice {
+        user_code,
+        client_id: device.client,
+        scope: device.scope,
+        expires_at: time(device.expires_at_ms),
+    }))
 }
 
 /// Let a device in, or not
@@ -205,6 +209,7 @@ pub(crate) async fn waiting(
         (status = 400, description = "The workspace has too many keys (ERR-05-001)", body = cloister_management_api::ErrorBody),
         (status = 403, description = "A scope beyond that of the key of this request", body = PlainError),
         (status = 404, description = "No device that waits shows this", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         Authenticated,
     ),
 )]
@@ -214,42 +219,79 @@ pub(crate) async fn decide(
     Version(version): Version,
     Body(request): Body<DeviceDecisionRequest>,
 ) -> ApiResult<Json<DeviceDecision>> {
-    let scope = match request.scope {
-        Some(Parsed(wanted)) => allowed(&caller, wanted)?,
-        None if caller.scope.includes(KeyScope::Deploy) => KeyScope::Deploy,
-        None => caller.scope,
-    };
-    may_look(&api, &caller)?;
-    let (now_ms, user_code) = (api.clock.now_ms(), typed(&request.user_code));
-    api.store.waiting_device(&user_code, now_ms).await?.ok_or_else(missing)?;
+    if request.approve {
+        step_up::unless_without_second_factor(&api, &caller).await?;
+    }
+    may_look(&api, caller.user_id).map_err(too_often)?;
+    let user_code = typed(&request.user_code);
+    let device = api.store.waiting_device(&user_code, api.clock.now_ms()).await?.ok_or_else(missing)?;
+    let usual = if KeyScope::Deploy.includes(device.scope) { device.scope } else { KeyScope::Deploy };
+    let scope = allowed(&caller, request.scope.map_or(usual, |Parsed(wanted)| wanted))?;
     if request.approve {
         may_make(&api, caller.workspace_id).await?;
     }
-    let decision = if request.approve { "approved" } else { "denied" };
+    let version = version.as_str();
+    let holder = Holder {
+        user_id: caller.user_id,
+        workspace_id: caller.workspace_id,
+        scope,
+        default_version: version,
+    };
+    if !settle(&api, &user_code, request.approve.then_some(holder)).await? {
+        return Err(missing());
+    }
+    let scope = request.approve.then_some(scope);
+    Ok(Json(DeviceDecision { client_id: device.client, approved: request.approve, scope }))
+}
+
+/// Whose key a device gets.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::api) struct Holder<'a> {
+    pub(in crate::api) user_id: i64,
+    pub(in crate::api) workspace_id: i64,
+    pub(in crate::api) scope: KeyScope,
+    pub(in crate::api) default_version: &'a str,
+}
+
+/// Lets the device that shows a code in, or refuses it; whether one still waited that shows it.
+pub(in crate::api) async fn settle(
+    api: &Api,
+    user_code: &str,
+    holder: Option<Holder<'_>>,
+) -> ApiResult<bool> {
+    let now_ms = api.clock.now_ms();
     let mut change = api.store.change().await?;
-    let device = change.decide_device(&user_code, decision, now_ms).await?;
-    let device = device.ok_or_else(missing)?;
-    if request.approve {
+    let decision = if holder.is_some() { "approved" } else { "denied" };
+    let Some(device) = change.decide_device(user_code, decision, now_ms).await? else { return Ok(false) };
+    if let Some(Holder { user_id, workspace_id, scope, default_version }) = holder {
         let new = NewApiKey {
-            user_id: caller.user_id,
-            workspace_id: caller.workspace_id,
-            name: device.client.clone(),
+            user_id,
+            workspace_id,
+            name: device.client,
             key_hash: device.key_hash,
             key_prefix: device.key_prefix,
             scope,
-            default_version: version.as_str().to_owned(),
+            default_version: default_version.to_owned(),
             expires_at_ms: Some(now_ms + i64::from(KEY_S) * 1000),
         };
         change.insert_api_key(&new, now_ms).await?;
     }
     change.commit().await?;
-    let scope = request.approve.then_some(scope);
-    Ok(Json(DeviceDecision { client_id: device.client, approved: request.approve, scope }))
+    Ok(true)
 }
 
-fn may_look(api: &Api, caller: &Caller) -> ApiResult<()> {
-    let looks = api.device_looks.take(&caller.workspace_id);
-    looks.map(drop).map_err(|left| left.error("This workspace tries too many codes; try again later"))
+/// What a device asks for that does not say it in our words.
+fn asked_scope(text: Option<&str>) -> KeyScope {
+    text.and_then(|text| text.parse().ok()).unwrap_or(KeyScope::Deploy)
+}
+
+/// Counts that a user tries a code.
+pub(in crate::api) fn may_look(api: &Api, user_id: i64) -> Result<(), Left> {
+    api.device_looks.take(&user_id).map(drop)
+}
+
+fn too_often(left: Left) -> ApiError {
+    left.error("You try too many codes; try again later")
 }
 
 fn missing() -> ApiError {
@@ -257,40 +299,6 @@ fn missing() -> ApiError {
         StatusCode::NOT_FOUND,
         "No device that waits shows this code; it may have waited too long, or somebody decided already",
     )
-}
-
-/// The key of the device with a code, and what of it may be shown.
-fn key_of(device_code: &str) -> ApiResult<(String, String)> {
-    let secret = derived(device_code.as_bytes(), b"cloister-device-key", b"")
-        .map_err(|error| ApiError::internal(&error))?;
-    Ok(new_key(*secret))
-}
-
-/// A code for people. Bytes that would make some letters likelier than others are passed over.
-fn user_code(random: Random) -> Result<String, NoRandomness> {
-    let mut code = String::with_capacity(2 * HALF + 1);
-    while code.len() <= 2 * HALF {
-        for byte in random.bytes::<16>()? {
-            if code.len() == HALF {
-                code.push('-');
-            }
-            let letter = LETTERS.get(usize::from(byte) % LETTERS.len()).copied();
-            if let Some(letter) = letter.filter(|_| byte < 240 && code.len() <= 2 * HALF) {
-                code.push(char::from(letter));
-            }
-        }
-    }
-    Ok(code)
-}
-
-/// The code that somebody typed.
-fn typed(text: &str) -> String {
-    let letters = text.chars().filter(char::is_ascii_alphanumeric).take(2 * HALF + 1);
-    let mut code: String = letters.map(|letter| letter.to_ascii_uppercase()).collect();
-    if code.len() > HALF {
-        code.insert(HALF, '-');
-    }
-    code
 }
 
 /// Why a device gets nothing, or not yet (RFC 8628 section 3.5).
@@ -331,30 +339,5 @@ impl IntoResponse for Refusal {
         let mut response = (StatusCode::BAD_REQUEST, body).into_response();
         keep_body(&mut response);
         response
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_for_people_are_eight_letters_of_twenty() {
-        for _ in 0..200 {
-            let code = user_code(Random).unwrap();
-            assert_eq!((code.len(), code.as_bytes()[HALF]), (9, b'-'));
-            assert!(code.bytes().all(|byte| byte == b'-' || LETTERS.contains(&byte)), "{code}");
-            assert_eq!(typed(&code), code);
-            assert_eq!(typed(&code.to_lowercase().replace('-', " ")), code);
-        }
-    }
-
-    #[test]
-    fn whatever_is_typed_is_short() {
-        for (text, code) in
-            [("", ""), ("b", "B"), ("bcdfg", "BCDF-G"), ("\u{e4}--", ""), ("bcdfghjklmnp", "BCDF-GHJKL")]
-        {
-            assert_eq!(typed(text), code, "{text}");
-        }
     }
 }

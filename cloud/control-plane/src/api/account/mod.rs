@@ -1,5 +1,6 @@
 //! The account behind a credential.
 
+pub(crate) mod device_codes;
 pub(crate) mod devices;
 pub(crate) mod me;
 pub(crate) mod quotas;

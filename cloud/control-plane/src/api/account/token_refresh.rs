@@ -11,19 +11,22 @@ use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::OptionalBody;
+use crate::api::oauth::step_up;
 use crate::api::responses::Authenticated;
 
 /// Refresh an API key
 ///
 /// Gives a key more or less time; one that has expired works again. Its secret and what it may do stay. Without
-/// `upgrade_version: false` requests with it that name no version are answered in the newest one from then on.
+/// `upgrade_version: false` requests with it that name no version are answered in the newest one from then on. Keys that
+/// applications have from people are renewed by those applications only.
 #[utoipa::path(
     post, path = "/tokens/{token_id}/refresh", tag = "API keys", operation_id = "refresh_token",
     params(("token_id" = TokenId, Path, description = "Id of the key")),
     request_body(content = Option<RefreshTokenRequest>, example = json!({"expires_in_days": 90, "upgrade_version": false})),
     responses(
         (status = 200, description = "The key as it is now, without its secret", body = Token),
-        (status = 404, description = "The workspace has no such key", body = PlainError),
+        (status = 404, description = "The workspace has no such key, or an application has it", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         Authenticated,
     ),
 )]
@@ -35,6 +38,7 @@ pub(crate) async fn refresh(
 ) -> ApiResult<Json<Token>> {
     let request = request.unwrap_or(RefreshTokenRequest { expires_in_days: None, upgrade_version: true });
     check_days(request.expires_in_days)?;
+    step_up::unless_without_second_factor(&api, &caller).await?;
     let missing = || ApiError::not_found("API key");
     let id = id.parse::<TokenId>().map_err(|_| missing())?;
     let now_ms = api.clock.now_ms();

@@ -15,6 +15,7 @@ use crate::api::auth::{Auth, hash_key, new_key};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::Body;
 use crate::api::negotiate::Version;
+use crate::api::oauth::step_up;
 use crate::api::rate::Left;
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
@@ -52,6 +53,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> Api
         (status = 201, description = "The key with its secret", body = Token),
         (status = 400, description = "The workspace has too many keys (ERR-05-001)", body = ErrorBody),
         (status = 403, description = "A scope beyond that of the key of this request", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         (status = 429, description = "Too many keys in a minute (ERR-05-002)", body = ErrorBody),
         Authenticated,
     ),
@@ -65,6 +67,7 @@ pub(crate) async fn create(
     let now_ms = api.clock.now_ms();
     check(&request)?;
     let scope = request.scope.map_or(Ok(caller.scope), |Parsed(wanted)| allowed(&caller, wanted))?;
+    step_up::unless_without_second_factor(&api, &caller).await?;
     may_make(&api, caller.workspace_id).await?;
     let (key, shown) = new_key(api.random.bytes()?);
     let new = NewApiKey {
@@ -94,7 +97,7 @@ pub(crate) async fn create(
 }
 
 /// Whether a workspace may make one more key now.
-pub(super) async fn may_make(api: &Api, workspace_id: i64) -> ApiResult<()> {
+pub(in crate::api) async fn may_make(api: &Api, workspace_id: i64) -> ApiResult<()> {
     if api.store.api_keys(workspace_id).await?.len() >= MAX_KEYS {
         return Err(ApiError::coded(ErrorCode::TooManyKeys));
     }

@@ -8,9 +8,10 @@ use axum::http::StatusCode;
 use cloister_management_api::{AdminUser, CreateUserRequest, PlainError, UserId, UserLink, UserLinkRequest};
 
 use crate::api::Api;
-use crate::api::auth::{Admin, hash_key};
+use crate::api::auth::{Admin, Auth, hash_key};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::input::{Body, OptionalBody};
+use crate::api::oauth::step_up;
 use crate::api::responses::ForAdmins;
 use crate::api::view::time;
 use crate::store::PersonRow;
@@ -45,15 +46,18 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Jso
         (status = 201, description = "The link; shown once", body = UserLink),
         (status = 400, description = "There is such a user, or such a workspace", body = PlainError),
         (status = 404, description = "No such workspace", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         ForAdmins,
     ),
 )]
 pub(crate) async fn create(
     State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
     _: Admin,
     Body(request): Body<CreateUserRequest>,
 ) -> ApiResult<(StatusCode, Json<UserLink>)> {
     check(&request)?;
+    step_up::unless_without_second_factor(&api, &caller).await?;
     let refused = |error: crate::store::StoreError| {
         if error.is_duplicate() { taken(&request.username) } else { ApiError::from(error) }
     };
@@ -91,15 +95,19 @@ pub(crate) async fn create(
     responses(
         (status = 200, description = "The link; shown once", body = UserLink),
         (status = 404, description = "No such user", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         ForAdmins,
     ),
 )]
 pub(crate) async fn link(
     State(api): State<Arc<Api>>,
+    Auth(caller): Auth,
     _: Admin,
     Path(username): Path<String>,
     OptionalBody(request): OptionalBody<UserLinkRequest>,
 ) -> ApiResult<Json<UserLink>> {
+    // Or a stolen token would make itself a login, and take the second factor away.
+    step_up::unless_without_second_factor(&api, &caller).await?;
     let id = api.store.user_named(&username).await?.ok_or_else(|| ApiError::not_found("User"))?;
     let now_ms = api.clock.now_ms();
     let token = hex::encode(api.random.bytes::<32>()?);

@@ -1,6 +1,6 @@
 //! Forms, where they come from, and who sends them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use axum::RequestExt;
@@ -24,23 +24,37 @@ const MAX_FIELDS: usize = 20;
 
 /// What somebody typed, by the names of the fields. Of two with one name the last counts.
 #[derive(Default)]
-pub(in crate::api) struct Fields(HashMap<String, Zeroizing<String>>);
+pub(in crate::api) struct Fields {
+    texts: HashMap<String, Zeroizing<String>>,
+    repeated: HashSet<String>,
+}
 
 impl Fields {
     /// A field; empty if it was not sent.
     pub(in crate::api) fn text(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", |text| text.as_str())
+        self.texts.get(name).map_or("", |text| text.as_str())
     }
 
     /// A field that is a secret.
     pub(in crate::api) fn secret(&self, name: &str) -> Zeroizing<String> {
-        self.0.get(name).cloned().unwrap_or_default()
+        self.texts.get(name).cloned().unwrap_or_default()
     }
 
     /// What stands behind the `?` of an address, or in a form.
     pub(in crate::api) fn parse(text: &[u8]) -> Self {
-        let fields = form_urlencoded::parse(text).take(MAX_FIELDS);
-        Self(fields.map(|(name, text)| (name.into_owned(), Zeroizing::new(text.into_owned()))).collect())
+        let mut fields = Self::default();
+        for (name, text) in form_urlencoded::parse(text).take(MAX_FIELDS) {
+            let name = name.into_owned();
+            if fields.texts.insert(name.clone(), Zeroizing::new(text.into_owned())).is_some() {
+                fields.repeated.insert(name);
+            }
+        }
+        fields
+    }
+
+    /// Whether one of these was sent more than once.
+    pub(in crate::api) fn has_twice(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.repeated.contains(*name))
     }
 }
 
@@ -61,7 +75,7 @@ impl<S: Send + Sync> FromRequest<S> for Fields {
 
 /// Layer that takes forms of this site only. Browsers say where a form is from: in `Sec-Fetch-Site` (Fetch Metadata), older
 /// ones in `Origin`. What says neither is no browser, and has no cookies that it does not know.
-pub(super) async fn from_this_site(request: Request, next: Next) -> Response {
+pub(in crate::api) async fn from_this_site(request: Request, next: Next) -> Response {
     if request.method().is_safe() || is_of_this_site(request.headers()) {
         return next.run(request).await;
     }
@@ -155,5 +169,6 @@ mod tests {
     fn fields_are_what_was_typed() {
         let fields = Fields::parse(b"a=1&b=x+%26&a=2");
         assert_eq!((fields.text("a"), fields.text("b"), fields.text("c")), ("2", "x &", ""));
+        assert!(fields.has_twice(&["b", "a"]) && !fields.has_twice(&["b", "c"]));
     }
 }

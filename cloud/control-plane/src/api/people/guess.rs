@@ -16,7 +16,7 @@ use crate::store::{Change, PersonRow, StoreError};
 
 /// Why somebody is told nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::api) enum Refusal {
     /// It is not right; nobody is told what of it.
     Wrong,
     /// Too many guesses; the next one is allowed after so many seconds.
@@ -59,7 +59,7 @@ pub(super) fn too_often(api: &Api, From(address): From) -> Option<Refusal> {
 
 /// What is guessed at.
 #[derive(Debug, Clone)]
-pub(super) struct Target(String);
+pub(in crate::api) struct Target(String);
 
 impl Target {
     /// The account with a login name, whether or not there is one.
@@ -68,12 +68,12 @@ impl Target {
     }
 
     /// The second factor of a user.
-    pub(super) fn code(user_id: i64) -> Self {
+    pub(in crate::api) fn code(user_id: i64) -> Self {
         Self(hash_key(&format!("code {user_id}")))
     }
 
     /// Counts a guess.
-    pub(super) async fn take(&self, api: &Api) -> ApiResult<Result<(), Refusal>> {
+    pub(in crate::api) async fn take(&self, api: &Api) -> ApiResult<Result<(), Refusal>> {
         let now_ms = api.clock.now_ms();
         let mut change = api.store.upkeep().await?;
         let taken = change.take_guess(&self.0, now_ms).await?;
@@ -83,7 +83,7 @@ impl Target {
     }
 
     /// Notes that it was wrong. If there is such a user, that leaves a record; it takes as long if there is none.
-    pub(super) async fn was_wrong(
+    pub(in crate::api) async fn was_wrong(
         &self,
         api: &Api,
         user_id: Option<i64>,
@@ -104,7 +104,7 @@ impl Target {
     }
 
     /// Forgets what was wrong before.
-    pub(super) async fn was_right(&self, change: &mut Change) -> Result<(), StoreError> {
+    pub(in crate::api) async fn was_right(&self, change: &mut Change) -> Result<(), StoreError> {
         change.forget_guesses(&self.0).await
     }
 }
@@ -127,7 +127,7 @@ pub(super) async fn is_password(
 }
 
 /// What of the second factor of a user somebody typed: `Ok(None)` where the user has none, `Err` where it cannot be right.
-pub(super) async fn presented(
+pub(in crate::api) async fn presented(
     api: &Api,
     row: &PersonRow,
     typed: &str,
@@ -139,7 +139,7 @@ pub(super) async fn presented(
 }
 
 /// Uses it up, in the change that it is presented for; whether it was not used before.
-pub(super) async fn take(
+pub(in crate::api) async fn take(
     change: &mut Change,
     user_id: i64,
     presented: Option<Presented>,

@@ -48,6 +48,10 @@ fn form(username: &str, next: &str) -> Markup {
             button type="submit" { "Log in" }
         }
         p { "Who has no password, or has lost it, asks the operator for a link: " code { "cloister accounts reset NAME" } }
+        @if let Some(query) = next.strip_prefix("/device") {
+            p { "Who has an API key of the scope " code { "admin" } " lets a device in "
+                a href={ "/device/key" (query) } { "with that" } ", too." }
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! What all pages look like.
 
-use axum::http::StatusCode;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
@@ -14,23 +14,31 @@ const POLICY: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// A page.
-pub(super) struct Page {
+pub(in crate::api) struct Page {
     status: StatusCode,
     title: &'static str,
     /// What went wrong.
     failure: Option<String>,
     body: Markup,
+    /// Where else its forms lead, as a source of a Content Security Policy.
+    form_target: Option<String>,
 }
 
 impl Page {
-    pub(super) fn new(title: &'static str, body: Markup) -> Self {
-        Self { status: StatusCode::OK, title, failure: None, body }
+    pub(in crate::api) fn new(title: &'static str, body: Markup) -> Self {
+        Self { status: StatusCode::OK, title, failure: None, body, form_target: None }
     }
 
     /// The same, which says above everything else why nothing was done.
-    pub(super) fn refused(mut self, status: StatusCode, failure: impl Into<String>) -> Self {
+    pub(in crate::api) fn refused(mut self, status: StatusCode, failure: impl Into<String>) -> Self {
         self.status = status;
         self.failure = Some(failure.into());
+        self
+    }
+
+    /// The same, whose forms lead to another place in the end.
+    pub(in crate::api) fn leading_to(mut self, target: String) -> Self {
+        self.form_target = Some(target);
         self
     }
 }
@@ -64,6 +72,12 @@ impl IntoResponse for Page {
             }
         };
         let mut response = (self.status, headers, Html(page.into_string())).into_response();
+        if let Some(target) = self.form_target {
+            let policy = POLICY.replace("form-action 'self'", &format!("form-action 'self' {target}"));
+            if let Ok(policy) = HeaderValue::from_str(&policy) {
+                response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+            }
+        }
         keep_body(&mut response);
         response
     }

@@ -5,6 +5,8 @@
 //! value that is made of the cookie, and no form is taken from another site.
 
 mod account;
+pub(in crate::api) mod choice;
+mod device;
 mod form;
 mod guess;
 mod link;
@@ -12,6 +14,11 @@ mod login;
 mod markup;
 mod second_factor;
 mod session;
+
+pub(in crate::api) use form::{Fields, from_this_site};
+pub(in crate::api) use guess::{Refusal, Target, presented, take};
+pub(in crate::api) use markup::Page;
+pub(in crate::api) use session::Person;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -40,6 +47,8 @@ pub(super) fn router() -> Router<Arc<Api>> {
         .route("/account/second-factor/confirm", post(second_factor::confirm))
         .route("/account/second-factor/remove", post(second_factor::remove))
         .route("/account/backup-codes", post(second_factor::renew_backup_codes))
-        .layer(from_fn(form::from_this_site))
+        .route("/device", get(device::page).post(device::look))
+        .route("/device/decision", post(device::decide))
+        .layer(from_fn(from_this_site))
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
 }

@@ -164,18 +164,19 @@ impl FromRequestParts<Arc<Api>> for Person {
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Response> {
         match MaybePerson::from_request_parts(parts, api).await.map_err(IntoResponse::into_response)? {
             MaybePerson(Some(person)) => Ok(person),
-            MaybePerson(None) => Err(to_login(parts)),
+            MaybePerson(None) => Err(to_login(wanted(parts))),
         }
     }
 }
 
+/// What was asked for; a form is sent again by nobody.
+fn wanted(parts: &Parts) -> &str {
+    let path = parts.uri.path_and_query().filter(|_| parts.method.is_safe());
+    path.map_or("/account", |path| path.as_str())
+}
+
 /// Where somebody logs in who then goes on to what was asked for.
-fn to_login(parts: &Parts) -> Response {
-    let wanted = if parts.method.is_safe() {
-        parts.uri.path_and_query().map_or("/account", |path| path.as_str())
-    } else {
-        "/account"
-    };
+pub(super) fn to_login(wanted: &str) -> Response {
     let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", wanted).finish();
     Redirect::to(&format!("/login?{query}")).into_response()
 }

@@ -9,12 +9,16 @@ use super::{Answer, Installation};
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
 impl Installation {
-    async fn begin_login(&self) -> Value {
-        let body = json!({"client_id": "phala-cli", "scope": "user:profile cvms:* nodes:*"});
+    pub(super) async fn begin_login(&self) -> Value {
+        self.begin_login_as("phala-cli", "user:profile cvms:* nodes:*").await
+    }
+
+    pub(super) async fn begin_login_as(&self, name: &str, scope: &str) -> Value {
+        let body = json!({"client_id": name, "scope": scope});
         self.call_with(&[], "POST", "/auth/device/code", body).await.expect(200).json()
     }
 
-    async fn ask_for_token(&self, codes: &Value) -> Answer {
+    pub(super) async fn ask_for_token(&self, codes: &Value) -> Answer {
         let body = json!({"device_code": codes["device_code"], "grant_type": GRANT});
         self.call_with(&[], "POST", "/auth/device/token", body).await
     }
@@ -27,7 +31,7 @@ impl Installation {
 
 /// In both forms that clients look for, and without a code that would end their waiting.
 #[track_caller]
-fn refused(answer: Answer, error: &str) {
+pub(super) fn refused(answer: Answer, error: &str) {
     let answer = answer.expect(400).json();
     assert_eq!((&answer["error"], &answer["detail"]["error"]), (&json!(error), &json!(error)));
     assert!(answer["error_description"].is_string() && answer["detail"]["error_description"].is_string());
@@ -49,7 +53,8 @@ async fn a_device_that_is_let_in_gets_a_key_of_the_workspace() {
 
     let typed = user_code.to_lowercase().replace('-', "");
     let waiting = installation.call("GET", &format!("/auth/device/{typed}"), Value::Null).await.expect(200);
-    assert_eq!(waiting.json()["client_id"], "phala-cli");
+    let waiting = waiting.json();
+    assert_eq!((&waiting["client_id"], &waiting["scope"]), (&json!("phala-cli"), &json!("deploy")));
     let decided = installation.decide(&codes, true).await.expect(200).json();
     assert_eq!(decided, json!({"client_id": "phala-cli", "approved": true, "scope": "deploy"}));
 
@@ -93,6 +98,22 @@ async fn a_device_that_is_refused_gets_nothing() {
     installation.decide(&codes, true).await.expect(404);
     refused(installation.ask_for_token(&codes).await, "access_denied");
     assert_eq!(installation.call("GET", "/tokens", Value::Null).await.json().as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_device_that_asks_for_less_gets_less_unless_somebody_says_more() {
+    let installation = Installation::new().await;
+    for (asked, said, gets) in [
+        ("read", Value::Null, "read"),
+        ("inference", Value::Null, "inference"),
+        ("admin", Value::Null, "deploy"),
+        ("read", json!("admin"), "admin"),
+    ] {
+        let codes = installation.begin_login_as("tool", asked).await;
+        let body = json!({"user_code": codes["user_code"], "approve": true, "scope": said});
+        let decided = installation.call("POST", "/auth/device/decision", body).await.expect(200).json();
+        assert_eq!(decided["scope"], gets, "{asked}");
+    }
 }
 
 #[tokio::test]
@@ -176,6 +197,7 @@ async fn the_page_for_people_asks_only_its_own_server() {
         installation.send(Request::get(path).body(Body::empty()).unwrap()).await.expect(200)
     };
     let page = get("/device?user_code=BCDF-GHJK").await;
+    assert_eq!(page.text, get("/device/key?user_code=BCDF-GHJK").await.text);
     assert!(page.header("content-security-policy").starts_with("default-src 'none';"));
     for inline in ["<script>", "<style>", " style=", " onclick=", "http://", "https://"] {
         assert!(!page.text.contains(inline), "{inline}");

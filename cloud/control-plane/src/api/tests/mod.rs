@@ -12,6 +12,7 @@ mod contract;
 mod copies;
 mod cvms;
 mod deprecation;
+mod device_page;
 mod devices;
 mod documents;
 mod domains;
@@ -24,6 +25,7 @@ mod instance_ids;
 mod kms;
 mod live;
 mod node;
+mod oauth;
 mod openapi;
 mod os_images;
 mod people;
@@ -60,7 +62,7 @@ use tower::ServiceExt;
 
 use self::tee::Tee;
 use super::auth::{hash_key, new_key};
-use super::{Api, surface};
+use super::{Api, OauthClient, surface};
 use crate::App;
 use crate::clock::{Clock, Random};
 use crate::dns::Dns;
@@ -256,6 +258,7 @@ impl Installation {
             outbound: webhooks::outbound(),
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
             people: Arc::new(People::open(data.path(), random).unwrap()),
+            oauth_clients: OauthClient::all(vec![oauth::app()]).unwrap(),
             webhook_figures: Arc::default(),
             requests_per_minute: None,
             sunsets: [(ApiVersion::V20251028, date(2027, 3, 31))].into(),

@@ -11,18 +11,23 @@ use url::form_urlencoded::Serializer;
 use super::{Answer, Installation};
 use crate::audit::INSTALLATION;
 
-const PASSWORD: &str = "four random words";
+pub(super) const PASSWORD: &str = "four random words";
 const OTHER: &str = "five other random words";
 
 /// A browser, which keeps a cookie.
 pub(super) struct Browser<'a> {
     installation: &'a Installation,
+    username: &'static str,
     pub(super) cookie: String,
 }
 
 impl Installation {
     pub(super) fn browser(&self) -> Browser<'_> {
-        Browser { installation: self, cookie: String::new() }
+        self.browser_of("tenant")
+    }
+
+    fn browser_of(&self, username: &'static str) -> Browser<'_> {
+        Browser { installation: self, username, cookie: String::new() }
     }
 
     async fn admins(&self, method: &str, path: &str, body: Value) -> Answer {
@@ -31,15 +36,25 @@ impl Installation {
 
     /// A link for the tenant.
     async fn link(&self, body: Value) -> String {
-        let made = self.admins("POST", "/admin/users/tenant/link", body).await.expect(200).json();
+        self.link_of("tenant", body).await
+    }
+
+    async fn link_of(&self, username: &str, body: Value) -> String {
+        let made =
+            self.admins("POST", &format!("/admin/users/{username}/link"), body).await.expect(200).json();
         let url = made["url"].as_str().unwrap();
         url.strip_prefix("https://cloud.example").unwrap().to_owned()
     }
 
     /// The tenant's browser after the tenant has set a password and logged in.
     pub(super) async fn logged_in(&self) -> Browser<'_> {
-        let mut browser = self.browser();
-        let link = self.link(Value::Null).await;
+        self.logged_in_as("tenant").await
+    }
+
+    /// The same of somebody else.
+    pub(super) async fn logged_in_as(&self, username: &'static str) -> Browser<'_> {
+        let mut browser = self.browser_of(username);
+        let link = self.link_of(username, Value::Null).await;
         browser.post(&link, &[("new", PASSWORD), ("again", PASSWORD)]).await.expect(303);
         browser.log_in(PASSWORD, "").await.expect(303);
         browser
@@ -47,7 +62,11 @@ impl Installation {
 
     /// What the tenant's authenticator shows.
     pub(super) async fn code(&self) -> String {
-        let id = self.app.store.user_named("tenant").await.unwrap().unwrap();
+        self.code_of("tenant").await
+    }
+
+    async fn code_of(&self, username: &str) -> String {
+        let id = self.app.store.user_named(username).await.unwrap().unwrap();
         let sealed = self.app.store.second_factor(id).await.unwrap().unwrap().sealed_secret;
         self.app.people.shown(id, &sealed, self.app.clock.now_ms())
     }
@@ -109,7 +128,8 @@ impl Browser<'_> {
     }
 
     async fn log_in(&mut self, password: &str, code: &str) -> Answer {
-        let fields = [("username", "tenant"), ("password", password), ("code", code), ("next", "/account")];
+        let fields =
+            [("username", self.username), ("password", password), ("code", code), ("next", "/account")];
         self.post("/login", &fields).await
     }
 
@@ -117,7 +137,7 @@ impl Browser<'_> {
     pub(super) async fn enrol(&mut self) -> Vec<String> {
         let (account, factor) = ("/account", "/account/second-factor");
         self.submit(account, factor, &[("password", PASSWORD)]).await.expect(303);
-        let code = self.installation.code().await;
+        let code = self.installation.code_of(self.username).await;
         let shown =
             self.submit(factor, "/account/second-factor/confirm", &[("code", &code)]).await.expect(200);
         codes(&shown.text)

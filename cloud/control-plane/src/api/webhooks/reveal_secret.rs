@@ -12,6 +12,7 @@ use super::wire::{Shown, opened, webhook};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
+use crate::api::oauth::step_up;
 use crate::api::responses::Authenticated;
 
 /// Reveal the secret of a webhook
@@ -23,6 +24,8 @@ use crate::api::responses::Authenticated;
     params(("webhook_id" = WebhookId, Path, description = "Id of the webhook")),
     responses(
         (status = 200, description = "The webhook with its secret", body = Webhook),
+        (status = 403, description = "A person's token, and the account has no second factor", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         (status = 404, description = "The workspace has no such webhook", body = PlainError),
         Authenticated,
     ),
@@ -33,6 +36,7 @@ pub(crate) async fn reveal_secret(
     Path(id): Path<String>,
 ) -> ApiResult<Json<Webhook>> {
     let row = find(&api, &caller, &id).await?;
+    step_up::required(&api, &caller).await?;
     let secret = opened(&api, &row)?;
     api.store.record_alone(&json!({ "secret": "revealed" })).await?;
     Ok(Json(webhook(&api, row, &Shown::Full(&secret))))

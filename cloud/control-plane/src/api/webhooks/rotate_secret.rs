@@ -12,6 +12,7 @@ use super::{missing, named};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::oauth::step_up;
 use crate::api::responses::Authenticated;
 use crate::store::Subject;
 
@@ -27,6 +28,8 @@ const OVERLAP_MS: i64 = 24 * 60 * 60 * 1000;
     params(("webhook_id" = WebhookId, Path, description = "Id of the webhook")),
     responses(
         (status = 200, description = "The webhook with its new secret", body = Webhook),
+        (status = 403, description = "A person's token, and the account has no second factor", body = PlainError),
+        (status = 428, description = "A person's token needs a step-up: `POST /auth/step-up`", body = PlainError),
         (status = 404, description = "The workspace has no such webhook", body = PlainError),
         Authenticated,
     ),
@@ -34,9 +37,11 @@ const OVERLAP_MS: i64 = 24 * 60 * 60 * 1000;
 pub(crate) async fn rotate_secret(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path(id): Path<String>,
+    Path(id_text): Path<String>,
 ) -> ApiResult<Json<Webhook>> {
-    let (id, now_ms) = (named(&id)?, api.clock.now_ms());
+    let (id, now_ms) = (named(&id_text)?, api.clock.now_ms());
+    super::find(&api, &caller, &id_text).await?;
+    step_up::required(&api, &caller).await?;
     let secret = Secret::generate(api.random.bytes()?);
     let sealed =
         api.webhook_secrets.seal(id, &secret, api.random).map_err(|error| ApiError::internal(&error))?;

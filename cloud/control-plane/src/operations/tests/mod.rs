@@ -119,6 +119,8 @@ impl Bench {
             workspace_id: self.ground.workspace,
             workspace_slug: "main".to_owned(),
             key_prefix: "phak_0".into(),
+            oauth_client: None,
+            stepped_up_at_ms: None,
             scope: cloister_management_api::KeyScope::Admin,
             default_version: "2026-01-21".to_owned(),
         }

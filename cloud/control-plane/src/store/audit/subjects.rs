@@ -64,8 +64,8 @@ const CVM: &str = "SELECT c.vm_uuid, c.name, c.app_id, n.name AS node, c.instanc
      FROM cvms c JOIN nodes n ON n.id = c.node_id \
      LEFT JOIN operations o ON o.correlation_id = c.operation_id LEFT JOIN revisions r ON r.id = o.to_revision \
      WHERE c.id = $1 AND c.deleted_at_ms IS NULL";
-const API_KEY: &str = "SELECT name, key_prefix, scope, user_id, default_version, created_at_ms, expires_at_ms \
-     FROM api_keys WHERE id = $1 AND revoked_at_ms IS NULL";
+const API_KEY: &str = "SELECT name, key_prefix, scope, user_id, default_version, created_at_ms, expires_at_ms, \
+     oauth_client, stepped_up_at_ms FROM api_keys WHERE id = $1 AND revoked_at_ms IS NULL";
 const SSH_KEY: &str = "SELECT user_id, name, public_key, fingerprint, key_type, created_at_ms FROM user_ssh_keys \
      WHERE id = $1 AND deleted_at_ms IS NULL";
 const NODE: &str = "SELECT name, listed, maintenance, draining, created_at_ms FROM nodes \

@@ -26,6 +26,8 @@ fn scope(ground: &Ground, operation: &'static str, clock: &Clock) -> Scope {
         default_version: "2026-01-21".to_owned(),
         scope: KeyScope::Admin,
         key_prefix: "phak_0123456".to_owned(),
+        oauth_client: None,
+        stepped_up_at_ms: None,
     };
     let named = Named { kind: "cvm", id: "as-the-request-says".to_owned() };
     Scope::new(audit::key_holder(&caller), operation, named, clock.clone())

@@ -237,6 +237,7 @@ async fn govern(installation: &mut Installation, contracts: Arc<FakeContracts>) 
         dns: old.dns.clone(),
         outbound: old.outbound.clone(),
         people: Arc::clone(&old.people),
+        oauth_clients: old.oauth_clients.clone(),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,
