@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::devices::refused;
 use super::people::Browser;
 use super::{Answer, Installation};
+use crate::audit::INSTALLATION;
 
 impl Browser<'_> {
     /// Types a code in.
@@ -91,6 +92,12 @@ async fn a_device_gets_what_it_asked_for_at_most_and_what_it_is_refused_it_never
     let done = browser.settle(code, &[("decision", "refuse")]).await.expect(200);
     assert!(done.text.contains("was refused"));
     refused(installation.ask_for_token(&codes).await, "access_denied");
+    let records = installation.app.store.audit_stretch(INSTALLATION, 0, i64::MAX, 10_000).await.unwrap();
+    let record = records.last().unwrap();
+    assert_eq!(
+        (record.operation.as_str(), record.actor.name.as_deref()),
+        ("decide_device_login", Some("tenant"))
+    );
 }
 
 #[tokio::test]

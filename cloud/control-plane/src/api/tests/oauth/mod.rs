@@ -352,6 +352,9 @@ async fn a_refresh_token_is_good_once_and_who_uses_it_twice_loses_everything() {
     refused(installation.renew(&first, &[]).await, "invalid_grant");
     assert_eq!(installation.me(&second).await, 401);
     refused(installation.renew(&second, &[]).await, "invalid_grant");
+    let audit = installation.call("GET", "/workspace/audit", Value::Null).await.expect(200).json();
+    let record = &audit["items"][0];
+    assert_eq!([&record["operation"], &record["actor"]["name"]], ["revoke_oauth_token", "tenant"]);
 
     let token = installation.exchange(&browser.code("deploy").await, &[]).await.expect(200).json();
     installation.app.clock.advance_ms(30 * 24 * 60 * 60 * 1000);

@@ -61,6 +61,10 @@ async fn a_token_of_a_person_shows_no_secret_without_a_code() {
         step_up("000000").await.expect(403);
     }
     step_up("000000").await.expect(429);
+    let log = installation.call("GET", "/workspace/audit/export", Value::Null).await.expect(200).text;
+    let records = |operation: &str| log.matches(&format!("\"operation\":\"{operation}\"")).count();
+    assert_eq!((records("step_up"), records("refuse_log_in")), (2, 0));
+    assert!(!log.contains(&backup[0]));
     // Whoever stole what the token is renewed with has shown no code.
     let renewed = installation.renew(&token, &[]).await.expect(200).json();
     installation.as_app(&renewed, "POST", &paths[0], Value::Null).await.expect(428);
