@@ -68,13 +68,14 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-#[tokio::test]
-async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
-    // The client has no TLS to do, but wants a provider.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let home = tempfile::tempdir().unwrap();
-    let upstream = Part::start(&home, "serve echo-upstream --listen 127.0.0.1:0 --pause 20", "upstream.log");
-    let mut config = json!({
+/// The echo upstream, with so many milliseconds between words.
+fn echo(home: &TempDir, pause_ms: u32) -> Part {
+    let line = format!("serve echo-upstream --listen 127.0.0.1:0 --pause {pause_ms}");
+    Part::start(home, &line, "upstream.log")
+}
+
+fn config(home: &TempDir, upstream: &Part) -> Value {
+    json!({
         "bind": "127.0.0.1:0",
         "state_dir": home.path().join("state"),
         "keys": [{ "name": "test", "sha256": hex::encode(Sha256::digest(KEY)) }],
@@ -83,18 +84,30 @@ async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
             "base_url": format!("http://{}", upstream.address),
             "models": { MODEL: "echo" },
         }],
-    });
+    })
+}
+
+fn chat(client: &reqwest::Client, gateway: &Part, text: &str, stream: bool) -> reqwest::RequestBuilder {
+    let messages = json!([{ "role": "user", "content": text }]);
+    let body = json!({ "model": MODEL, "messages": messages, "stream": stream });
+    let url = format!("http://{}/v1/chat/completions", gateway.address);
+    client.post(url).bearer_auth(KEY).body(body.to_string())
+}
+
+#[tokio::test]
+async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
+    // The client has no TLS to do, but wants a provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let home = tempfile::tempdir().unwrap();
+    let upstream = echo(&home, 20);
+    let mut config = config(&home, &upstream);
     let file = home.path().join("gateway.json");
     fs::write(&file, config.to_string()).unwrap();
     let gateway =
         Part::start(&home, &format!("serve inference-gateway --config {}", file.display()), "gateway.log");
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
     let url = |path: &str| format!("http://{}{path}", gateway.address);
-    let chat = |text: &str, stream: bool| {
-        let messages = json!([{ "role": "user", "content": text }]);
-        let body = json!({ "model": MODEL, "messages": messages, "stream": stream });
-        client.post(url("/v1/chat/completions")).bearer_auth(KEY).body(body.to_string())
-    };
+    let chat = |text: &str, stream| chat(&client, &gateway, text, stream);
     let ids = || async {
         let list = client.get(url("/v1/models")).bearer_auth(KEY).send().await.unwrap();
         list.json::<Value>().await.unwrap()["data"].as_array().unwrap().len()
@@ -143,4 +156,31 @@ async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
     assert!(!log.contains("hello") && !log.contains("word") && !log.contains(KEY), "{log}");
     upstream.signal(Signal::TERM);
     assert_eq!(upstream.ended(), Some(0));
+}
+
+/// The first request to stop lets answers end, however long they take; the next one does not.
+#[tokio::test]
+async fn who_asks_twice_waits_for_no_answer() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let home = tempfile::tempdir().unwrap();
+    // The second word would come in an hour.
+    let upstream = echo(&home, 3_600_000);
+    let file = home.path().join("gateway.json");
+    fs::write(&file, config(&home, &upstream).to_string()).unwrap();
+    let line = format!("serve inference-gateway --drain-timeout 3600 --config {}", file.display());
+    let mut gateway = Part::start(&home, &line, "gateway.log");
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let mut stream = chat(&client, &gateway, "one two", true).send().await.unwrap();
+    let mut bytes = stream.chunk().await.unwrap().unwrap().to_vec();
+    let status = eventually("it ends", || {
+        gateway.signal(Signal::TERM);
+        gateway.child.try_wait().unwrap()
+    });
+    assert_eq!(status.code(), Some(0));
+    // What was cut off does not look complete.
+    while let Ok(Some(chunk)) = stream.chunk().await {
+        bytes.extend_from_slice(&chunk);
+    }
+    let streamed = String::from_utf8(bytes).unwrap();
+    assert!(streamed.contains("one") && !streamed.contains("[DONE]"), "{streamed}");
 }
