@@ -22,6 +22,7 @@ mod inference;
 mod instance_ids;
 mod kms;
 mod live;
+mod matrix;
 mod node;
 mod openapi;
 mod os_images;
