@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::commands::{
-    approve, audit, billing, budget, chain, commit, completion, cvms, deploy, env, image, instance_types,
-    kms, login, nodes, operations, os_images, owners, relay, revisions, rollouts, serve, ssh_keys, tokens,
-    topics, up, update, usage, verify, version, webhooks,
+    accounts, approve, audit, billing, budget, chain, commit, completion, cvms, deploy, env, image,
+    instance_types, kms, login, nodes, operations, os_images, owners, relay, revisions, rollouts, serve,
+    ssh_keys, tokens, topics, up, update, usage, verify, version, webhooks,
 };
 
 /// Confidential VMs from compose files, on your own machines.
@@ -108,6 +108,9 @@ pub(crate) enum Command {
     /// Look at who changed what, and check that the log of that is whole
     #[command(subcommand)]
     Audit(audit::Command),
+    /// Manage the people who use the installation (for operators)
+    #[command(subcommand)]
+    Accounts(accounts::Command),
     /// Manage the machines that run CVMs (for operators)
     #[command(subcommand)]
     Nodes(nodes::Command),

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub(crate) mod accounts;
 mod approval;
 pub(crate) mod approve;
 pub(crate) mod audit;
@@ -75,6 +76,7 @@ pub(crate) fn run(command: Command, session: &Session) -> Exit {
         Command::Budget(command) => block_on(budget::run(command, session)),
         Command::Tokens(command) => block_on(tokens::run(command, session)),
         Command::Audit(command) => block_on(audit::run(command, session)),
+        Command::Accounts(command) => block_on(accounts::run(command, session)),
         Command::Nodes(command) => block_on(nodes::run(command, session)),
         Command::Image(command) => block_on(image::run(command, session)),
         Command::Kms(command) => block_on(kms::run(command, session)),

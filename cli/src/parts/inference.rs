@@ -20,6 +20,8 @@ use cloister_control_plane::inference::InferenceConfig;
 use cloister_echo_upstream::MODEL as ECHO;
 use cloister_inference_gateway::config::GatewayConfig;
 use cloister_management_api::{KeyScope, Token};
+use cloister_verifier::Clock;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
@@ -39,6 +41,12 @@ const KEY_FILE: &str = "key";
 const STATE: &str = "state";
 /// Name of that key in the workspace.
 const KEY_NAME: &str = "cloister up";
+/// Days for which it works.
+const KEY_DAYS: u32 = 90;
+/// How long it has to work still when the cloud starts; otherwise there is another one.
+const KEY_LEFT: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// Requests that each key may begin in a minute: more than a person makes, and an end for a program that got stuck.
+const REQUESTS_PER_MINUTE: u32 = 600;
 /// What the model that echoes is called.
 const MODEL: &str = "cloister/echo";
 /// Largest configuration, and longest kept key, in bytes.
@@ -140,7 +148,10 @@ impl Setup {
 
     /// How the control plane knows it.
     pub(crate) fn config(&self) -> InferenceConfig {
-        InferenceConfig { control_token_file: self.dir.join(CONTROL_TOKEN_FILE), requests_per_minute: None }
+        InferenceConfig {
+            control_token_file: self.dir.join(CONTROL_TOKEN_FILE),
+            requests_per_minute: Some(REQUESTS_PER_MINUTE),
+        }
     }
 
     /// Where it is and what it is asked with.
@@ -216,22 +227,30 @@ impl Service for Setup {
     }
 }
 
-/// The key that is kept in a file, or another one where that does not work any more, and whether it is a new one.
+/// The key that is kept in a file, or another one where that does not work any more, or not for long, and whether it is
+/// a new one.
 pub(crate) async fn key(client: &Client, file: &Path) -> Result<(ApiKey, bool), Failure> {
     let known: Vec<Token> = read(&client.get(&["tokens"], &[]).await?)?;
+    let now = Clock::system().now();
     let works = |key: &ApiKey| {
-        known.iter().any(|token| token.is_active && key.reveal().starts_with(&token.token_prefix))
+        let token = known.iter().find(|token| key.reveal().starts_with(&token.token_prefix));
+        token.is_some_and(|token| works_on(token, now))
     };
     if let Some(key) = kept(file)?.filter(works) {
         return Ok((key, false));
     }
-    let asked = json!({ "name": KEY_NAME, "scope": KeyScope::Inference });
+    let asked = json!({ "name": KEY_NAME, "scope": KeyScope::Inference, "expires_in_days": KEY_DAYS });
     let made: Token = read(&client.post(&["tokens"], Some(&asked)).await?)?;
     let secret = made.token.ok_or_else(|| Failure::new(Exit::Failed, "the server made no key"))?;
     let key = ApiKey::parse(&secret)?;
     secret_file::replace(file, key.reveal())
         .map_err(|error| Failure::local(format!("cannot write {}", file.display()), error))?;
     Ok((key, true))
+}
+
+/// Whether a key works, and will for some time.
+fn works_on(token: &Token, now: Timestamp) -> bool {
+    token.is_active && token.expires_at.is_none_or(|end| end.duration_since(now) > KEY_LEFT)
 }
 
 fn kept(file: &Path) -> Result<Option<ApiKey>, Failure> {
@@ -245,6 +264,8 @@ fn kept(file: &Path) -> Result<Option<ApiKey>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use cloister_management_api::TokenId;
+
     use super::*;
 
     fn setup(home: &Path) -> Setup {
@@ -276,6 +297,26 @@ mod tests {
         document["control"]["url"] = json!("https://elsewhere.example/internal/inference");
         std::fs::write(&file, document.to_string()).unwrap();
         assert_eq!(setup(home.path()).place().key_file, None);
+    }
+
+    #[test]
+    fn a_key_is_replaced_before_it_ends() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        for (is_active, expires_at, works) in [
+            (true, None, true),
+            (true, Some("2026-04-01T00:00:00Z"), true),
+            (true, Some("2026-01-15T00:00:00Z"), false),
+            (false, Some("2026-04-01T00:00:00Z"), false),
+            (false, None, false),
+        ] {
+            let token = json!({
+                "id": TokenId(1), "name": KEY_NAME, "token_prefix": "x", "scope": "inference", "is_active": is_active,
+                "created_at": "2026-01-01T00:00:00Z", "last_used_at": null, "expires_at": expires_at,
+                "default_version": "",
+            });
+            let token: Token = serde_json::from_value(token).unwrap();
+            assert_eq!(works_on(&token, now), works, "{is_active} {expires_at:?}");
+        }
     }
 
     #[test]

@@ -12,8 +12,9 @@
 //! | deleted webhooks | their rows, without secrets | while a delivery tells of them | |
 //! | old attempts | what gateways told of inference | 90 days; sums by the hour for ever | told again, it is known; people look at what was charged |
 //! | old requests | requests with an idempotency key, and their answers | 1 day | nobody repeats one later |
-//! | lapsed reservations | of credit, for inference | an hour, if nobody tells how the request ended | a gateway that stopped must not keep credit from its owner |
+//! | lapsed reservations | of credit, for inference | an hour, if nobody tells how the request ended, or that it is under way | a gateway that stopped must not keep credit from its owner |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
+//! | ended logins | sessions, links for passwords, wrong guesses | until they end; a day after the last guess | nothing asks for them |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 
 use std::time::Duration;
@@ -69,9 +70,10 @@ enum Job {
     LapsedReservations,
     OldQuotes,
     UnusedCollaterals,
+    EndedLogins,
 }
 
-const JOBS: [Job; 12] = [
+const JOBS: [Job; 13] = [
     Job::ExpiredProvisions,
     Job::ExpiredChanges,
     Job::StaleUpdates,
@@ -84,6 +86,7 @@ const JOBS: [Job; 12] = [
     Job::LapsedReservations,
     Job::OldQuotes,
     Job::UnusedCollaterals,
+    Job::EndedLogins,
 ];
 
 async fn round(store: &Store, now_ms: i64) -> Result<u64, StoreError> {
@@ -136,6 +139,7 @@ impl Job {
                 Self::LapsedReservations => change.delete_lapsed_reservations(now_ms, BATCH).await?,
                 Self::OldQuotes => change.delete_old_quotes(KEPT_QUOTES, BATCH).await?,
                 Self::UnusedCollaterals => change.delete_unused_collaterals(BATCH).await?,
+                Self::EndedLogins => change.delete_ended_logins(now_ms).await?,
             };
             change.commit().await?;
             total += count;

@@ -18,6 +18,7 @@ pub mod kms;
 mod metering;
 pub mod operations;
 pub mod os_images;
+pub mod people;
 pub mod proof_of_cloud;
 mod replicas;
 pub mod rollouts;

@@ -35,6 +35,7 @@ use crate::inference::{ControlTokenError, Inference};
 use crate::kms::{Kmses, KmsesError};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::os_images::{ImageError, Library};
+use crate::people::{People, PeopleError};
 use crate::proof_of_cloud::ProofOfCloud;
 use crate::store::{Store, StoreError};
 use crate::trust::{Trust, TrustError};
@@ -96,6 +97,9 @@ pub enum StartError {
     /// The secrets of webhooks cannot be sealed.
     #[error(transparent)]
     WebhookSecrets(#[from] SecretsError),
+    /// People could not log in.
+    #[error(transparent)]
+    People(#[from] PeopleError),
     /// Inference gateways would have no token.
     #[error(transparent)]
     ControlToken(#[from] ControlTokenError),
@@ -148,6 +152,8 @@ pub struct App {
     pub outbound: Outbound,
     /// Seals and opens the secrets of webhooks.
     pub webhook_secrets: Arc<Secrets>,
+    /// Checks passwords and codes of people.
+    pub people: Arc<People>,
     /// What was delivered to webhooks.
     pub webhook_figures: Arc<Figures>,
     /// Requests that each API key may make in a minute; `None` is no limit.
@@ -177,8 +183,8 @@ pub struct ControlPlane {
     stop: CancellationToken,
 }
 
-fn warn_of_single_providers(chains: &Chains) {
-    for (chain, why) in chains.cautions() {
+fn warn_of_single_providers(chains: &Chains, production: bool) {
+    for (chain, why) in chains.cautions().filter(|_| production) {
         warn!(chain, %why, "one provider alone can make this service show a wrong state of the chain");
     }
 }
@@ -206,6 +212,7 @@ impl ControlPlane {
         let log_url_key = shared_secret(&fleet_dir, "log-urls.key", random.bytes()?)?;
         let audit_head_key = shared_secret(&fleet_dir, "audit-heads.key", random.bytes()?)?;
         let webhook_secrets = Arc::new(Secrets::open(&fleet_dir, random)?);
+        let people = Arc::new(People::open(&fleet_dir, random)?);
         let outbound = Outbound::new(config.webhooks, Arc::new(SystemResolver::new()));
         let authority = Arc::new(Authority::load_or_create(&fleet_dir, clock.now())?);
         let credentials = authority.issue(&Identity::ControlPlane, &config.node_names, clock.now())?;
@@ -221,9 +228,7 @@ impl ControlPlane {
 
         let chains = Chains::new(config.chains, config.production, &clock)?;
         chains.check(config.kms.iter().filter_map(|kms| Some((kms.slug.as_str(), kms.contract?))))?;
-        if config.production {
-            warn_of_single_providers(&chains);
-        }
+        warn_of_single_providers(&chains, config.production);
         let contracts: Arc<dyn Contracts> = Arc::new(chains);
         let kmses = Arc::new(Kmses::open(config.kms, &store, &clock).await?);
 
@@ -281,6 +286,7 @@ impl ControlPlane {
             dns: Dns::system(),
             outbound,
             webhook_secrets,
+            people,
             webhook_figures: Arc::default(),
             requests_per_minute: config.requests_per_minute,
             sunsets: config.sunsets,

@@ -1,5 +1,8 @@
 //! The compose document as the interface describes it; it is read by `cloister-app-compose`.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// The compose document. Members that are not listed are kept and hashed too.
@@ -61,4 +64,7 @@ pub struct AppComposeV2 {
     default_gateway_domain: Option<String>,
     /// Makes otherwise equal documents differ.
     salt: Option<String>,
+    /// Members that are not listed.
+    #[serde(flatten)]
+    more: BTreeMap<String, Value>,
 }

@@ -21,12 +21,14 @@ mod errors;
 mod ids;
 mod instance_ids;
 mod kms;
+mod legacy;
 mod live;
 mod names;
 mod operations;
 mod os_images;
 mod owners;
 mod pages;
+mod people;
 mod refs;
 mod replicas;
 mod requests;
@@ -102,6 +104,7 @@ pub use kms::{
     KmsOnChainVerification, KmsPubkey, KmsRecord, KmsRoot, KmsRpcInfo, KmsTeepod, KmsTeepodImage, NextAppId,
     NextAppIds, OnChainDevice, OnChainKms, OnChainKmsContract, OnChainOsImage,
 };
+pub use legacy::{LegacyCvmConfiguration, LegacyCvmPubkey};
 pub use live::{
     CvmNetwork, CvmSystemInfo, CvmUserConfig, DiskInfo, FirewallStatus, MappedPort, NetworkConfig,
     NetworkConfigPort, PortMappingEntry, SystemInfo, UpdateNetworkConfigRequest, UpdatePortMappingsRequest,
@@ -114,6 +117,7 @@ pub use owners::{
     OwnersStatement, SetAppOwnersRequest, StatedOwners, UntoldRevocation,
 };
 pub use pages::{CursorPage, Page, Pagination};
+pub use people::{AdminUser, CreateUserRequest, UserLink, UserLinkRequest};
 pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,
     UserType, WorkspaceRef, WorkspaceType,
@@ -122,8 +126,8 @@ pub use replicas::{AddInstanceRequest, ReplicateRequest, WorkloadRequest};
 pub use requests::{
     BatchStatusRequest, CreateCvmRequest, CreateTokenRequest, DeviceId, GpuConfig, Instant, InvalidDeviceId,
     InvalidSealedEnv, KmsType, MAX_SEALED_BYTES, MIN_SEALED_BYTES, MaintenanceRequest, Optional, Parsed,
-    PortMapping, ProvisionAgentAppRequest, ProvisionAppRequest, RestartRequest, SealedEnv,
-    UpdateCvmEnvsRequest,
+    PortMapping, ProvisionAgentAppRequest, ProvisionAppRequest, RefreshTokenRequest, RestartRequest,
+    SealedEnv, UpdateCvmEnvsRequest,
 };
 pub use revisions::{
     CvmRef, CvmType, RedeployRequest, Redeployment, Revision, RevisionDetail, RevisionDiff, RevisionPage,
@@ -140,8 +144,9 @@ pub use ssh_keys::{
 };
 pub use updates::{
     ApplyComposeRequest, BatchStopError, BatchStopRequest, BatchStopResponse, ComposeProvision, CvmUpdate,
-    LegacyComposeRequest, LegacyComposeUpdate, ListedRequest, OsImageRequest, RenameRequest,
-    ReplaceComposeRequest, ResizeRequest, ScheduledDeleteRequest, UpdateCvmRequest, VisibilityRequest,
+    LegacyComposeRequest, LegacyComposeUpdate, ListedRequest, OsImageRequest, PreLaunchScriptStatus,
+    RenameRequest, ReplaceComposeRequest, ResizeRequest, ScheduledDeleteRequest, UpdateCvmRequest,
+    VisibilityRequest,
 };
 pub use version::{ApiVersion, NotADate, VERSION_HEADER};
 pub use webhooks::{

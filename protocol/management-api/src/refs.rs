@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::ids::{KmsId, UserId, WorkspaceId};
 
 macro_rules! object_type {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident = $text:tt;)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
         pub enum $name {

@@ -212,6 +212,17 @@ members! {
 }
 
 members! {
+    /// Body of `POST /tokens/{token_id}/refresh`; may be left out.
+    #[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
+    pub struct RefreshTokenRequest {
+        /// Days from now until it stops working, 1 to 365. Left out: the time that it has stays.
+        pub expires_in_days: Option<u32>,
+        /// Whether requests that name no version are answered in the newest one from now on.
+        pub upgrade_version: bool = true,
+    }
+}
+
+members! {
     /// Body of `PUT /admin/nodes/{node_id}/maintenance`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
     pub struct MaintenanceRequest {

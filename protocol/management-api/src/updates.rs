@@ -226,6 +226,21 @@ pub struct CvmUpdate {
     pub correlation_id: String,
 }
 
+/// Answer of `GET /cvms/{cvm_id}/pre-launch-script/upgrade-status`. Hashes are SHA-256 of the script's text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PreLaunchScriptStatus {
+    /// Hash of the CVM's script; null where there is none.
+    pub current_hash: Option<String>,
+    /// Hash of the newest official script.
+    pub latest_official_hash: String,
+    /// Whether the CVM's script is an official one.
+    pub is_official: bool,
+    /// Whether it is the newest of them.
+    pub is_latest: bool,
+    /// Whether the newest can take its place: it is an older official one, or there is none.
+    pub can_upgrade: bool,
+}
+
 /// Answer of `PUT /cvms/{cvm_id}/compose`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LegacyComposeUpdate {

@@ -30,6 +30,8 @@ impl ApiVersion {
     pub const ALL: [Self; 4] = [Self::V20251028, Self::V20260121, Self::V20260522, Self::V20260623];
     /// What a caller gets who names no version and has none with the key.
     pub const OLDEST: Self = Self::V20251028;
+    /// The newest version.
+    pub const NEWEST: Self = Self::V20260623;
 
     /// The date.
     #[must_use]

@@ -125,8 +125,9 @@ async fn list(args: ListArgs, session: &Session) -> Outcome {
     for record in page.items {
         let actor = record.actor;
         let who = match actor.kind.as_str() {
-            "key" => actor.name.unwrap_or_default(),
+            "key" | "person" => actor.name.unwrap_or_default(),
             "commit_token" => "commit token".to_owned(),
+            "stranger" => "stranger".to_owned(),
             kind => format!("{kind}: {}", actor.name.unwrap_or_default()),
         };
         table.row([

@@ -31,11 +31,24 @@ struct Old {
     instead: &'static str,
 }
 
-const OPERATIONS: &[Old] = &[Old {
-    operation: "put_cvm_compose",
-    since: date(2026, 1, 21),
-    instead: "Use PATCH /cvms/{cvm_id} with docker_compose_file, pre_launch_script and the other members of the manifest",
-}];
+const OPERATIONS: &[Old] = &[
+    Old {
+        operation: "put_cvm_compose",
+        since: date(2026, 1, 21),
+        instead: "Use PATCH /cvms/{cvm_id} with docker_compose_file, pre_launch_script and the other members of the \
+                  manifest",
+    },
+    Old {
+        operation: "get_cvm_configuration_pubkey",
+        since: date(2026, 1, 21),
+        instead: "Use POST /cvms/provision, which answers with the key, too",
+    },
+    Old {
+        operation: "create_cvm_from_configuration",
+        since: date(2026, 1, 21),
+        instead: "Use POST /cvms with what POST /cvms/provision answered",
+    },
+];
 
 /// Since when an operation is deprecated; `None` when it is not.
 fn since(operation: &str) -> Option<Date> {

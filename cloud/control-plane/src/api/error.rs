@@ -14,6 +14,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::clock::NoRandomness;
+use crate::people::PeopleError;
 use crate::store::StoreError;
 
 /// Seconds after which a client may repeat a request that was refused only for now.
@@ -237,6 +238,12 @@ impl IntoResponse for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl From<PeopleError> for ApiError {
+    fn from(error: PeopleError) -> Self {
         Self::internal(&error)
     }
 }

@@ -35,6 +35,7 @@ mod metrics;
 mod negotiate;
 mod page;
 mod paging;
+mod people;
 mod placing;
 mod provisioning;
 mod rate;
@@ -51,6 +52,7 @@ mod tests;
 mod view;
 mod webhooks;
 
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -94,6 +96,8 @@ pub(crate) struct Api {
     device_logins: rate::Rates<()>,
     /// Looks at devices that wait, and decisions on them, by workspace.
     device_looks: rate::Rates<i64>,
+    /// Guesses at passwords and codes, by address.
+    guesses: rate::Rates<IpAddr>,
     /// Streams of states by user.
     streams: Slots,
     /// Logs that are being read by CVM.
@@ -154,6 +158,7 @@ impl Api {
                 &app.clock,
             ),
             webhook_sends: rate::Rates::per_minute(webhooks::SENT_PER_MINUTE, &app.clock),
+            guesses: rate::Rates::per_minute(people::GUESSES_PER_MINUTE, &app.clock),
             app,
             stop,
             metrics: metrics::Metrics::default(),
@@ -232,6 +237,7 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route(deprecation::PATH, get(deprecation::page))
         .merge(development_pccs::router())
         .merge(page::router())
+        .merge(people::router())
         .merge(metrics)
         .merge(inference::router(api))
         .route_layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT))

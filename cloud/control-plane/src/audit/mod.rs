@@ -120,6 +120,16 @@ pub(crate) fn key_holder(caller: &Caller) -> AuditActor {
     }
 }
 
+/// Somebody who logged in, or uses a link that is for that user.
+pub(crate) fn person(username: &str, user_id: i64) -> AuditActor {
+    AuditActor { user_id: Some(UserId(user_id)), ..nobody("person", Some(username)) }
+}
+
+/// Whoever does not show who it is.
+pub(crate) fn stranger() -> AuditActor {
+    nobody("stranger", None)
+}
+
 /// Whoever has the token of a prepared change.
 pub(crate) fn token_holder() -> AuditActor {
     nobody("commit_token", None)

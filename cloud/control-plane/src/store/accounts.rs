@@ -187,6 +187,7 @@ impl Change {
     /// Adds a user with a role of `admin` or `user`.
     pub async fn insert_user(&mut self, username: &str, email: &str, role: &str, now_ms: i64) -> Result<i64> {
         let id = self.next_id("users").await?;
+        self.about(super::Subject::User(id)).await?;
         sqlx::query(
             "INSERT INTO users (id, username, email, role, created_at_ms) VALUES ($1, $2, $3, $4, $5)",
         )
@@ -291,6 +292,30 @@ impl Change {
             self.forget_requests_of(id).await?;
         }
         Ok(is_revoked)
+    }
+
+    /// Gives a living key of a workspace another end and another default version, each where one is given; the key as
+    /// it is then, `None` where there is no such key.
+    pub async fn refresh_api_key(
+        &mut self,
+        workspace_id: i64,
+        id: i64,
+        expires_at_ms: Option<i64>,
+        default_version: Option<&str>,
+    ) -> Result<Option<ApiKeyRow>> {
+        self.about(super::Subject::ApiKey(id)).await?;
+        Ok(sqlx::query_as(
+            "UPDATE api_keys SET expires_at_ms = COALESCE($3, expires_at_ms), \
+             default_version = COALESCE($4, default_version) \
+             WHERE workspace_id = $1 AND id = $2 AND revoked_at_ms IS NULL \
+             RETURNING id, name, key_prefix, scope, default_version, created_at_ms, expires_at_ms, last_used_at_ms",
+        )
+        .bind(workspace_id)
+        .bind(id)
+        .bind(expires_at_ms)
+        .bind(default_version)
+        .fetch_optional(&mut *self.transaction)
+        .await?)
     }
 
     /// Notes when keys were used last.

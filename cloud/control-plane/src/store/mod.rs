@@ -16,6 +16,7 @@ mod cvm_settings;
 mod cvms;
 mod device_logins;
 mod gpus;
+mod guesses;
 mod history;
 mod idempotency;
 mod inference;
@@ -26,6 +27,7 @@ mod nodes;
 mod operations;
 mod os_images;
 mod owners;
+mod people;
 mod platforms;
 mod ports;
 mod prepared_changes;
@@ -81,6 +83,8 @@ pub use owners::{
     AppOwnersRow, ApprovalRow, ApprovedAction, MAX_APPROVALS, NewApproval, OwnerProposalRow, RevocationRow,
     StoredOwners,
 };
+pub use people::PersonRow;
+pub(crate) use people::SecondFactorRow;
 pub use platforms::DeviceRow;
 pub use prepared_changes::{NewPreparedChange, OpenChange, PreparedChangeRow, PreparedKind, PreparedState};
 pub use provisions::ProvisionRow;

@@ -5,7 +5,7 @@ use rust_decimal::Decimal;
 use super::billing::{amount, stored};
 use super::{Change, Result};
 
-/// How long something stays set aside when nobody tells how the request ended.
+/// How long something stays set aside when nobody tells how the request ended, or that it is still under way.
 pub(crate) const LAPSES_AFTER_MS: i64 = 60 * 60 * 1000;
 
 /// What is to be set aside.
@@ -36,6 +36,8 @@ const RELEASE: &str = "DELETE FROM inference_reservations WHERE workspace_id = $
 const RELEASE_REQUEST: &str = "DELETE FROM inference_reservations WHERE request_id = $1";
 const SET_ASIDE: &str = "INSERT INTO inference_reservations (workspace_id, request_id, amount, lapses_at_ms) \
      VALUES ($1, $2, $3, $4)";
+const RENEW: &str = "UPDATE inference_reservations SET lapses_at_ms = $1 \
+     WHERE workspace_id = $2 AND request_id = $3 AND lapses_at_ms > $4";
 const LAPSED: &str = "DELETE FROM inference_reservations WHERE (workspace_id, request_id) IN \
      (SELECT workspace_id, request_id FROM inference_reservations WHERE lapses_at_ms <= $1 LIMIT $2)";
 
@@ -78,6 +80,19 @@ impl Change {
             .fetch_all(&mut *self.transaction)
             .await?;
         held.into_iter().try_fold(Decimal::ZERO, |sum, (held,)| Ok(sum.saturating_add(amount(held)?)))
+    }
+
+    /// A request is still under way: what is set aside for it stays for as long again. False where nothing is, or where
+    /// it lapsed.
+    pub async fn renew(&mut self, workspace_id: i64, request_id: &str, now_ms: i64) -> Result<bool> {
+        let done = sqlx::query(RENEW)
+            .bind(now_ms.saturating_add(LAPSES_AFTER_MS))
+            .bind(workspace_id)
+            .bind(request_id)
+            .bind(now_ms)
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(done.rows_affected() > 0)
     }
 
     /// A request is over: nothing is set aside for it any more.

@@ -22,12 +22,13 @@ pub const NO_RECORD: &str = "000000000000000000000000000000000000000000000000000
 /// Who changed something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditActor {
-    /// `key`: an API key. `commit_token`: whoever had the token of a prepared change. `system`: the service itself.
+    /// `key`: an API key. `person`: somebody who logged in, or whose link was used. `commit_token`: whoever had the token
+    /// of a prepared change. `system`: the service itself. `stranger`: nobody knows who.
     pub kind: String,
-    /// Login name of the key's user, or which part of the system it was: `budget`, `scheduled delete`, `node` or
+    /// Login name of the person or of the key's user, or which part of the system it was: `budget`, `scheduled delete`, `node` or
     /// `operator`, who is somebody at the machine of the control plane.
     pub name: Option<String>,
-    /// The key's user.
+    /// The person, or the key's user.
     #[schema(value_type = Option<String>)]
     pub user_id: Option<UserId>,
     /// The key.

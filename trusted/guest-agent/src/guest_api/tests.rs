@@ -1,6 +1,7 @@
 //! The surface as clients see it: real sockets, raw bytes.
 
 mod keys;
+mod published;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

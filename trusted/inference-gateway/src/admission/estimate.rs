@@ -13,8 +13,8 @@ const MAX_COMPLETION: u64 = 1 << 30;
 
 /// Of what a request sends, a guess that is rather high; of what comes back, as much as it allows itself, or else as
 /// much as the model allows, or 4096 tokens; for each of the answers that it has made. A limit that an upstream may pass
-/// over is none (`keeps_limits`). At least one token of each: for a model that costs anything, no request is expected to
-/// cost nothing.
+/// over is none (`keeps_limits`). What is no words comes to no more than the model takes in. At least one token of each:
+/// for a model that costs anything, no request is expected to cost nothing.
 pub(super) fn estimate(features: &Features, model: &ModelConfig, keeps_limits: bool) -> Decimal {
     let most = model.max_output_length.unwrap_or(MAX_COMPLETION).clamp(1, MAX_COMPLETION);
     let usual = model.max_output_length.unwrap_or(USUAL_COMPLETION);
@@ -24,8 +24,9 @@ pub(super) fn estimate(features: &Features, model: &ModelConfig, keeps_limits: b
         None => usual,
     };
     let each = each.clamp(1, most);
+    let most_media = model.context_length.unwrap_or(u64::MAX);
     let tokens = Tokens {
-        prompt: features.prompt_tokens.max(1),
+        prompt: features.prompt_tokens.saturating_add(features.media_tokens.min(most_media)).max(1),
         completion: each.saturating_mul(features.answers),
         ..Tokens::default()
     };
@@ -85,7 +86,7 @@ mod tests {
                 json!({"max_tokens": 10, "messages": [{"role": "user", "content": [
                     {"type": "image_url", "image_url": {"url": "https://e.test/1"}}]}]}),
                 None,
-                "1.147",
+                "16.507",
             ),
             (
                 Messages,
@@ -97,6 +98,17 @@ mod tests {
         ] {
             assert_eq!(of(surface, &body, most), expected, "{surface:?} {body}");
         }
+    }
+
+    #[test]
+    fn no_document_comes_to_more_than_a_model_takes_in() {
+        let file = json!({"type": "file", "file": {"file_id": "file-1"}});
+        let body = json!({"max_tokens": 1, "messages": [{"role": "user", "content": [file]}]}).to_string();
+        let features = Features::of(Surface::Chat, body.as_bytes());
+        let known = ModelConfig { context_length: Some(8192), ..model(None) };
+        let words = Decimal::new(features.prompt_tokens.try_into().unwrap(), 3) + Decimal::new(1, 2);
+        assert_eq!(estimate(&features, &known, false), words + Decimal::new(8192, 3));
+        assert_eq!(estimate(&features, &model(None), false), words + Decimal::new(131_072, 3));
     }
 
     #[test]

@@ -12,9 +12,6 @@ use crate::body::Body;
 use crate::format::{MAX_ANSWERS, count, prompts};
 use crate::surface::Surface;
 
-/// Tokens that a part that is no text is expected to take at most.
-const MEDIUM: u64 = 1024;
-
 /// Parts that are no text: names of their types, how they are told, and the fewest tokens that one takes.
 pub(super) const MEDIA: [(&[&str], &str, u64); 4] = [
     (&["image_url", "input_image", "image"], "image", 85),
@@ -57,9 +54,12 @@ pub(super) struct Features {
     input_modalities: Vec<&'static str>,
     reasoning: &'static str,
     response_format: &'static str,
-    /// An estimate that is rather high.
+    /// An estimate of its words that is rather high.
     #[serde(skip)]
     pub(super) prompt_tokens: u64,
+    /// The same of all that is no words.
+    #[serde(skip)]
+    pub(super) media_tokens: u64,
     /// Tokens that it allows an answer; not 0.
     #[serde(skip)]
     pub(super) max_completion: Option<u64>,
@@ -83,13 +83,15 @@ impl Features {
         let limited = |names: &[&str]| names.iter().filter_map(|name| count(raw(name)?)).max();
         let kinds = words.media.iter().zip(MEDIA);
         let media = kinds.filter(|(count, _)| **count > 0).map(|(_, (_, kind, _))| kind);
+        let (prompt_tokens, media_tokens) = most_tokens(bytes, body.as_ref(), words.numbers);
         Self {
             estimated_prompt_tokens: words.tokens(),
             has_tools: raw("tools").or_else(|| raw("functions")).is_some_and(|tools| !is_empty(tools)),
             input_modalities: std::iter::once("text").chain(media).collect(),
             reasoning: reasoning(&raw),
             response_format: response_format(&raw),
-            prompt_tokens: most_tokens(bytes, body.as_ref(), words.numbers),
+            prompt_tokens,
+            media_tokens,
             max_completion: limited(limits(surface)),
             is_limit_young: limits(surface).contains(&"max_completion_tokens")
                 && limited(&["max_tokens"]).is_none(),
@@ -124,12 +126,13 @@ fn answers<'a>(surface: Surface, raw: &impl Fn(&str) -> Option<&'a RawValue>) ->
 }
 
 /// As many tokens of a prompt as there may well be: of all that is written, but what is no words, four ASCII characters
-/// or one other make a token, and each number may be one. What cannot be read counts as it is.
-fn most_tokens(bytes: &[u8], body: Option<&Body<'_>>, numbers: u64) -> u64 {
+/// or one other make a token, and each number may be one. What cannot be read counts as it is. Then those of what is no
+/// words.
+fn most_tokens(bytes: &[u8], body: Option<&Body<'_>>, numbers: u64) -> (u64, u64) {
     let mut words = Words::default();
     let Some(body) = body else {
         words.text(&String::from_utf8_lossy(bytes));
-        return words.ascii.div_ceil(4) + words.others;
+        return (words.ascii.div_ceil(4) + words.others, 0);
     };
     let is_number = |value: &RawValue| !value.get().starts_with(['"', '[', '{']);
     let read = body.names().filter(|name| !UNREAD.contains(name)).filter_map(|name| body.raw(name));
@@ -138,10 +141,10 @@ fn most_tokens(bytes: &[u8], body: Option<&Body<'_>>, numbers: u64) -> u64 {
     }
     let mut media = Payloads::default();
     for list in WITH_PARTS.into_iter().filter_map(|name| body.raw(name)) {
-        let Payloads { bytes, parts } = Payloads::of(list);
-        media = Payloads { bytes: media.bytes + bytes, parts: media.parts + parts };
+        let Payloads { bytes, tokens } = Payloads::of(list);
+        media = Payloads { bytes: media.bytes + bytes, tokens: media.tokens.saturating_add(tokens) };
     }
-    words.ascii.saturating_sub(media.bytes).div_ceil(4) + words.others + numbers + media.parts * MEDIUM
+    (words.ascii.saturating_sub(media.bytes).div_ceil(4) + words.others + numbers, media.tokens)
 }
 
 fn is_empty(array: &RawValue) -> bool {

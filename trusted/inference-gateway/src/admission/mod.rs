@@ -23,7 +23,7 @@ use crate::config::{ModelConfig, Pricing};
 use crate::error::GatewayError;
 use crate::surface::Surface;
 
-pub use consult::{ControlPlane, HooksError};
+pub use consult::{Begun, ControlPlane, HooksError};
 pub use credit::Reservation;
 pub use keys::Keys;
 
@@ -97,6 +97,8 @@ pub struct Admission {
     /// Credit that is set aside until what the request cost is recorded. It is free again when the last clone of this
     /// is dropped.
     pub reserved: Option<Arc<Reservation>>,
+    /// The same where a control plane sets it aside, which is told for as long that the request is under way.
+    pub begun: Option<Arc<Begun>>,
 }
 
 /// Who decides.

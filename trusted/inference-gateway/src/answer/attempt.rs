@@ -14,6 +14,7 @@ use super::Incoming;
 use super::asked::Asked;
 use super::failure::{Failure, Rank, Spent};
 use super::feed::{Break, Fed, Feed};
+use super::relay::SMALL;
 use crate::door::Share;
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Outgoing, Translate, Whole};
@@ -162,7 +163,8 @@ impl Attempt<'_> {
                 return Err(Failure::malformed());
             }
             let until = trace.sent + first;
-            open(Feed::new(answer, translator, idle, whole_until), until, trace).await
+            let feed = Feed::new(answer, translator, idle, whole_until, self.share());
+            open(feed, until, self.share(), trace).await
         } else {
             whole(answer, translator, self.share(), (idle, whole_until), trace).await
         }
@@ -284,13 +286,25 @@ fn internal() -> GatewayError {
 }
 
 /// Waits for the first content of a stream.
-async fn open(mut feed: Feed, until: Instant, trace: &mut Trace) -> Result<Committed, Failure> {
+async fn open(
+    mut feed: Feed,
+    until: Instant,
+    mut share: Share,
+    trace: &mut Trace,
+) -> Result<Committed, Failure> {
     let mut held = BytesMut::new();
     let end = loop {
-        let Ok(next) = timeout_at(until, feed.next()).await else { return Err(Failure::timed_out()) };
+        let Ok(next) = timeout_at(until, feed.next()).await else {
+            return Err(if feed.lacks_room() { Failure::no_room() } else { Failure::timed_out() });
+        };
         match next {
             Fed::Bytes { bytes, has_content } => {
                 held.extend_from_slice(&bytes);
+                if held.len() > SMALL
+                    && !matches!(timeout_at(until, share.cover(held.len())).await, Ok(Ok(())))
+                {
+                    return Err(Failure::no_room());
+                }
                 if has_content || held.len() > MAX_HELD_BYTES {
                     break None;
                 }
@@ -304,9 +318,10 @@ async fn open(mut feed: Feed, until: Instant, trace: &mut Trace) -> Result<Commi
             Fed::Broken(Break::Transport | Break::Truncated) => return Err(Failure::transport()),
             Fed::Broken(Break::Malformed) => return Err(Failure::malformed()),
             Fed::Broken(Break::Fewer) => return Err(Failure::fewer()),
+            Fed::Broken(Break::NoRoom) => return Err(Failure::no_room()),
         }
     };
-    Ok(Committed::Stream(Box::new(Opening { held: held.freeze(), feed, end })))
+    Ok(Committed::Stream(Box::new(Opening { held: share.hold(held.freeze()), feed, end })))
 }
 
 /// Reads a whole answer, within the limits of its silence and of all of it.

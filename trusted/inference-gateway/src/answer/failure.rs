@@ -13,6 +13,9 @@ use crate::format::{Translate, UpstreamFault, fault};
 use crate::routing::Route;
 use crate::upstream::Answer;
 
+/// For the operator, where memory for an answer is lacking.
+pub(super) const NO_ROOM: &str = "the gateway has no memory for the answer";
+
 /// Which failure of several is told: the greatest, and of equals the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
@@ -113,7 +116,7 @@ impl Failure {
         let error =
             GatewayError::new(Kind::Unavailable, "The gateway is busy. Please retry after some time.");
         let error = GatewayError { retry_after: Some(1), ..error };
-        let failure = Self::new(Rank::Answered, error, "the gateway has no memory for the answer");
+        let failure = Self::new(Rank::Answered, error, NO_ROOM);
         let judgement = Judgement { then: Then::Answer, ..failure.judgement };
         Self { source: "gateway", judgement, ..failure }
     }

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::failure::NO_ROOM;
+use super::relay::SMALL;
+use crate::door::{NoRoom, Share};
 use crate::format::{Ending, Step, Translate, UpstreamFault};
 use crate::stream::{Event, Events};
 use crate::upstream::{Answer, SendFailure};
@@ -20,6 +23,10 @@ pub(super) struct Feed {
     /// Of the upstream's bytes.
     pub(super) received: Sha256,
     waiting: VecDeque<Fed>,
+    /// The memory of an event that is not complete.
+    share: Share,
+    /// Whether there is none for it yet.
+    lacks_room: bool,
     idle: Duration,
     /// When silence lasts too long.
     silent_until: Instant,
@@ -58,6 +65,8 @@ pub(super) enum Break {
     Malformed,
     /// Some of the choices that were asked for never came.
     Fewer,
+    /// The gateway has no memory for an event, and had none for as long as it waited.
+    NoRoom,
 }
 
 impl Break {
@@ -69,6 +78,7 @@ impl Break {
             Self::Truncated => "the upstream's answer was cut",
             Self::Malformed => "the upstream's answer cannot be understood",
             Self::Fewer => "the upstream made fewer answers than were asked for",
+            Self::NoRoom => NO_ROOM,
         }
     }
 }
@@ -79,6 +89,7 @@ impl Feed {
         translator: Box<dyn Translate>,
         idle: Duration,
         whole_until: Option<Instant>,
+        share: Share,
     ) -> Self {
         Self {
             answer,
@@ -86,6 +97,8 @@ impl Feed {
             translator,
             received: Sha256::new(),
             waiting: VecDeque::new(),
+            share,
+            lacks_room: false,
             idle,
             silent_until: Instant::now() + idle,
             whole_until,
@@ -97,6 +110,9 @@ impl Feed {
         loop {
             if let Some(next) = self.waiting.pop_front() {
                 return next;
+            }
+            if self.make_room().await.is_err() {
+                return Fed::Broken(Break::NoRoom);
             }
             let until = self.whole_until.map_or(self.silent_until, |whole| whole.min(self.silent_until));
             // The answer's own limit is no less than what is left.
@@ -112,6 +128,26 @@ impl Feed {
                 Ok(Ok(None)) => self.end(),
             }
         }
+    }
+
+    /// Has an event that is not complete counted among the bodies; a small one is not.
+    async fn make_room(&mut self) -> Result<(), NoRoom> {
+        let waiting = self.events.waiting();
+        if waiting <= SMALL {
+            self.share.give_back();
+            return Ok(());
+        }
+        let began = Instant::now();
+        self.lacks_room = true;
+        timeout(self.idle, self.share.cover(waiting)).await.map_err(|_| NoRoom)??;
+        self.lacks_room = false;
+        self.was_kept_waiting(began.elapsed());
+        Ok(())
+    }
+
+    /// Whether what comes next waits for memory, and not for the upstream.
+    pub(super) const fn lacks_room(&self) -> bool {
+        self.lacks_room
     }
 
     /// Nobody listened for so long: neither the silence nor the slowness of that time is the upstream's.

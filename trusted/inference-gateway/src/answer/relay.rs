@@ -16,8 +16,9 @@ use crate::door::{Share, ending};
 use crate::format::fault::{is_about_request, public_in_stream};
 use crate::routing::Route;
 
-/// Longest piece that is not counted among the bodies, in bytes: few of them wait for each client.
-const SMALL: usize = 4096;
+/// Longest piece, or beginning of an event, that is not counted among the bodies, in bytes: few of them wait for each
+/// client.
+pub(super) const SMALL: usize = 4096;
 /// What a client is told about a stream that broke.
 const BROKEN: &str = "The upstream provider returned an error";
 
@@ -45,6 +46,14 @@ enum End {
     Left,
 }
 
+impl End {
+    /// The gateway has no memory.
+    fn no_room() -> Self {
+        let Failure { error, source, why, .. } = Failure::no_room();
+        Self::Broken { message: error.message, source, why, is_fault: false }
+    }
+}
+
 /// Relays a stream to its end, and records it before its last bytes.
 pub(super) async fn relay(
     exchange: &Exchange,
@@ -54,12 +63,14 @@ pub(super) async fn relay(
     outlet: Outlet,
 ) {
     let Opening { held, mut feed, end } = opening;
+    watch.began();
     let first_content = trace.sent.elapsed();
     let stall = Duration::from_secs(trace.route.upstream.timeouts.idle.into());
     let sent = trace.sent.duration_since(exchange.began);
     let mut relay = Relay { exchange, outlet, stall, sent, first_content };
     // The first bytes wait with the head, so that one write carries both.
     let begun = relay.pass(&held).await;
+    drop(held);
     let is_taken = relay.outlet.open(exchange).is_ok();
     let relayed = async {
         match begun {
@@ -110,8 +121,7 @@ async fn room(exchange: &Exchange, length: usize, patience: Duration) -> Result<
     if matches!(timeout(patience, share.cover(length)).await, Ok(Ok(()))) {
         return Ok(Some(share));
     }
-    let Failure { error, source, why, .. } = Failure::no_room();
-    Err(End::Broken { message: error.message, source, why, is_fault: false })
+    Err(End::no_room())
 }
 
 impl Relay<'_> {
@@ -144,6 +154,7 @@ impl Relay<'_> {
                         is_fault: !is_about_request(&fault),
                     };
                 }
+                Some(Fed::Broken(Break::NoRoom)) => return End::no_room(),
                 Some(Fed::Broken(how)) => {
                     let (message, is_fault) = (BROKEN.to_owned(), how != Break::Fewer);
                     return End::Broken { message, source: "upstream", why: how.why(), is_fault };

@@ -18,6 +18,13 @@ impl Watch {
         Self { gateway: Arc::clone(gateway), route: Some(Arc::clone(route)) }
     }
 
+    /// The first of a stream came.
+    pub(super) fn began(&self) {
+        if let Some(route) = &self.route {
+            route.breaker.began();
+        }
+    }
+
     /// The whole answer came.
     pub(super) fn succeeded(mut self) {
         if let Some(route) = self.route.take() {

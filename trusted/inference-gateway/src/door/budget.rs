@@ -73,9 +73,17 @@ impl Share {
         Ok(())
     }
 
+    /// Gives back what was taken: nothing of the body is kept any more.
+    pub fn give_back(&mut self) {
+        (self.permit, self.units) = (None, 0);
+    }
+
     /// Bytes that keep the share until nobody needs them any more.
     #[must_use]
     pub fn hold(self, bytes: Bytes) -> Bytes {
+        if self.permit.is_none() {
+            return bytes;
+        }
         Bytes::from_owner(Held { bytes, _share: self })
     }
 
@@ -131,6 +139,9 @@ mod tests {
         assert_eq!(budget.left(), 0);
         drop(held);
         assert_eq!(other.cover(1).now_or_never(), Some(Ok(())));
+        other.give_back();
+        assert_eq!(budget.left(), 2 * UNIT);
+        assert_eq!(other.cover(2 * UNIT).now_or_never(), Some(Ok(())), "it may be used again");
         assert_eq!(other.cover(2 * UNIT + 1).now_or_never(), Some(Err(NoRoom)), "more than there ever is");
     }
 

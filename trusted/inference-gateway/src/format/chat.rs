@@ -1,5 +1,7 @@
 //! Chat, text completions and embeddings of upstreams that speak OpenAI's format: what clients get of their answers.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
@@ -18,9 +20,13 @@ pub(super) struct Chat {
     surface: Surface,
     id: Box<RawValue>,
     model: Box<RawValue>,
+    /// Who speaks in every answer.
+    role: Box<RawValue>,
     wants_usage: bool,
     hides_reasoning: bool,
     stream: ChatStream,
+    /// Choices of which a part went out.
+    begun: BTreeSet<u32>,
     meter: Meter,
 }
 
@@ -30,18 +36,29 @@ impl Chat {
             surface: shaped.surface,
             id: raw_text(answer_id),
             model: raw_text(&shaped.model),
+            role: raw_text("assistant"),
             wants_usage: shaped.wants_usage,
             hides_reasoning: shaped.hides_reasoning,
             stream: ChatStream::of(shaped.choices),
+            begun: BTreeSet::new(),
             meter: Meter::new(shaped.prompt_estimate, pricing),
         }
     }
 
-    /// A chunk or answer as the client gets it.
-    fn written<'a>(&'a self, mut chunk: Chunk<'a>, usage: Option<&'a RawValue>) -> Vec<u8> {
+    /// A chunk or answer as the client gets it. Clients rely on the first part of a choice to say who speaks; some
+    /// upstreams leave that out.
+    fn written<'a>(&'a self, mut chunk: Chunk<'a>, usage: Option<&'a RawValue>, first: &[u32]) -> Vec<u8> {
         chunk.id = Raw::of(&self.id);
         chunk.model = Raw::of(&self.model);
         chunk.usage = usage.map_or(Raw::ABSENT, Raw::of);
+        for choice in chunk.choices.iter_mut().flat_map(|choices| &mut choices.0) {
+            let is_first = first.contains(&choice.index);
+            if let Some(delta) =
+                choice.delta.as_mut().filter(|delta| is_first && !delta.role.says_something())
+            {
+                delta.role = Raw::of(&self.role);
+            }
+        }
         if self.hides_reasoning {
             for choice in chunk.choices.iter_mut().flat_map(|choices| &mut choices.0) {
                 choice.delta = choice.delta.map(crate::stream::Message::without_reasoning);
@@ -49,6 +66,16 @@ impl Chat {
             }
         }
         to_json(&chunk)
+    }
+
+    /// Choices of which this is the first part that goes out.
+    fn begin(&mut self, chunk: &Chunk<'_>) -> Vec<u32> {
+        if self.surface != Surface::Chat {
+            return Vec::new();
+        }
+        let choices = chunk.choices.iter().flat_map(|choices| &choices.0);
+        let parts = choices.filter(|choice| choice.delta.is_some()).map(|choice| choice.index);
+        parts.filter(|index| self.begun.insert(*index)).collect()
     }
 
     fn count(&mut self, chunk: &Chunk<'_>) {
@@ -67,7 +94,11 @@ impl Chat {
             (None, Some(_)) => is_empty,
             _ => self.hides_reasoning && usage.is_none() && !is_empty && is_only_reasoning(&chunk),
         };
-        if is_nothing { Bytes::new() } else { data_event(self.written(chunk, usage.as_deref())) }
+        if is_nothing {
+            return Bytes::new();
+        }
+        let first = self.begin(&chunk);
+        data_event(self.written(chunk, usage.as_deref(), &first))
     }
 }
 
@@ -104,7 +135,7 @@ impl Translate for Chat {
         self.meter.is_whole = true;
         let usage = chunk.usage.value().and_then(|usage| self.meter.told(usage));
         Ok(Whole {
-            body: self.written(chunk, usage.as_deref()).into(),
+            body: self.written(chunk, usage.as_deref(), &[]).into(),
             usage: self.usage().map(ToOwned::to_owned),
             tokens: self.tokens(),
             upstream_model: self.upstream_model().map(ToOwned::to_owned),

@@ -1,80 +1,26 @@
-//! What a request needs, told without telling what it says: an estimate of its tokens, its modalities, its tools.
+//! What a request and its answer may come to in tokens, where nobody counted.
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::reasoning;
 use crate::body::{Body, Few, Raw, members, object};
 
-/// Bytes of the beginning of a prompt by which like prompts are told.
-pub const PREFIX_BYTES: usize = 4096;
 /// Most entries of a list in a request.
 pub(super) const MAX_ENTRIES: usize = 1 << 16;
 
-/// What is assumed of a part that is no text, in tokens: the least that any model counts.
-const FLOORS: [(Modality, u64); 4] =
-    [(Modality::Image, 85), (Modality::Audio, 25), (Modality::File, 100), (Modality::Video, 250)];
-
-/// Types of the parts of a message that are no text.
-const PARTS: [(&str, Modality); 10] = [
-    ("image_url", Modality::Image),
-    ("input_image", Modality::Image),
-    ("image", Modality::Image),
-    ("input_audio", Modality::Audio),
-    ("audio", Modality::Audio),
-    ("file", Modality::File),
-    ("input_file", Modality::File),
-    ("document", Modality::File),
-    ("video_url", Modality::Video),
-    ("input_video", Modality::Video),
+/// Types of the parts of a message that are no text, and what is assumed of one, in tokens: the least that any model
+/// counts.
+const PARTS: [(&str, u64); 10] = [
+    ("image_url", 85),
+    ("input_image", 85),
+    ("image", 85),
+    ("input_audio", 25),
+    ("audio", 25),
+    ("file", 100),
+    ("input_file", 100),
+    ("document", 100),
+    ("video_url", 250),
+    ("input_video", 250),
 ];
-
-/// What goes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Modality {
-    /// Words.
-    Text,
-    /// Pictures.
-    Image,
-    /// Sound.
-    Audio,
-    /// Documents.
-    File,
-    /// Moving pictures.
-    Video,
-}
-
-impl Modality {
-    /// Its name in the interface.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Image => "image",
-            Self::Audio => "audio",
-            Self::File => "file",
-            Self::Video => "video",
-        }
-    }
-}
-
-/// What a request needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Features {
-    /// A low estimate of the tokens that go in.
-    pub estimated_prompt_tokens: u64,
-    /// Whether it offers tools.
-    pub has_tools: bool,
-    /// What goes in, each once, in the order of [`Modality`].
-    pub input_modalities: Vec<Modality>,
-    /// `enabled`, `disabled` or `unspecified`.
-    pub reasoning: &'static str,
-    /// `text`, `json_object` or `json_schema`.
-    pub response_format: &'static str,
-    /// The first 4096 bytes of `role`, a zero byte, text, and so on; `None` for a shorter prompt. Never leaves the
-    /// gateway but hashed.
-    pub prefix: Option<Vec<u8>>,
-}
 
 /// Characters, and what they may come to in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,25 +60,15 @@ impl Characters {
         let least = self.pieces + self.whole;
         if tokens < least { least } else { tokens }
     }
-
-    /// Tokens, a low estimate: five ASCII characters or three others make one. Not 0 for what is not empty.
-    #[must_use]
-    pub const fn tokens(self) -> u64 {
-        let tokens = self.ascii / 5 + self.others / 3 + self.whole;
-        if tokens == 0 && self.ascii + self.others > 0 { 1 } else { tokens }
-    }
 }
 
 #[derive(Debug, Default)]
 struct Reader {
     characters: Characters,
-    modalities: Vec<Modality>,
-    /// `None` where nobody asks for it.
-    prefix: Option<Vec<u8>>,
 }
 
 members! {
-    struct Entry { role, content, tool_calls, arguments, output }
+    struct Entry { content, tool_calls, arguments, output }
     struct Part { kind as "type", text, input, content }
 }
 
@@ -140,7 +76,7 @@ impl Reader {
     /// Texts, parts, or lists of either.
     fn content(&mut self, json: &str) {
         match json.as_bytes().first() {
-            Some(b'"') => self.text(json),
+            Some(b'"') => self.characters.add_json(json),
             Some(b'[') => {
                 let Ok(Few(entries)) = serde_json::from_str::<Few<&RawValue, MAX_ENTRIES>>(json) else {
                     return;
@@ -159,10 +95,8 @@ impl Reader {
     fn part(&mut self, json: &str) {
         let Some(part) = object::<Part<'_>>(json) else { return };
         let kind: String = part.kind.read().unwrap_or_default();
-        if let Some((_, modality)) = PARTS.iter().find(|(name, _)| *name == kind) {
-            self.modalities.push(*modality);
-            self.characters.whole +=
-                FLOORS.iter().find(|(floor, _)| floor == modality).map_or(0, |(_, tokens)| *tokens);
+        if let Some((_, tokens)) = PARTS.iter().find(|(name, _)| *name == kind) {
+            self.characters.whole += tokens;
         }
         for text in [part.text, part.content].into_iter().filter_map(Raw::text) {
             self.content(text);
@@ -172,27 +106,10 @@ impl Reader {
         }
     }
 
-    fn text(&mut self, json: &str) {
-        self.characters.add_json(json);
-        if let Some(prefix) = self.prefix.as_mut().filter(|prefix| prefix.len() < PREFIX_BYTES) {
-            let text: String = serde_json::from_str(json).unwrap_or_default();
-            prefix.extend_from_slice(text.as_bytes());
-            prefix.truncate(PREFIX_BYTES);
-        }
-    }
-
-    fn role(&mut self, role: &str) {
-        if let Some(prefix) = self.prefix.as_mut().filter(|prefix| prefix.len() < PREFIX_BYTES) {
-            prefix.extend_from_slice(role.as_bytes());
-            prefix.push(0);
-        }
-    }
-
     /// The whole request.
     fn request(&mut self, body: &Body<'_>) {
         for name in ["system", "instructions"] {
             if let Some(system) = body.raw(name) {
-                self.role("system");
                 self.content(system.get());
             }
         }
@@ -214,7 +131,6 @@ impl Reader {
                 self.content(entry.get());
                 continue;
             };
-            self.role(&read.role.read::<String>().unwrap_or_default());
             if let Some(content) = read.content.text() {
                 self.content(content);
             }
@@ -223,19 +139,6 @@ impl Reader {
             }
         }
     }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Format {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct TextOptions {
-    format: Format,
 }
 
 /// The tokens that go in, for where the upstream does not tell.
@@ -248,35 +151,6 @@ pub(super) fn estimate(body: &Body<'_>) -> u64 {
     reader.characters.billed()
 }
 
-/// What a request needs; of any surface.
-#[must_use]
-pub fn features(body: &Body<'_>) -> Features {
-    let mut reader = Reader { prefix: Some(Vec::new()), ..Reader::default() };
-    reader.request(body);
-    let Reader { characters, mut modalities, prefix } = reader;
-    let mut prefix = prefix.unwrap_or_default();
-    modalities.push(Modality::Text);
-    modalities.sort_unstable();
-    modalities.dedup();
-    let has = |name| body.raw(name).is_some_and(|list| !matches!(list.get(), "[]"));
-    prefix.truncate(PREFIX_BYTES);
-    Features {
-        estimated_prompt_tokens: characters.tokens(),
-        has_tools: has("tools") || has("functions"),
-        input_modalities: modalities,
-        reasoning: reasoning::wish(body),
-        response_format: response_format(body),
-        prefix: (prefix.len() == PREFIX_BYTES).then_some(prefix),
-    }
-}
-
-fn response_format(body: &Body<'_>) -> &'static str {
-    let format: Option<Format> = body.get("response_format", "").ok().flatten();
-    let text: Option<TextOptions> = body.get("text", "").ok().flatten();
-    let kind = format.or(text.map(|text| text.format)).unwrap_or_default().kind;
-    ["json_object", "json_schema"].into_iter().find(|known| *known == kind).unwrap_or("text")
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -284,60 +158,34 @@ mod tests {
 
     use super::*;
 
-    fn of(body: &serde_json::Value) -> Features {
-        let bytes = serde_json::to_vec(body).unwrap();
-        features(&Body::parse(&bytes).unwrap())
-    }
-
-    #[test]
-    fn what_a_request_needs() {
-        let features = of(&json!({
-            "messages": [
-                {"role": "system", "content": "0123456789"},
-                {"role": "user", "content": [
-                    {"type": "text", "text": "äöü01234"},
-                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
-                ]},
-            ],
-            "tools": [{"type": "function"}],
-            "response_format": {"type": "json_schema"},
-            "reasoning_effort": "low",
-        }));
-        assert_eq!(features.estimated_prompt_tokens, 15 / 5 + 3 / 3 + 85);
-        assert!(features.has_tools);
-        assert_eq!(features.input_modalities, [Modality::Text, Modality::Image]);
-        assert_eq!((features.reasoning, features.response_format), ("enabled", "json_schema"));
-        assert_eq!(features.prefix, None);
+    fn of(body: &serde_json::Value) -> u64 {
+        estimate(&Body::parse(&serde_json::to_vec(body).unwrap()).unwrap())
     }
 
     #[test]
     fn every_surface_counts() {
         for (body, tokens) in [
-            (json!({"prompt": "0123456789"}), 2),
-            (json!({"prompt": ["01234", "56789"]}), 2),
+            (json!({"prompt": "0123456789"}), 3),
+            (json!({"prompt": ["01234", "56789"]}), 3),
             (json!({"input": [1, 2, 3]}), 3),
             (json!({"input": [[1, 2], [3]]}), 3),
-            (json!({"instructions": "01234", "input": [{"role": "user", "content": "01234"}]}), 2),
+            (json!({"instructions": "01234", "input": [{"role": "user", "content": "01234"}]}), 3),
             (json!({"input": "a"}), 1),
+            (
+                json!({"messages": [{"role": "user", "content": [
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+                {"type": "text", "text": "äöü01234"}]}]}),
+                85 + 3 + 2,
+            ),
             (
                 json!({"system": [{"type": "text", "text": "01234"}], "messages": [{"role": "user", "content": [
                 {"type": "tool_result", "content": [{"type": "text", "text": "01234"}]}]}]}),
-                2,
+                3,
             ),
             (json!({}), 0),
         ] {
-            assert_eq!(of(&body).estimated_prompt_tokens, tokens, "{body}");
+            assert_eq!(of(&body), tokens, "{body}");
         }
-    }
-
-    #[test]
-    fn a_prefix_is_whole_or_not_there() {
-        let prompt =
-            |length| of(&json!({"messages": [{"role": "user", "content": "x".repeat(length)}]})).prefix;
-        assert_eq!(prompt(PREFIX_BYTES - 6), None);
-        let prefix = prompt(PREFIX_BYTES - 5).unwrap();
-        assert!(prefix.starts_with(b"user\0xxx") && prefix.len() == PREFIX_BYTES);
-        assert_eq!(prompt(10 * PREFIX_BYTES).unwrap(), prefix);
     }
 
     #[test]
@@ -356,8 +204,7 @@ mod tests {
         assert_eq!(billed(&["\"1\""; 9]), 9);
         let asked =
             json!({"messages": [{"role": "user", "content": "abcdefgh"}], "tools": [{"type": "function"}]});
-        let bytes = serde_json::to_vec(&asked).unwrap();
-        assert_eq!(estimate(&Body::parse(&bytes).unwrap()), (8_u64 + 17).div_ceil(4));
+        assert_eq!(of(&asked), (8_u64 + 17).div_ceil(4));
     }
 
     proptest! {

@@ -26,8 +26,8 @@ pub(super) struct Meter {
 struct Told {
     usage: Box<RawValue>,
     tokens: Tokens,
-    /// What had come when it was told.
-    after: Characters,
+    /// What had come when it was told; `None` where it counts no output, or only that of the beginning.
+    after: Option<Characters>,
 }
 
 members! {
@@ -64,9 +64,20 @@ impl Meter {
     /// The upstream tells a usage, which replaces what it told before. Gives what the client gets of it; `None` for
     /// what counts nothing.
     pub(super) fn told(&mut self, usage: &RawValue) -> Option<Box<RawValue>> {
+        self.note(usage, Some(self.characters))
+    }
+
+    /// The same of a usage that does not count what came out so far: that is estimated, also of a whole answer.
+    pub(super) fn told_early(&mut self, usage: &RawValue) -> Option<Box<RawValue>> {
+        self.note(usage, None)
+    }
+
+    fn note(&mut self, usage: &RawValue, after: Option<Characters>) -> Option<Box<RawValue>> {
         let tokens = Tokens::parse(usage.get()).filter(|_| usage.get().len() <= MAX_BYTES)?;
-        let shown = self.with_cost(usage, tokens)?;
-        self.told = Some(Told { usage: usage.to_owned(), tokens, after: self.characters });
+        let told = Told { usage: usage.to_owned(), tokens, after };
+        let billed = if after.is_some() { tokens } else { self.at_least(&told) };
+        let shown = self.with_cost(usage, billed)?;
+        self.told = Some(told);
         Some(shown)
     }
 
@@ -104,10 +115,13 @@ impl Meter {
         };
         match &self.told {
             None => estimate(),
-            Some(Told { tokens, after, .. }) if self.is_whole && *after == self.characters => *tokens,
-            Some(Told { tokens, .. }) => {
-                Tokens { completion: tokens.completion.max(self.characters.billed()), ..*tokens }
-            }
+            Some(Told { tokens, after, .. }) if self.is_whole && *after == Some(self.characters) => *tokens,
+            Some(told) => self.at_least(told),
         }
+    }
+
+    /// What was told, or the estimate of what came out where that is more.
+    fn at_least(&self, told: &Told) -> Tokens {
+        Tokens { completion: told.tokens.completion.max(self.characters.billed()), ..told.tokens }
     }
 }

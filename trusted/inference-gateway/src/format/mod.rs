@@ -28,7 +28,7 @@ use crate::stream::Event;
 use crate::surface::Surface;
 
 pub(crate) use capacity::{MAX_ANSWERS, count, prompts};
-pub use features::{Characters, Features, Modality, PREFIX_BYTES, features};
+pub use features::Characters;
 pub use parameters::supports;
 pub use request::{asked_model, keeps_limits, shape};
 

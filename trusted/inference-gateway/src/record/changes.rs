@@ -47,6 +47,11 @@ pub(super) struct NewReceipt {
 }
 
 impl Change {
+    /// Whether it may turn out not to hold.
+    pub(super) const fn is_judged(&self) -> bool {
+        matches!(self, Self::Fingerprint { .. })
+    }
+
     /// What is kept of a request. Fails for what is too long to be kept.
     pub(super) fn finished(finished: Finished, receipts_s: u64) -> Result<Self, StoreError> {
         let Finished { key, rows, receipt } = finished;

@@ -19,6 +19,10 @@ use super::StoreError;
 const DATABASE: &str = "records.redb";
 /// Its name while it is being made.
 const NEW_DATABASE: &str = "records.redb.new";
+/// A file that is written to find out whether the disk takes anything, and removed.
+const PROBE: &str = "records.probe";
+/// How much is written to it, in bytes.
+const PROBE_BYTES: usize = 64 << 10;
 /// Whoever holds the lock of this file may use the directory.
 const LOCK: &str = "lock";
 const LOCK_ATTEMPTS: u32 = 25;
@@ -326,8 +330,12 @@ impl Disk {
     }
 
     /// After a failure: opens the database again if that can be trusted. Tells whether it is open. This may read all of
-    /// it, and nobody who reads waits for that: what they ask for fails. One thread does this.
+    /// it, and nobody who reads waits for that: what they ask for fails. So it is not done before the disk takes
+    /// something; until then the old one answers, as far as it can. One thread does this.
     pub(super) fn reopen(&self) -> bool {
+        if !self.has_lost() && !self.takes_bytes() {
+            return false;
+        }
         // The old one has to be closed before, which writes to it.
         drop(self.database.write().take());
         if self.has_lost() {
@@ -337,5 +345,16 @@ impl Disk {
         let mut database = self.database.write();
         *database = opened.filter(|_| !self.has_lost());
         database.is_some()
+    }
+
+    /// Whether the disk takes anything, beside the database.
+    fn takes_bytes(&self) -> bool {
+        let path = self.path.with_file_name(PROBE);
+        let Ok(file) = private(&path) else { return false };
+        let file = self.backing.of(PROBE, file);
+        let written = file.write_at(0, &vec![1; PROBE_BYTES]).and_then(|()| file.sync());
+        // One that stays is written again.
+        let _ = std::fs::remove_file(path);
+        written.is_ok()
     }
 }

@@ -8,18 +8,21 @@ use super::StoreError;
 use super::eviction::{Due, Eviction};
 use super::filing::Tables;
 use super::shared::Shared;
+use super::tables::AGE;
 use super::trouble::Trouble;
 
 /// Time in which changes gather, so that many share a transaction.
-const GATHER: Duration = Duration::from_millis(50);
+const GATHER: Duration = Duration::from_millis(200);
 /// What has gathered so many bytes goes at once.
 const LARGE: usize = 4 << 20;
 /// After so long without changes, what has had its time goes all the same.
 const IDLE: Duration = Duration::from_secs(10);
 /// Pause after the first failure; each that follows doubles it.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Longest pause after a failure: a try may read the whole database.
+/// Longest pause after a failure that was found out at once.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// A pause is so many times as long as the try before it: one may read the whole database.
+const RESTS: u32 = 10;
 
 #[derive(Debug)]
 pub(super) struct Filer {
@@ -41,8 +44,10 @@ impl Filer {
                 },
             };
             let had_failed = outcome.is_err();
+            let began = Instant::now();
             outcome = self.step(is_due);
             pause = if had_failed { LONGEST_PAUSE.min(2 * pause) } else { PAUSE };
+            pause = pause.max(began.elapsed() * RESTS);
             if is_ending {
                 while outcome == Ok(true) {
                     outcome = self.step(false);
@@ -83,6 +88,7 @@ impl Filer {
             if let Some(generation) = &generation {
                 tables.file(generation.number, &generation.changes)?;
             }
+            tables.counters.insert(AGE, due.now)?;
             eviction.step(&mut tables, &due, changes)?;
             tables.next()
         })?;
@@ -96,7 +102,7 @@ impl Filer {
 
     fn due(&self) -> Due {
         // In this order: who holds a session from now on holds one that has not ended.
-        let now = self.shared.now();
+        let now = self.shared.aged();
         let mut held = self.shared.holds.names();
         held.extend(self.shared.pending.read().gathering.session_ends.keys());
         Due { now, logged: self.shared.logged(), held }

@@ -147,6 +147,11 @@ impl Journal {
         self.state.lock()
     }
 
+    /// `None` while somebody else has it.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock()
+    }
+
     /// Whether a sync has failed, and no [probe](Self::probe) was well since.
     pub(super) fn is_unsure(&self) -> bool {
         self.state.lock().is_unsure
@@ -178,14 +183,20 @@ impl Journal {
             // That is to be made durable, too.
             (state.before.is_torn, state.before.is_unsure) = (false, true);
         }
-        let mut bytes = Vec::new();
-        for carried in changes {
-            frame::write(&mut bytes, state.generation, state.durable, carried);
+        let (mut bytes, mut changes) = (Vec::new(), changes.into_iter().peekable());
+        while let Some(carried) = changes.next() {
+            let is_last = changes.peek().is_none();
+            frame::write(&mut bytes, state.generation, state.durable, carried, is_last);
         }
         let file = self.file(state.generation);
         file.write_at(state.length, &bytes).inspect_err(|_| {
-            // Whole frames of what nobody was told may be there, and must not stand behind others.
+            // Frames of what nobody was told may be there, and must not stand behind others. They count for nothing
+            // without the last one, which a write that failed did not finish; should it be there all the same, they
+            // have no beginning from now on: bytes that are there can be changed where there is room for no others.
             state.is_torn = file.resize(state.length).is_err();
+            if state.is_torn {
+                let _ = file.write_at(state.length, &[0; frame::MARK_BYTES]);
+            }
         })?;
         state.length += bytes.len() as u64;
         Ok(())

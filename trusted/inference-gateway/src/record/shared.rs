@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use cloister_verifier::Clock;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::{ReadTransaction, ReadableTable as _};
 use tokio::sync::watch;
 
 use super::StoreError;
+use super::age::{Age, Times};
 use super::disk::Disk;
 use super::holds::Holds;
 use super::journal::Journal;
@@ -26,7 +26,8 @@ pub(super) struct Shared {
     pub(super) pending: RwLock<Pending>,
     pub(super) holds: Arc<Holds>,
     pub(super) troubles: Troubles,
-    clock: Clock,
+    times: Times,
+    age: Mutex<Age>,
     /// The receipt that is to be logged next.
     pub(super) logged: AtomicU64,
     /// Numbers of the next receipt and the next row.
@@ -36,7 +37,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(disk: Disk, journal: Journal, gathering: Generation, clock: Clock) -> Self {
+    /// `age`: the time by which things had had their time when the database was written last, in seconds since the Unix
+    /// epoch; `None` where that is not known.
+    pub(super) fn new(
+        disk: Disk,
+        journal: Journal,
+        gathering: Generation,
+        times: Times,
+        age: Option<u64>,
+    ) -> Self {
+        let age = Age::new(age.unwrap_or_else(|| times.now()), times.passed());
         let filed = watch::Sender::new(gathering.number);
         Self {
             disk,
@@ -44,7 +54,8 @@ impl Shared {
             pending: RwLock::new(Pending { going: None, gathering }),
             holds: Arc::default(),
             troubles: Troubles::default(),
-            clock,
+            times,
+            age: Mutex::new(age),
             logged: AtomicU64::new(u64::MAX),
             kept: watch::Sender::default(),
             filed,
@@ -53,7 +64,12 @@ impl Shared {
 
     /// Seconds since the Unix epoch.
     pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.clock.now().as_second()).unwrap_or(0)
+        self.times.now()
+    }
+
+    /// The same for what has had its time: a clock that jumps ahead does not make it go.
+    pub(super) fn aged(&self) -> u64 {
+        self.age.lock().look(self.times.now(), self.times.passed())
     }
 
     /// Receipts before this one are in the log.

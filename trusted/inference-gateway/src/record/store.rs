@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
 use cloister_verifier::Clock;
@@ -10,6 +10,7 @@ use redb::{Database, ReadableDatabase as _};
 use tokio::sync::{Semaphore, oneshot};
 use tracing::warn;
 
+use super::age::Times;
 use super::changes::Change;
 use super::disk::{Backing, Dir, Disk, OpenError};
 use super::eviction::Eviction;
@@ -21,7 +22,9 @@ use super::log::ReceiptLog;
 use super::pending::Generation;
 use super::shared::{Shared, counter};
 use super::syncer::Syncer;
-use super::tables::{COUNTERS, FIRST_LAYOUT, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind, VERSION, name};
+use super::tables::{
+    AGE, COUNTERS, FIRST_LAYOUT, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind, VERSION, name,
+};
 use super::trouble::Trouble;
 use super::writer::{Answer, Waiting, Writer};
 use super::{Finished, StoreError, UsageRow};
@@ -68,7 +71,8 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     /// Closed before the threads that it reads from.
     log: Option<ReceiptLog>,
-    sender: Option<Sender<Waiting>>,
+    /// And what wakes its thread.
+    writer: Option<(Arc<Writer>, SyncSender<()>)>,
     /// Each ends when the one before it has.
     threads: Vec<JoinHandle<()>>,
     room: Arc<Semaphore>,
@@ -90,7 +94,7 @@ impl Store {
     pub(crate) fn open_with(
         dir: &Path,
         settings: Settings,
-        clock: Clock,
+        times: impl Into<Times>,
         backing: Backing,
     ) -> Result<Self, OpenError> {
         let dir = Dir::take(dir)?;
@@ -101,18 +105,19 @@ impl Store {
         let disk = dir.database(backing, begin)?;
         check_layout(&dir, &disk)?;
         let gathering = recover(&dir, &disk, &journal, settings)?;
-        let shared = Arc::new(Shared::new(disk, journal, gathering, clock));
+        let age = disk.read(|transaction| counter(transaction, AGE)).map_err(cannot_read(&dir))?;
+        let shared = Arc::new(Shared::new(disk, journal, gathering, times.into(), age));
         let log = settings.is_logging.then(|| ReceiptLog::open(&dir, &shared)).transpose()?;
-        let (sender, changes) = mpsc::channel();
         let syncer = Syncer { shared: Arc::clone(&shared) };
         let filer = Filer { shared: Arc::clone(&shared), eviction: Eviction::new(settings) };
         let (syncing, wake_syncer) = woken("record-syncer", |wakes| syncer.run(&wakes))?;
         let (filing, wake_filer) = woken("record-filer", |wakes| filer.run(&wakes))?;
-        let writer = Writer { shared: Arc::clone(&shared), others: [wake_syncer, wake_filer] };
-        let writing = spawn("record-writer", move || writer.run(&changes))?;
+        let writer = Arc::new(Writer::new(Arc::clone(&shared), [wake_syncer, wake_filer]));
+        let worker = Arc::clone(&writer);
+        let (writing, wake_writer) = woken("record-writer", move |wakes| worker.run(&wakes))?;
         Ok(Self(Arc::new(Inner {
             log,
-            sender: Some(sender),
+            writer: Some((writer, wake_writer)),
             threads: vec![writing, syncing, filing],
             room: Arc::new(Semaphore::new(MAX_PENDING_BYTES)),
             shared,
@@ -138,8 +143,8 @@ impl Store {
         self.0.shared.holds.hold(name(NameKind::Session, None, id))
     }
 
-    /// Remembers a fingerprint until a time, in seconds since the Unix epoch; false if it was remembered already.
-    /// Answers when it is written. Fails when a million are remembered.
+    /// Remembers a fingerprint until a time, in seconds since the Unix epoch; false if it was remembered already. A clock
+    /// that jumps ahead makes it forget nothing. Answers when it is written. Fails when a million are remembered.
     pub async fn first_time(&self, fingerprint: [u8; 32], until: u64) -> Result<bool, StoreError> {
         match self.write(Change::Fingerprint { fingerprint, until }).await? {
             Answer::Yes => Ok(true),
@@ -203,9 +208,12 @@ impl Store {
         };
         let room = room.map_err(|_| StoreError::closed())?;
         let (caller, answer) = oneshot::channel();
-        let sender = self.0.sender.as_ref().ok_or_else(StoreError::closed)?;
+        let (writer, wake) = self.0.writer.as_ref().ok_or_else(StoreError::closed)?;
         let carried = change.to_bytes();
-        sender.send(Waiting { change, carried, caller, room }).map_err(|_| StoreError::closed())?;
+        if !writer.submit(Waiting { change, carried, caller, room }) {
+            // Who is full is awake.
+            let _ = wake.try_send(());
+        }
         answer.await.map_err(|_| StoreError::closed())?
     }
 }
@@ -213,7 +221,7 @@ impl Store {
 impl Drop for Inner {
     fn drop(&mut self) {
         drop(self.log.take());
-        drop(self.sender.take());
+        drop(self.writer.take());
         for thread in self.threads.drain(..) {
             // A thread that panicked has told its callers by going away.
             let _ = thread.join();
@@ -224,17 +232,14 @@ impl Drop for Inner {
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(OpenError::System)
-}
-
 /// A thread that works when it is woken.
 fn woken(
     name: &str,
     work: impl FnOnce(Receiver<()>) + Send + 'static,
 ) -> Result<(JoinHandle<()>, SyncSender<()>), OpenError> {
     let (wake, wakes) = mpsc::sync_channel(1);
-    Ok((spawn(name, move || work(wakes))?, wake))
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(wakes));
+    Ok((thread.map_err(OpenError::System)?, wake))
 }
 
 /// Fills a new database.

@@ -49,6 +49,8 @@ pub(super) const NEXT_ROW: &str = "next row";
 pub(super) const NEXT_GENERATION: &str = "next generation";
 /// Counter of layout 1: the number of the next row that a control plane is told; absent when there is none.
 pub(super) const NEXT_POST: &str = "next post";
+/// Counter: by which time things had had their time when the database was written last, in seconds since the Unix epoch.
+pub(super) const AGE: &str = "age";
 /// Counter: there if receipts are logged.
 pub(super) const IS_LOGGING: &str = "is logging";
 /// Secret: seed of the key that signs the log of receipts.

@@ -1,14 +1,21 @@
-//! The thread that writes: everything that waits goes to the journal at once. What it judges, it judges in order.
+//! Writes: everything that waits goes to the journal at once. What is judged, is judged in order.
+//!
+//! Whoever has a change writes it, and those of others that wait meanwhile: a write that the kernel takes at once costs
+//! less than a switch to another thread. What may take longer is left to a thread.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard, RwLockWriteGuard};
 use redb::ReadableTableMetadata as _;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::StoreError;
 use super::changes::Change;
+use super::journal::State;
+use super::pending::Pending;
 use super::shared::Shared;
 use super::tables::FINGERPRINTS;
 
@@ -16,6 +23,13 @@ use super::tables::FINGERPRINTS;
 const MAX_BATCH: usize = 1024;
 /// No change is added to a batch that is this large, in bytes.
 const MAX_BATCH_BYTES: usize = 8 << 20;
+/// Most bytes that are written without the thread.
+const MAX_AT_ONCE_BYTES: usize = 256 << 10;
+/// A write that takes longer than this keeps a task from others that it could do: the disk does not follow. What takes a
+/// processor away for a moment is no sign of that.
+const SLOW: Duration = Duration::from_millis(25);
+/// So long after such a write everything is left to the thread.
+const SLOW_FOR: Duration = Duration::from_secs(1);
 /// Fingerprints that are remembered at once. They are forgotten after some minutes: who sends more than this many
 /// requests in them is refused.
 const MAX_FINGERPRINTS: u64 = 1 << 20;
@@ -45,37 +59,114 @@ pub(super) struct Waiting {
 /// Writes changes.
 #[derive(Debug)]
 pub(super) struct Writer {
-    pub(super) shared: Arc<Shared>,
+    shared: Arc<Shared>,
+    waiting: Mutex<Vec<Waiting>>,
+    /// Who has it judges and writes.
+    turn: Mutex<Turn>,
     /// Who has something to do when there are changes: they end when nobody can wake them any more.
-    pub(super) others: [SyncSender<()>; 2],
+    others: [SyncSender<()>; 2],
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    /// When the kernel last took long for a write.
+    slow: Option<Instant>,
 }
 
 impl Writer {
-    /// Writes until nobody can send any more.
-    pub(super) fn run(self, waiting: &Receiver<Waiting>) {
-        while let Ok(first) = waiting.recv() {
-            let mut bytes = first.change.bytes();
-            let mut batch = vec![first];
-            while batch.len() < MAX_BATCH && bytes < MAX_BATCH_BYTES {
-                let Ok(next) = waiting.try_recv() else { break };
-                bytes += next.change.bytes();
-                batch.push(next);
+    pub(super) fn new(shared: Arc<Shared>, others: [SyncSender<()>; 2]) -> Self {
+        Self { shared, waiting: Mutex::default(), turn: Mutex::default(), others }
+    }
+
+    /// Takes a change, and writes it if that takes no time to speak of; its caller is told. False if the thread is to be
+    /// woken.
+    pub(super) fn submit(&self, waiting: Waiting) -> bool {
+        self.waiting.lock().push(waiting);
+        // Whoever has the turn looks once more when it is given back.
+        while let Some(turn) = self.turn.try_lock() {
+            if !self.write_at_once(turn) {
+                return false;
             }
-            self.write(batch);
+            if self.waiting.lock().is_empty() {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Writes what waits, if that takes no time to speak of.
+    fn write_at_once(&self, mut turn: MutexGuard<'_, Turn>) -> bool {
+        if turn.slow.is_some_and(|slow| slow.elapsed() < SLOW_FOR) || self.shared.troubles.worst().is_some() {
+            return false;
+        }
+        // Who probes a bad disk has the first, who reads from the database the second.
+        let Some(state) = self.shared.journal.try_lock() else { return false };
+        let Some(pending) = self.shared.pending.try_write() else { return false };
+        let batch = {
+            let mut waiting = self.waiting.lock();
+            let bytes: usize = waiting.iter().map(|waiting| waiting.change.bytes()).sum();
+            if bytes > MAX_AT_ONCE_BYTES || waiting.iter().any(|waiting| waiting.change.is_judged()) {
+                return false;
+            }
+            std::mem::take(&mut *waiting)
+        };
+        if batch.is_empty() {
+            return true;
+        }
+        let began = Instant::now();
+        let answers = vec![Ok(Answer::Yes); batch.len()];
+        self.write(batch, answers, state, Some(pending));
+        if began.elapsed() > SLOW {
+            turn.slow = Some(Instant::now());
+        }
+        true
+    }
+
+    /// Writes what was left to the thread, until nobody can wake it any more.
+    pub(super) fn run(&self, wakes: &Receiver<()>) {
+        while let Ok(()) = wakes.recv() {
+            self.write_all();
+        }
+        self.write_all();
+    }
+
+    fn write_all(&self) {
+        while !self.waiting.lock().is_empty() {
+            let turn = self.turn.lock();
+            let batch = self.batch();
+            let (now, mut new) = (self.shared.aged(), HashSet::new());
+            let answers = batch.iter().map(|waiting| self.judge(&waiting.change, now, &mut new)).collect();
+            self.write(batch, answers, self.shared.journal.lock(), None);
+            drop(turn);
         }
     }
 
-    fn write(&self, batch: Vec<Waiting>) {
-        let (now, mut new) = (self.shared.now(), HashSet::new());
-        let mut answers: Vec<_> =
-            batch.iter().map(|waiting| self.judge(&waiting.change, now, &mut new)).collect();
+    /// The first of those that wait.
+    fn batch(&self) -> Vec<Waiting> {
+        let mut waiting = self.waiting.lock();
+        let mut bytes = 0;
+        let length = waiting.iter().take(MAX_BATCH).take_while(|next| {
+            let has_room = bytes < MAX_BATCH_BYTES;
+            bytes += next.change.bytes();
+            has_room
+        });
+        let length = length.count();
+        waiting.drain(..length).collect()
+    }
+
+    fn write(
+        &self,
+        batch: Vec<Waiting>,
+        mut answers: Vec<Result<Answer, StoreError>>,
+        mut state: MutexGuard<'_, State>,
+        pending: Option<RwLockWriteGuard<'_, Pending>>,
+    ) {
         let mut told = Vec::with_capacity(batch.len());
         {
-            let mut state = self.shared.journal.lock();
             let holding = batch.iter().zip(&answers).filter(|(_, answer)| **answer == Ok(Answer::Yes));
             let carried = holding.map(|(waiting, _)| waiting.carried.as_slice());
             let written = self.shared.journal.append(&mut state, &self.shared.troubles, carried);
-            let mut pending = self.shared.pending.write();
+            let mut pending = pending.unwrap_or_else(|| self.shared.pending.write());
             for (waiting, answer) in batch.into_iter().zip(&mut answers) {
                 if *answer == Ok(Answer::Yes) {
                     match &written {
@@ -85,6 +176,7 @@ impl Writer {
                 }
                 told.push(waiting.caller);
             }
+            drop(state);
         }
         for (caller, answer) in told.into_iter().zip(answers) {
             // Who went away in the meantime needs no answer; the change holds.

@@ -5,6 +5,7 @@
 //! | closed | goes through | failures are forgotten | counts; the last one of a row opens |
 //! | open | does not go through until the pause is over, then one does: half open | closes | opens, for twice as long |
 //! | half open | does not go through | closes | opens, for twice as long |
+//! | on trial: an answer to the one has begun | goes through | closes | opens, for twice as long |
 
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ enum State {
     Closed { failures: u32 },
     Open { until: Instant, pause: Duration },
     HalfOpen { since: Instant, pause: Duration },
+    OnTrial { pause: Duration },
 }
 
 /// How a route stands, for the operator.
@@ -55,7 +57,7 @@ impl Breaker {
     pub fn admits(&self, now: Instant) -> bool {
         let mut state = self.0.lock();
         match *state {
-            State::Closed { .. } => true,
+            State::Closed { .. } | State::OnTrial { .. } => true,
             State::Open { until, pause } if now >= until => {
                 *state = State::HalfOpen { since: now, pause };
                 true
@@ -65,6 +67,14 @@ impl Breaker {
                 true
             }
             State::Open { .. } | State::HalfOpen { .. } => false,
+        }
+    }
+
+    /// An answer has begun: a probe says enough for others to follow, however long the rest of it takes.
+    pub fn began(&self) {
+        let mut state = self.0.lock();
+        if let State::HalfOpen { pause, .. } = *state {
+            *state = State::OnTrial { pause };
         }
     }
 
@@ -79,7 +89,7 @@ impl Breaker {
         *state = match *state {
             State::Closed { failures } if failures + 1 < FAILURES => State::Closed { failures: failures + 1 },
             State::Closed { .. } => State::Open { until: now + PAUSE, pause: PAUSE },
-            State::HalfOpen { pause, .. } => {
+            State::HalfOpen { pause, .. } | State::OnTrial { pause } => {
                 let pause = (pause * 2).min(LONGEST_PAUSE);
                 State::Open { until: now + pause, pause }
             }
@@ -99,7 +109,7 @@ impl Breaker {
     /// How it stands.
     pub fn health(&self) -> Health {
         match *self.0.lock() {
-            State::Closed { .. } => Health::Healthy,
+            State::Closed { .. } | State::OnTrial { .. } => Health::Healthy,
             State::Open { .. } => Health::Resting,
             State::HalfOpen { .. } => Health::Probing,
         }
@@ -139,6 +149,25 @@ mod tests {
     }
 
     #[test]
+    fn others_follow_a_probe_whose_answer_has_begun() {
+        let breaker = Breaker::default();
+        fail(&breaker, FAILURES, Duration::ZERO);
+        assert!(breaker.admits(PAUSE) && !breaker.admits(PAUSE));
+        breaker.began();
+        assert!(breaker.admits(PAUSE) && breaker.admits(PAUSE));
+        breaker.withdrawn(PAUSE);
+        assert!(breaker.admits(PAUSE), "another client that left says nothing");
+        // It is not trusted yet: one failure is enough.
+        breaker.failed(PAUSE);
+        assert!(!breaker.admits(PAUSE * 3 - MOMENT) && breaker.admits(PAUSE * 3), "twice the pause");
+        breaker.began();
+        breaker.succeeded();
+        breaker.began();
+        fail(&breaker, FAILURES - 1, PAUSE * 3);
+        assert_eq!(breaker.health(), Health::Healthy);
+    }
+
+    #[test]
     fn a_lost_probe_does_not_close_a_route_for_ever() {
         let breaker = Breaker::default();
         fail(&breaker, FAILURES, Duration::ZERO);
@@ -162,7 +191,7 @@ mod tests {
     proptest! {
         /// Whatever happens, a route is tried again within the longest pause, and a probe is alone.
         #[test]
-        fn it_always_recovers(steps in prop::collection::vec((0_u8..4, 0_u64..40), 0..200)) {
+        fn it_always_recovers(steps in prop::collection::vec((0_u8..5, 0_u64..40), 0..200)) {
             let breaker = Breaker::default();
             let mut now = Duration::ZERO;
             for (step, seconds) in steps {
@@ -171,6 +200,7 @@ mod tests {
                     0 => drop(breaker.admits(now)),
                     1 => breaker.failed(now),
                     2 => breaker.withdrawn(now),
+                    3 => breaker.began(),
                     _ => breaker.succeeded(),
                 }
             }

@@ -39,6 +39,12 @@ impl Events {
         (self.waiting.len() > MAX_EVENT_BYTES).then_some(Err(TooLong))
     }
 
+    /// Bytes that wait for the end of their event.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether part of an event is waiting for its end. Line ends that follow an event are none.
     #[must_use]
     pub fn is_within_event(&self) -> bool {

@@ -100,9 +100,8 @@ pub struct Upstream(Arc<Inner>);
 
 struct Inner {
     name: String,
-    /// Without a slash at the end.
-    base: String,
-    is_tls: bool,
+    /// What paths of requests are added to.
+    base: Url,
     connect: Duration,
     /// Content type and credentials.
     headers: HeaderMap,
@@ -124,8 +123,7 @@ impl Upstream {
         let by_authorities = client(tls::by_authorities(config.ca_file.as_deref())?, connect, false)?;
         Ok(Self(Arc::new(Inner {
             name: config.name.clone(),
-            base: config.base_url.as_str().trim_end_matches('/').to_owned(),
-            is_tls: config.base_url.scheme() == "https",
+            base: config.base_url.clone(),
             connect,
             headers: headers(config)?,
             by_authorities,
@@ -149,8 +147,8 @@ impl Upstream {
             None => self.0.by_authorities.clone(),
             Some(channel) => self.pinned(&channel.pins).map_err(Unanswered::unsent)?,
         };
-        let url = Url::parse(&format!("{}{path}", self.0.base))
-            .map_err(|_| Unanswered::unsent(SendFailure::Unreachable))?;
+        let mut url = self.0.base.clone();
+        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
         let mut request = Request::new(http::Method::POST, url);
         *request.headers_mut() = self.0.headers.clone();
         request.headers_mut().extend(headers.iter().cloned());
@@ -169,7 +167,7 @@ impl Upstream {
         patience: Duration,
     ) -> Result<Answer, Unanswered> {
         let client = self.pinned(&channel.pins).map_err(Unanswered::unsent)?;
-        let mut url = Url::parse(&self.0.base).map_err(|_| Unanswered::unsent(SendFailure::Unreachable))?;
+        let mut url = self.0.base.clone();
         url.set_path(path);
         url.query_pairs_mut().extend_pairs(query);
         let mut request = Request::new(http::Method::GET, url);
@@ -180,7 +178,7 @@ impl Upstream {
     /// The client whose connections end at one of the pins and nowhere else.
     fn pinned(&self, pins: &[Pin]) -> Result<Client, SendFailure> {
         // Without TLS there is no key to be seen, and without pins none to be accepted.
-        if !self.0.is_tls || pins.is_empty() {
+        if self.0.base.scheme() != "https" || pins.is_empty() {
             return Err(SendFailure::Mismatch);
         }
         let mut pins: Box<[Pin]> = pins.into();

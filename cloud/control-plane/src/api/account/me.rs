@@ -15,7 +15,7 @@ use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::negotiate::Version;
 use crate::api::responses::Authenticated;
-use crate::store::{Caller, Funds, WorkspaceRow};
+use crate::store::{Caller, Funds, PersonRow, WorkspaceRow};
 
 /// The account in the form of the version.
 #[derive(Debug, Serialize, ToSchema)]
@@ -43,7 +43,8 @@ pub(crate) async fn me(
     Ok(Json(if version < ApiVersion::V20260121 {
         CurrentUser::Flat(flat(&caller, workspace, &funds))
     } else {
-        CurrentUser::Structured(Box::new(structured(&caller, workspace, &funds)))
+        let person = api.store.person(caller.user_id).await?.ok_or_else(|| ApiError::not_found("User"))?;
+        CurrentUser::Structured(Box::new(structured(&caller, &person, workspace, &funds)))
     }))
 }
 
@@ -60,7 +61,12 @@ fn flat(caller: &Caller, workspace: WorkspaceRow, funds: &Funds) -> v20251028::C
     }
 }
 
-fn structured(caller: &Caller, workspace: WorkspaceRow, funds: &Funds) -> v20260121::CurrentUser {
+fn structured(
+    caller: &Caller,
+    person: &PersonRow,
+    workspace: WorkspaceRow,
+    funds: &Funds,
+) -> v20260121::CurrentUser {
     v20260121::CurrentUser {
         user: v20260121::AccountUser {
             username: caller.username.clone(),
@@ -68,9 +74,9 @@ fn structured(caller: &Caller, workspace: WorkspaceRow, funds: &Funds) -> v20260
             role: if caller.is_admin() { "admin" } else { "user" }.to_owned(),
             avatar: String::new(),
             email_verified: false,
-            totp_enabled: false,
-            has_backup_codes: false,
-            flag_has_password: false,
+            totp_enabled: person.has_second_factor > 0,
+            has_backup_codes: person.backup_codes > 0,
+            flag_has_password: person.has_password > 0,
         },
         workspace: v20260121::AccountWorkspace {
             id: WorkspaceId(workspace.id),

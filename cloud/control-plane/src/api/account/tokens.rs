@@ -75,7 +75,7 @@ pub(crate) async fn create(
         key_prefix: shown.clone(),
         scope,
         default_version: version.as_str().to_owned(),
-        expires_at_ms: request.expires_in_days.map(|days| now_ms + i64::from(days) * DAY_MS),
+        expires_at_ms: request.expires_in_days.map(|days| ends_at_ms(days, now_ms)),
     };
     let mut change = api.store.change().await?;
     let id = change.insert_api_key(&new, now_ms).await?;
@@ -125,13 +125,22 @@ fn check(request: &CreateTokenRequest) -> ApiResult<()> {
             "Input should have no control characters",
         ));
     }
-    match request.expires_in_days {
+    check_days(request.expires_in_days)
+}
+
+pub(super) fn check_days(days: Option<u32>) -> ApiResult<()> {
+    match days {
         Some(days) if !(1..=MAX_DAYS).contains(&days) => {
             let message = format!("Input should be from 1 to {MAX_DAYS}");
             Err(ApiError::fault(&["body", "expires_in_days"], "out_of_range", message))
         }
         _ => Ok(()),
     }
+}
+
+/// When a key ends that is made or refreshed now.
+pub(super) fn ends_at_ms(days: u32, now_ms: i64) -> i64 {
+    now_ms + i64::from(days) * DAY_MS
 }
 
 /// Delete an API key
@@ -174,7 +183,7 @@ async fn revoke(api: &Api, workspace_id: i64, id: i64) -> ApiResult<bool> {
     Ok(revoked)
 }
 
-fn wire(row: ApiKeyRow, now_ms: i64) -> Token {
+pub(super) fn wire(row: ApiKeyRow, now_ms: i64) -> Token {
     Token {
         id: TokenId(row.id),
         name: row.name,

@@ -3,3 +3,4 @@
 pub(crate) mod drain;
 pub(crate) mod nodes;
 pub(crate) mod os_images;
+pub(crate) mod users;

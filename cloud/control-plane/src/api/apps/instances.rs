@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use cloister_management_api::v20260121::CvmInfo;
 use cloister_management_api::{AddInstanceRequest, ApiVersion, CommitRequest, ErrorBody, PlainError, Vm};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::api::Api;
 use crate::api::approvals;
@@ -23,6 +25,29 @@ use crate::operations::CvmStatus;
 use crate::replicas::{Place, ReplicaRequest, changes};
 use crate::store::{Caller, CvmRow};
 
+/// The new CVM in the form of the version.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes a response, is never made")]
+pub(crate) enum NewInstance {
+    /// Up to version 2026-01-21.
+    Record(Box<Vm>),
+    /// From version 2026-05-22 on.
+    Both(Box<InstanceRecord>),
+}
+
+/// A CVM's record with the members that lists have.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a response, is never made")]
+pub(crate) struct InstanceRecord {
+    /// What lists have.
+    #[serde(flatten)]
+    info: CvmInfo,
+    /// The record.
+    #[serde(flatten)]
+    record: Vm,
+}
+
 /// Add an instance of an application
 ///
 /// Makes another CVM of the application, on the node that fits best: one that has none of its CVMs before one
@@ -37,10 +62,10 @@ use crate::store::{Caller, CvmRow};
     ),
     request_body = Option<AddInstanceRequest>,
     responses(
-        (status = 200, description = "Accepted; from version 2026-05-22 on with the members of a CVM in lists, too", body = Vm),
+        (status = 200, description = "Accepted; from version 2026-05-22 on with the members of a CVM in lists, too", body = NewInstance),
         (status = 400, description = "No room (ERR-02-…), which configuration is not clear (ERR-03-009), or encrypted_env cannot be used", body = ErrorBody),
-        (status = 404, description = "No such application in the workspace, or no such node (ERR-01-001)", body = PlainError),
-        (status = 409, description = "The source is being changed; repeat the request after `Retry-After`. Or the name is taken (ERR-01-004)", body = PlainError),
+        (status = 404, description = "No such application in the workspace", body = PlainError),
+        (status = 409, description = "The source is being changed; repeat the request after `Retry-After`", body = PlainError),
         Authenticated, OnApproval,
     ),
 )]

@@ -21,7 +21,7 @@ const MAX_LIMIT: u32 = 500;
 /// Longest text of a filter.
 const MAX_TEXT: usize = 300;
 /// What actors without a name are called.
-const KINDS: [&str; 3] = ["key", "commit_token", "system"];
+const KINDS: [&str; 5] = ["key", "commit_token", "system", "person", "stranger"];
 
 members! {
     /// Query of a list of audit records.
@@ -35,7 +35,7 @@ members! {
         #[param(required = false, minimum = 1, maximum = 500, default = 50)]
         pub limit: Option<i64>,
         /// Only records of this actor: a login name, the id of an API key, a part of the system such as
-        /// `scheduled delete`, or `key`, `commit_token` or `system` for all of a kind.
+        /// `scheduled delete`, or `key`, `person`, `commit_token`, `system` or `stranger` for all of a kind.
         #[param(required = false)]
         pub actor: Option<String>,
         /// Only records of this operation, such as `delete_cvm`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use cloister_management_api::{ErrorBody, LegacyComposeRequest, LegacyComposeUpdate};
+use cloister_management_api::{LegacyComposeRequest, LegacyComposeUpdate};
 use serde_json::Value;
 
 use crate::api::Api;
@@ -30,7 +30,6 @@ const TAKEN: [&str; 6] =
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the file", body = LegacyComposeUpdate),
         (status = 200, description = "Nothing changes", body = LegacyComposeUpdate),
-        (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
         OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]

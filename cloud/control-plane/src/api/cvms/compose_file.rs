@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use cloister_app_compose::{Additions, AppCompose, members};
 use cloister_management_api::{
-    AppComposeV2, ApplyComposeRequest, CvmUpdate, ErrorBody, PlainError, ReplaceComposeRequest,
+    AppComposeV2, ApplyComposeRequest, CvmUpdate, PlainError, ReplaceComposeRequest,
 };
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
@@ -144,7 +144,6 @@ pub(crate) async fn apply(
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the document", body = CvmUpdate),
         (status = 400, description = "The hash is not that of the document, the document is empty (ERR-01-002) or changes what cannot change (ERR-02-009)", body = PlainError),
-        (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
         OnCvm, OnChange, OnMatch, OnApproval, OnPower,
     ),
 )]

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use cloister_app_compose::decode::{self, Source};
 use cloister_app_compose::{Additions, AppCompose, ComposeError, ComposeHash, Draft};
-use cloister_management_api::{AppComposeV2, ComposeProvision, ErrorBody, ErrorCode, PlainError};
+use cloister_management_api::{AppComposeV2, ComposeProvision, ErrorCode, PlainError};
 use serde_json::{Map, Value};
 
 use crate::api::Api;
@@ -40,7 +40,6 @@ const MAX_OF_WORKSPACE: i64 = 1_000;
     responses(
         (status = 200, description = "Kept; apply it by this hash", body = ComposeProvision),
         (status = 400, description = "There is no program, the CVM is being removed, the document changes what cannot change (ERR-02-009), or too many are kept (ERR-02-015)", body = PlainError),
-        (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
         (status = 413, description = "The body has more than 1 MiB", body = PlainError),
         OnCvm,
     ),

@@ -82,7 +82,8 @@ pub(crate) async fn create_agentapp(
     accept(&api, &caller, version, request).await
 }
 
-async fn accept(
+/// What the creations from a provision share.
+pub(super) async fn accept(
     api: &Api,
     caller: &Caller,
     version: ApiVersion,

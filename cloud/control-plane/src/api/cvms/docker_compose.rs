@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::Response;
-use cloister_management_api::{CvmUpdate, ErrorBody, PlainError};
+use cloister_management_api::{CvmUpdate, PlainError};
 
 use super::program_files::{COMPOSE_FILE, Replacement};
 use crate::api::error::ApiResult;
@@ -39,7 +39,6 @@ pub(crate) async fn docker_compose(Target(cvm): Target) -> Response {
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the file", body = CvmUpdate),
         (status = 400, description = "Not a text of a type that is taken, or an empty one", body = PlainError),
-        (status = 422, description = "The compose file is invalid (ERR-01-003)", body = ErrorBody),
         OnCvm, OnChange, OnMatch, OnApproval, OnPower,
     ),
 )]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use cloister_management_api::{CvmUpdate, ErrorBody, UpdateCvmRequest};
+use cloister_management_api::{CvmUpdate, UpdateCvmRequest};
 
 use crate::api::Api;
 use crate::api::approvals;
@@ -37,7 +37,6 @@ use crate::api::target::Target;
     responses(
         (status = 202, description = "Accepted; the CVM is restarted with the changes", body = CvmUpdate),
         (status = 200, description = "Nothing changes, or only the policy", body = CvmUpdate),
-        (status = 422, description = "The compose file is invalid (ERR-01-003), or the request does not fit its schema", body = ErrorBody),
         OnCvm, OnChange, OnApproval, OnPower,
     ),
 )]

@@ -1,7 +1,8 @@
-//! `/internal/inference`: the hooks of an inference gateway. It asks before each request (`consult/pre`) and tells after
-//! each attempt (`consult/post`). Not part of the described interface; gateways present the control token. Without one
-//! there is nothing here.
+//! `/internal/inference`: the hooks of an inference gateway. It asks before each request (`consult/pre`), tells after
+//! each attempt (`consult/post`), and in between, of what takes long, that it is under way (`consult/keep`). Not part of
+//! the described interface; gateways present the control token. Without one there is nothing here.
 
+mod keep;
 mod post;
 mod pre;
 
@@ -31,7 +32,7 @@ const MAX_COST: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
 /// Digits after the point that are kept of a cost.
 const MAX_DECIMALS: u32 = 18;
 
-/// Both hooks, if gateways are served.
+/// The hooks, if gateways are served.
 pub(super) fn router(api: &Arc<Api>) -> Router<Arc<Api>> {
     if api.inference.is_none() {
         return Router::new();
@@ -39,6 +40,7 @@ pub(super) fn router(api: &Arc<Api>) -> Router<Arc<Api>> {
     Router::new()
         .route(&format!("{BASE}/consult/pre"), axum::routing::post(pre::consult))
         .route(&format!("{BASE}/consult/post"), axum::routing::post(post::record))
+        .route(&format!("{BASE}/consult/keep"), axum::routing::post(keep::keep))
         .layer(DefaultBodyLimit::max(MAX_BYTES))
         .route_layer(from_fn_with_state(Arc::clone(api), authenticate))
 }

@@ -34,6 +34,49 @@ async fn a_key_is_made_used_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_key_is_refreshed() {
+    for installation in [Installation::new().await, Installation::on_postgres().await] {
+        let body = json!({"name": "ci", "expires_in_days": 1, "scope": "read"});
+        let made = installation.call("POST", "/tokens", body).await.expect(201).json();
+        let path = format!("/tokens/{}/refresh", made["id"].as_str().unwrap());
+        let uses = async || {
+            let key = [("x-api-key", made["token"].as_str().unwrap())];
+            installation.call_with(&key, "GET", "/auth/me", Value::Null).await
+        };
+        installation.app.clock.advance_ms(24 * 60 * 60 * 1000);
+        uses().await.expect(401);
+        // The version that requests get which name none.
+        let keep = json!({"expires_in_days": 2, "upgrade_version": false});
+        let kept = installation.call("POST", &path, keep).await.expect(200).json();
+        assert_eq!((&kept["expires_at"], &kept["is_active"]), (&json!("2026-01-24T10:00:00Z"), &json!(true)));
+        assert_eq!((&kept["scope"], &kept["default_version"]), (&json!("read"), &made["default_version"]));
+        assert_eq!(kept.get("token"), None);
+        assert_eq!(
+            uses().await.expect(200).header("x-phala-version"),
+            made["default_version"].as_str().unwrap()
+        );
+        let newer = installation.call("POST", &path, Value::Null).await.expect(200).json();
+        assert_eq!(
+            (&newer["expires_at"], &newer["default_version"]),
+            (&kept["expires_at"], &json!("2026-06-23"))
+        );
+        assert_eq!(uses().await.expect(200).header("x-phala-version"), "2026-06-23");
+
+        for days in [0, 366] {
+            let refused = installation.call("POST", &path, json!({"expires_in_days": days})).await;
+            assert_eq!(refused.summary(), "422 validation");
+        }
+        let foreign = [("x-api-key", installation.admin.as_str())];
+        installation.call_with(&foreign, "POST", &path, Value::Null).await.expect(404);
+        let own = [("x-api-key", made["token"].as_str().unwrap())];
+        installation.call_with(&own, "POST", &path, Value::Null).await.expect(403);
+        let gone = path.trim_end_matches("/refresh");
+        installation.call("DELETE", gone, Value::Null).await.expect(204);
+        installation.call("POST", &path, Value::Null).await.expect(404);
+    }
+}
+
+#[tokio::test]
 async fn keys_have_limits() {
     let installation = Installation::new().await;
     for body in

@@ -67,6 +67,7 @@ async fn every_change_leaves_its_record() {
             .replace("{token_id}", other["id"].as_str().unwrap())
             .replace("{key_id}", ssh_key.as_str().unwrap())
             .replace("{node}", "local")
+            .replace("{username}", "tenant")
             .replace("{app_id}", cvm["app_id"].as_str().unwrap())
             .replace("{revision_id}", &cloister_management_api::RevisionId(1).to_string())
             .replace("{os_image_hash}", &"05".repeat(32))

@@ -19,6 +19,9 @@ pub(super) fn body(operation: &str, tenant_provision: &Value) -> Value {
     match operation {
         "provision_app" => provision_body("stranger-app"),
         "provision_agent_app" => json!({"name": "stranger-agent", "characterfile": "{}", "env_keys": []}),
+        "create_cvm_from_configuration" | "get_cvm_configuration_pubkey" => json!({
+            "name": "stranger-app", "compose_manifest": provision_body("x")["compose_file"],
+        }),
         "create_cvm" | "create_agent_cvm" => json!({
             "app_id": tenant_provision["app_id"], "compose_hash": tenant_provision["compose_hash"],
         }),
@@ -60,6 +63,7 @@ pub(super) fn body(operation: &str, tenant_provision: &Value) -> Value {
         "estimate_cvm" => json!({"instance_type": "tdx.small"}),
         "admin_set_billing" => json!({"prepaid": true}),
         "admin_credit" => json!({"amount": "5", "reason": "a gift", "idempotency_key": "stranger"}),
+        "admin_create_user" => json!({"username": "eve"}),
         "admin_set_node_maintenance" => json!({"maintenance": true}),
         _ => Value::Null,
     }
@@ -123,6 +127,7 @@ async fn the_matrix_is_the_reviewed_one() {
                 .replace("{slug}", "tenant")
                 .replace("{node}", "local")
                 .replace("{workspace}", "tenant")
+                .replace("{username}", "tenant")
                 .replace("{kms_id}", "phala")
                 .replace("{chain}", "base")
                 .replace("{family}", "cpu")

@@ -10,7 +10,7 @@ use tokio::net::UdpSocket;
 
 use super::Installation;
 
-type Zone = HashMap<String, Vec<RData>>;
+pub(super) type Zone = HashMap<String, Vec<RData>>;
 
 fn name(text: &str) -> Name {
     Name::from_ascii(text).unwrap()
@@ -25,7 +25,10 @@ fn txt(parts: &[&str]) -> RData {
 }
 
 /// Answers from a zone; every name that is asked for is noted in the returned list.
-fn serve(installation: &Installation, zone: Zone) -> std::sync::Arc<parking_lot::Mutex<Vec<String>>> {
+pub(super) fn serve(
+    installation: &Installation,
+    zone: Zone,
+) -> std::sync::Arc<parking_lot::Mutex<Vec<String>>> {
     let asked = std::sync::Arc::<parking_lot::Mutex<Vec<String>>>::default();
     let socket = installation.name_server.try_clone().unwrap();
     socket.set_nonblocking(true).unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Installation, provision_body, report};
 
-fn with_gpus(count: usize) -> NodeReport {
+pub(super) fn with_gpus(count: usize) -> NodeReport {
     let mut report = report(8 * 256 * 1024, false);
     report.capacity.vcpu = 8 * 24;
     report.capacity.disk_gb = 10_000;

@@ -118,7 +118,7 @@ async fn only_gateways_are_answered() {
         format!("Basic {TOKEN}"),
         format!("Bearer {}", installation.admin),
     ] {
-        for hook in ["pre", "post"] {
+        for hook in ["pre", "post", "keep"] {
             let answer = installation.consult(hook, &token, &body).await;
             assert_eq!(answer.summary(), "401 plain", "{hook} {token}");
         }
@@ -442,6 +442,44 @@ async fn credit_is_set_aside_for_what_is_under_way() {
         last["isLast"] = json!(true);
         assert!(installation.tell(&last).await);
         assert_eq!(ask("req_last", json!("0.004")).await.expect(200).json()["status"], 402);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_under_way_stays_set_aside() {
+    on_both(|installation| async move {
+        let key = installation.key("inference").await;
+        installation.prepaid().await;
+        installation.credit("1").await;
+        let gateway = format!("Bearer {TOKEN}");
+        let ask = async |request: &str| {
+            let body = json!({
+                "apiKeyHash": hash_key(&key.secret), "model": MODEL, "requestId": request, "estimatedCost": "0.8",
+            });
+            installation.consult("pre", &gateway, &body).await.expect(200).json()
+        };
+        let first = ask("req_1").await;
+        assert_eq!(first["allow"], true);
+        let named = |request: &str, user: &Value| json!({"requestId": request, "userId": user});
+        let body = json!({"requests": [
+            named("req_1", &first["userId"]), named("req_2", &first["userId"]), named("req_1", &json!("wks_0")),
+            named("req_1", &json!("somebody")), {"requestId": "req_1"},
+        ]});
+        for _ in 0..4 {
+            installation.app.clock.advance_ms(HOUR / 2);
+            let kept = installation.consult("keep", &gateway, &body).await.expect(200).json();
+            assert_eq!(kept, json!({"kept": 1}));
+            assert_eq!(ask("req_3").await["status"], 429);
+        }
+        installation.app.clock.advance_ms(HOUR);
+        let kept = installation.consult("keep", &gateway, &body).await.expect(200).json();
+        assert_eq!(kept, json!({"kept": 0}), "nobody told of it for an hour");
+        assert_eq!(ask("req_3").await["allow"], true);
+        let many: Vec<Value> = (0..1001).map(|_| named("req_1", &Value::Null)).collect();
+        for body in [json!({}), json!({"requests": [{}]}), json!({"requests": [named("", &Value::Null)]}), json!({"requests": many})] {
+            assert_eq!(installation.consult("keep", &gateway, &body).await.summary(), "422 validation");
+        }
     })
     .await;
 }

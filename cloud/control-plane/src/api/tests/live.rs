@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::operations::CvmStatus;
 use crate::store::Configuration;
 
-fn stats() -> Value {
+pub(super) fn stats() -> Value {
     json!({
         "os_name": "Cloister", "os_version": "0.1.0", "kernel_version": "6.18", "cpu_model": "x", "num_cpus": 2,
         "total_memory": 8, "available_memory": 7, "used_memory": 1, "free_memory": 6, "total_swap": 0,
@@ -24,7 +24,7 @@ fn stats() -> Value {
 }
 
 /// An installation with a CVM that is up; its node answers with these documents.
-async fn installation(stats: Value, network: Value) -> (Installation, Value) {
+pub(super) async fn installation(stats: Value, network: Value) -> (Installation, Value) {
     let installation = Installation::with_clock(Clock::system()).await;
     let refusal = NodeError { code: NodeErrorCode::GuestUnreachable, message: "no answer".into() };
     let answer = move |document: &Value| match document {

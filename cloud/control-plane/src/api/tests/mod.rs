@@ -8,6 +8,7 @@ mod attestations;
 mod audit;
 mod authorisation;
 mod billing;
+mod contract;
 mod copies;
 mod cvms;
 mod deprecation;
@@ -26,6 +27,7 @@ mod matrix;
 mod node;
 mod openapi;
 mod os_images;
+mod people;
 mod provisioning;
 mod replicas;
 mod requests;
@@ -67,6 +69,7 @@ use crate::fleet::{Fleet, VmChanges};
 use crate::governance::NoContracts;
 use crate::operations::{CvmStatus, Lifecycle};
 use crate::os_images::Library;
+use crate::people::People;
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
 use crate::store::{CvmRow, NewApiKey, Store};
 use crate::webhooks::Secrets;
@@ -89,6 +92,8 @@ struct Installation {
     name_server: std::net::UdpSocket,
     /// The hardware of its nodes and the vendor of that.
     tee: Tee,
+    /// What it answered.
+    answers: contract::Ledger,
     data: TempDir,
     accounts: Accounts,
 }
@@ -251,6 +256,7 @@ impl Installation {
             dns: Dns::at(name_server.local_addr().unwrap()),
             outbound: webhooks::outbound(),
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
+            people: Arc::new(People::open(data.path(), random).unwrap()),
             webhook_figures: Arc::default(),
             requests_per_minute: None,
             sunsets: [(ApiVersion::V20251028, date(2027, 3, 31))].into(),
@@ -258,7 +264,8 @@ impl Installation {
         });
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());
-        let router = surface(Arc::clone(&api));
+        let answers = contract::Ledger::default();
+        let router = contract::checked(surface(Arc::clone(&api)), &answers);
         let Accounts { tenant, tenant_workspace, admin, node } = accounts.clone();
         Self {
             router,
@@ -271,6 +278,7 @@ impl Installation {
             stop,
             name_server,
             tee,
+            answers,
             data,
             accounts,
         }
@@ -282,6 +290,13 @@ impl Installation {
         let mut change = self.app.store.change().await.unwrap();
         change.put_node_report(self.node, &text, self.app.clock.now_ms()).await.unwrap();
         change.commit().await.unwrap();
+    }
+
+    /// Serves another application instead, with the same answers.
+    fn serves(&mut self, app: Arc<App>) {
+        self.api = Api::new(Arc::clone(&app), self.stop.clone());
+        self.router = contract::checked(surface(Arc::clone(&self.api)), &self.answers);
+        self.app = app;
     }
 
     async fn send(&self, request: Request<Body>) -> Answer {

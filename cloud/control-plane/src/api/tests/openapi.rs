@@ -25,6 +25,10 @@ fn every_operation_has_a_name_a_summary_and_a_success() {
             assert!(operation["summary"].is_string(), "{method} {path}");
             let statuses = operation["responses"].as_object().unwrap();
             assert!(statuses.keys().any(|status| status.starts_with('2')), "{method} {path}");
+            for (status, response) in statuses.iter().filter(|(status, _)| status.as_str() >= "4") {
+                let schema = &response["content"]["application/json"]["schema"];
+                assert!(schema.is_object(), "{method} {path}: the body of a {status} has a form");
+            }
         }
     }
 }

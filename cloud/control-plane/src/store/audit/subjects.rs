@@ -2,7 +2,7 @@
 //! row. `docs/audit.md` lists the members.
 
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
-use cloister_management_api::{RolloutId, SshKeyId, TokenId, WebhookId, WorkspaceId};
+use cloister_management_api::{RolloutId, SshKeyId, TokenId, UserId, WebhookId, WorkspaceId};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use sqlx::any::AnyRow;
@@ -28,6 +28,7 @@ pub(crate) enum Subject {
     Budget(i64, AppId),
     /// Of a workspace.
     Billing(i64),
+    User(i64),
 }
 
 /// Part of the key of a row.
@@ -95,6 +96,12 @@ const BUDGET: &str = "SELECT app_id, monthly_limit, alert_percent, stop, updated
      WHERE workspace_id = $1 AND app_id = $2";
 const BILLING: &str = "SELECT b.prepaid, b.credited, b.granted, (SELECT MAX(c.id) FROM credits c \
      WHERE c.workspace_id = b.workspace_id) AS last_credit FROM billing_accounts b WHERE b.workspace_id = $1";
+const USER: &str = "SELECT u.username, u.email, u.role, u.created_at_ms, p.phc AS password_sha256, \
+     s.sealed_secret AS second_factor_sha256, s.confirmed_at_ms AS second_factor_confirmed_at_ms, \
+     l.token_hash AS link_sha256, (SELECT COUNT(*) FROM sessions x WHERE x.user_id = u.id) AS sessions, \
+     (SELECT COUNT(*) FROM backup_codes b WHERE b.user_id = u.id) AS backup_codes FROM users u \
+     LEFT JOIN passwords p ON p.user_id = u.id LEFT JOIN second_factors s ON s.user_id = u.id \
+     LEFT JOIN password_links l ON l.user_id = u.id WHERE u.id = $1";
 const WORKSPACE: &str = "SELECT slug, name, tier, wallet, created_at_ms FROM workspaces WHERE id = $1";
 
 impl Subject {
@@ -177,6 +184,7 @@ impl Subject {
                 "billing_accounts WHERE workspace_id = $1",
                 *id,
             ),
+            Self::User(id) => number("user", UserId(*id).to_string(), USER, "users WHERE id = $1", *id),
             Self::Workspace(id) => {
                 number("workspace", WorkspaceId(*id).to_string(), WORKSPACE, "workspaces WHERE id = $1", *id)
             }

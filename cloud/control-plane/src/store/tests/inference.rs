@@ -28,6 +28,20 @@ async fn key(store: &Store, ground: &Ground, name: &str) -> i64 {
     id
 }
 
+async fn pay(store: &Store, ground: &Ground, amount: i64) {
+    let credit = NewCredit {
+        workspace_id: ground.workspace,
+        idempotency_key: "paid",
+        kind: cloister_management_api::CreditKind::Payment,
+        amount: Decimal::from(amount),
+        reason: "paid",
+        created_by: ground.user,
+    };
+    let mut change = store.change().await.unwrap();
+    change.credit(&credit, NOW).await.unwrap();
+    change.commit().await.unwrap();
+}
+
 /// A telling: request, attempt, whether it was answered, key, cost in millionths, and hours since the one before.
 type Telling = (u8, i64, bool, usize, u32, i64);
 
@@ -150,17 +164,7 @@ async fn requests_at_once_do_not_spend_more_than_there_is() {
     on_both(|store| async move {
         let ground = ground(&store).await;
         let key = key(&store, &ground, "one").await;
-        let credit = NewCredit {
-            workspace_id: ground.workspace,
-            idempotency_key: "paid",
-            kind: cloister_management_api::CreditKind::Payment,
-            amount: Decimal::from(7),
-            reason: "paid",
-            created_by: ground.user,
-        };
-        let mut change = store.change().await.unwrap();
-        change.credit(&credit, NOW).await.unwrap();
-        change.commit().await.unwrap();
+        pay(&store, &ground, 7).await;
         let ask = async |name: String, now_ms: i64| {
             let new =
                 NewReservation { workspace_id: ground.workspace, request_id: &name, amount: Decimal::TWO };
@@ -226,6 +230,48 @@ async fn requests_at_once_do_not_spend_more_than_there_is() {
         assert!(change.record_attempt(&spent, later + HOUR).await.unwrap());
         assert_eq!(change.set_aside(&alone(Decimal::ZERO), later + HOUR).await.unwrap(), Reserved::NoCredit);
         change.commit().await.unwrap();
+    })
+    .await;
+}
+
+/// What is told to be under way does not lapse; what lapsed is not brought back.
+#[tokio::test]
+async fn what_is_under_way_does_not_lapse() {
+    on_both(|store| async move {
+        let ground = ground(&store).await;
+        pay(&store, &ground, 6).await;
+        let set_aside = async |request_id: &str, amount: i64, now_ms: i64| {
+            let amount = Decimal::from(amount);
+            let new = NewReservation { workspace_id: ground.workspace, request_id, amount };
+            let mut change = store.upkeep().await.unwrap();
+            let reserved = change.set_aside(&new, now_ms).await.unwrap();
+            change.commit().await.unwrap();
+            reserved
+        };
+        let renew = async |workspace_id: i64, request_id: &str, now_ms: i64| {
+            let mut change = store.upkeep().await.unwrap();
+            let is_kept = change.renew(workspace_id, request_id, now_ms).await.unwrap();
+            change.commit().await.unwrap();
+            is_kept
+        };
+        for name in ["req_long", "req_lost"] {
+            assert_eq!(set_aside(name, 1, NOW).await, Reserved::SetAside);
+        }
+        let mut now_ms = NOW;
+        for _ in 0..6 {
+            now_ms += HOUR / 3;
+            assert!(renew(ground.workspace, "req_long", now_ms).await);
+        }
+        assert!(!renew(ground.workspace, "req_lost", now_ms).await, "nobody told of it for an hour");
+        assert!(!renew(ground.workspace, "req_nobody", now_ms).await);
+        assert!(!renew(ground.workspace + 1, "req_long", now_ms).await, "it is another's");
+        let late = now_ms + HOUR - 1;
+        assert_eq!(set_aside("req_large", 6, late).await, Reserved::UnderWay);
+        assert_eq!(set_aside("req_large", 6, late + 1).await, Reserved::SetAside);
+        let mut change = store.upkeep().await.unwrap();
+        change.release(ground.workspace, "req_large").await.unwrap();
+        change.commit().await.unwrap();
+        assert!(!renew(ground.workspace, "req_large", late).await, "it is over");
     })
     .await;
 }

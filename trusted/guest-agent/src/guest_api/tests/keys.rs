@@ -21,12 +21,12 @@ use crate::keys::{AppKeys, CertificateSigner, SignerError};
 
 const NOW: i64 = 1_760_000_000;
 
-fn app() -> AppId {
+pub(super) fn app() -> AppId {
     "6f809b3214eb9a69571ad008289d9551fa9a4272".parse().unwrap()
 }
 
 /// The root of the published vectors, and one that came before it.
-fn root() -> RootSecrets {
+pub(super) fn root() -> RootSecrets {
     RootSecrets::from_bytes(&[1; 32], &[2; 32]).unwrap()
 }
 
@@ -104,7 +104,7 @@ fn issued(request: &CertificateRequest) -> Vec<String> {
     app_ca.issue(request.public_key(), evidence.as_ref(), &subject).unwrap().chain_pem()
 }
 
-async fn socket() -> Socket {
+pub(super) async fn socket() -> Socket {
     let keys = Keys {
         app: AppKeys::from_answer(&released()).unwrap(),
         provider: KeyProviderInfo::kms(root().ca_public_key_der()),
@@ -117,11 +117,11 @@ fn bytes(value: &Value) -> Vec<u8> {
     hex::decode(value.as_str().unwrap()).unwrap()
 }
 
-fn chain(value: &Value) -> Vec<Vec<u8>> {
+pub(super) fn chain(value: &Value) -> Vec<Vec<u8>> {
     value.as_array().unwrap().iter().map(bytes).collect()
 }
 
-fn trusted() -> K256Public {
+pub(super) fn trusted() -> K256Public {
     root().k256_public()
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::wire::{Question, Told, Verdict};
+use super::wire::{Kept, Question, Told, Verdict};
 use crate::config::ControlConfig;
 use crate::record::StoreError;
 use crate::upstream::{UpstreamError, tls};
@@ -88,12 +88,13 @@ impl CallError {
     }
 }
 
-/// Both hooks of a control plane.
+/// The hooks of a control plane.
 #[derive(Debug)]
 pub(super) struct Hooks {
     client: Client,
     pre: Url,
     post: Url,
+    keep: Url,
     authorization: HeaderValue,
     /// Most that may be untold.
     pub(super) untold_limit: Decimal,
@@ -119,6 +120,7 @@ impl Hooks {
             client,
             pre: hook("pre")?,
             post: hook("post")?,
+            keep: hook("keep")?,
             authorization: authorization(&config.token_file)
                 .map_err(|error| HooksError::Token(config.token_file.clone(), error))?,
             untold_limit: config.untold_limit,
@@ -141,6 +143,11 @@ impl Hooks {
     /// `consult/post`.
     pub(super) async fn tell(&self, told: &Told<'_>) -> Result<(), CallError> {
         self.call(&self.post, told).await.map(drop)
+    }
+
+    /// `consult/keep`.
+    pub(super) async fn keep(&self, kept: &Kept<'_>) -> Result<(), CallError> {
+        self.call(&self.keep, kept).await.map(drop)
     }
 
     /// Posts; once more if a connection that was kept alive turns out to be broken.

@@ -3,10 +3,12 @@
 mod hooks;
 mod known;
 mod posting;
+mod under_way;
 mod untold;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cloister_verifier::Clock;
 use futures_util::FutureExt as _;
@@ -28,6 +30,8 @@ pub use hooks::HooksError;
 use hooks::{CallError, Hooks};
 use known::Known;
 use posting::Posting;
+pub use under_way::Begun;
+use under_way::UnderWay;
 use untold::Untold;
 use wire::{Question, RateLimit, Verdict};
 
@@ -47,7 +51,8 @@ pub struct ControlPlane {
     untold: Arc<Untold>,
     store: Store,
     known: Known,
-    _worker: AbortOnDropHandle<()>,
+    under_way: Arc<UnderWay>,
+    _workers: [AbortOnDropHandle<()>; 2],
 }
 
 /// The hooks that hold now.
@@ -57,12 +62,24 @@ impl ControlPlane {
     /// Begins to tell the control plane of the rows in the store that it does not know. Fails when its token, its
     /// authorities or the store cannot be read. Needs a runtime.
     pub fn start(config: &ControlConfig, store: Store, clock: Clock) -> Result<Self, HooksError> {
+        Self::start_with(config, store, clock, under_way::EVERY)
+    }
+
+    /// The same, with another time after which it is told again what is under way.
+    pub(super) fn start_with(
+        config: &ControlConfig,
+        store: Store,
+        clock: Clock,
+        every: Duration,
+    ) -> Result<Self, HooksError> {
         let hooks: Current = Arc::new(RwLock::new(Arc::new(Hooks::new(config)?)));
         let untold = Arc::new(Untold::of(&store)?);
         let posting =
             Posting { store: store.clone(), hooks: Arc::clone(&hooks), untold: Arc::clone(&untold) };
-        let worker = AbortOnDropHandle::new(tokio::spawn(posting.run()));
-        Ok(Self { hooks, clock, untold, store, known: Known::default(), _worker: worker })
+        let under_way = Arc::<UnderWay>::default();
+        let keeping = Arc::clone(&under_way).run(Arc::clone(&hooks), every);
+        let workers = [tokio::spawn(posting.run()), tokio::spawn(keeping)].map(AbortOnDropHandle::new);
+        Ok(Self { hooks, clock, untold, store, known: Known::default(), under_way, _workers: workers })
     }
 
     /// Another place, token or limit holds from now on; what cannot be read leaves it as it is.
@@ -113,7 +130,9 @@ impl ControlPlane {
         };
         if verdict.allow {
             self.known.note(ask.key);
-            return Ok(verdict.admission());
+            let admission = verdict.admission();
+            let begun = self.under_way.begin(ask.request_id, admission.user_id.as_deref());
+            return Ok(Admission { begun: Some(Arc::new(begun)), ..admission });
         }
         if verdict.status == Some(UNAUTHORIZED) {
             self.known.forget(ask.key);

@@ -155,6 +155,22 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
     Err(D::Error::custom("a name is 1 to 128 visible ASCII characters"))
 }
 
+/// `consult/keep`, which not every control plane knows: requests that are under way.
+#[derive(Debug, Serialize)]
+pub(super) struct Kept<'a> {
+    pub(super) requests: Vec<Lasting<'a>>,
+}
+
+/// One of them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Lasting<'a> {
+    pub(super) request_id: &'a str,
+    /// As admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user_id: Option<&'a str>,
+}
+
 /// `consult/post`. The members from `cost` on are beyond what every control plane knows.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -48,12 +48,16 @@ impl Lab {
 }
 
 async fn ask(control: &Control) -> Result<Admission, GatewayError> {
+    ask_as(control, "req_7").await
+}
+
+async fn ask_as(control: &Control, request_id: &str) -> Result<Admission, GatewayError> {
     let provider = RawValue::from_string(r#"{"zdr": true}"#.to_owned()).unwrap();
     let known = json!({"id": "vendor/model", "pricing": {"prompt": "0.001", "completion": "0.002"}});
     let known = serde_json::from_value(known).unwrap();
     let ask = Ask {
         key: KeyHash::of("key"),
-        request_id: "req_7",
+        request_id,
         surface: Surface::Chat,
         model: "vendor/model",
         known: &known,
@@ -341,6 +345,39 @@ async fn a_batch_is_owed_until_all_of_it_is_told() {
     assert_eq!(inner.untold().normalize().to_string(), "0.000033");
     lab.fake.fails_nowhere();
     until(|| inner.untold().is_zero()).await;
+}
+
+/// What takes long keeps what is set aside for it: the control plane is told of it until it is over.
+#[tokio::test]
+async fn a_control_plane_is_told_of_what_is_under_way() {
+    const OFTEN: std::time::Duration = std::time::Duration::from_millis(5);
+    let lab = Lab::new().await;
+    let config = lab.fake.config(lab.dir.path());
+    let control = ControlPlane::start_with(&config, lab.store.clone(), clock(), OFTEN).unwrap();
+    let control = Control::ControlPlane(control);
+    let kept = || -> Vec<Value> {
+        let calls = lab.fake.calls().into_iter();
+        calls.filter(|(hook, ..)| hook == "keep").map(|(_, _, body)| body).collect()
+    };
+    lab.fake.then_asked(Answer::Json(json!({"allow": true, "userId": "wks_1"})));
+    let first = ask_as(&control, "req_1").await.unwrap();
+    until(|| !kept().is_empty()).await;
+    assert_eq!(kept()[0], json!({"requests": [{"requestId": "req_1", "userId": "wks_1"}]}));
+    // It is told again, whatever the control plane says, and of all that there are.
+    lab.fake.then(Answer::Status(500, ""));
+    lab.fake.then(Answer::Status(404, ""));
+    lab.fake.then_asked(Answer::Json(json!({"allow": true})));
+    let second = ask_as(&control, "req_2").await.unwrap();
+    let of = |call: &Value| call["requests"].as_array().unwrap().len();
+    until(|| kept().last().is_some_and(|call| of(call) == 2)).await;
+    // Nobody is told of what is over, nor of nothing.
+    drop((first, second));
+    lab.fake.then_asked(Answer::Json(json!({"allow": true})));
+    let third = ask_as(&control, "req_3").await.unwrap();
+    until(|| kept().last().is_some_and(|call| call["requests"][0]["requestId"] == "req_3")).await;
+    assert!(kept().iter().all(|call| of(call) > 0));
+    assert_eq!(kept().last().unwrap(), &json!({"requests": [{"requestId": "req_3"}]}));
+    drop(third);
 }
 
 /// A key is asked about once before its bodies are read, and no more for some time, unless it ends.

@@ -65,6 +65,30 @@ async fn leaving_before_the_usage_is_no_discount() {
     assert_eq!(row.cost.normalize().to_string(), "0.016");
 }
 
+/// It is read on for so long as the configuration says, and no longer.
+#[tokio::test]
+async fn nobody_reads_on_for_ever() {
+    let fake = Fake::start(|_, _| {
+        let mut acts = begun(&[role(), word("one"), stop()]);
+        acts.push(Act::Hang);
+        acts
+    })
+    .await;
+    let one = upstream("one", &fake.url(), 0, &json!({}));
+    for read_on_ms in [0, 50] {
+        let bench = Bench::new(vec![one.clone()], json!({"read_on_ms": read_on_ms})).await;
+        let mut response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
+        let mut got = Vec::new();
+        while !String::from_utf8_lossy(&got).contains("\"stop\"") {
+            got.extend_from_slice(&response.chunk().await.unwrap().unwrap());
+        }
+        drop(response);
+        let row = bench.rows_of(1).await[0].row.clone();
+        assert_eq!((row.status, row.prompt_tokens, row.completion_tokens), (499, 4, 1), "{read_on_ms}");
+    }
+    until(|| fake.counts.left.load(Ordering::Relaxed) == 2).await;
+}
+
 /// Nor is what an upstream told before it began.
 #[tokio::test]
 async fn what_was_told_too_early_is_no_discount() {

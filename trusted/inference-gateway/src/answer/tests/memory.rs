@@ -50,6 +50,81 @@ async fn pieces_of_a_stream_keep_their_memory_until_they_were_taken() {
     until(|| bodies.left() == all).await;
 }
 
+/// The beginning of an event that does not end, before the first content or after it.
+#[tokio::test]
+async fn half_an_event_counts_for_as_long_as_it_waits_for_its_end() {
+    const LENGTH: usize = 1 << 20;
+    let half = format!("data: {}", "x".repeat(LENGTH)).into_bytes();
+    for before in [vec![role()], vec![role(), word("one")]] {
+        let half = half.clone();
+        let fake = Fake::start(move |_, _| {
+            let mut acts = begun(&before);
+            acts.extend([Act::Send(chunk(&half)), Act::Hang]);
+            acts
+        })
+        .await;
+        let one = upstream("one", &fake.url(), 0, &json!({}));
+        let bench = Bench::new(vec![one], json!({"read_on_ms": 0})).await;
+        let bodies = &bench.running.gateway().bodies;
+        let all = bodies.left();
+        let asking = tokio::spawn(bench.request("/v1/chat/completions", &chat(true)).send());
+        until(|| bodies.left() + LENGTH <= all).await;
+        asking.abort();
+        drop(asking.await);
+        until(|| bodies.left() == all).await;
+    }
+}
+
+/// So does what is held back until there is content.
+#[tokio::test]
+async fn what_is_held_back_counts() {
+    const LENGTH: usize = 100 << 10;
+    let long = role().repeat(LENGTH / role().len() + 1);
+    let fake = Fake::start(move |_, _| {
+        let mut acts = begun(&[long.clone()]);
+        acts.push(Act::Hang);
+        acts
+    })
+    .await;
+    let one = upstream("one", &fake.url(), 0, &json!({}));
+    let bench = Bench::new(vec![one], json!({"read_on_ms": 0})).await;
+    let bodies = &bench.running.gateway().bodies;
+    let all = bodies.left();
+    let asking = tokio::spawn(bench.request("/v1/chat/completions", &chat(true)).send());
+    until(|| bodies.left() + LENGTH <= all).await;
+    asking.abort();
+    drop(asking.await);
+    until(|| bodies.left() == all).await;
+}
+
+/// A stream whose next event has no room ends with an error, and no other route is asked.
+#[tokio::test]
+async fn half_an_event_that_has_no_room_ends_its_stream() {
+    let half = format!("data: {}", "x".repeat(2 << 20)).into_bytes();
+    for (before, status) in [(vec![role()], 503), (vec![role(), word("one")], 200)] {
+        let half = half.clone();
+        let fake = Fake::start(move |_, _| {
+            let mut acts = begun(&before);
+            acts.extend([Act::Send(chunk(&half)), Act::Hang]);
+            acts
+        })
+        .await;
+        let limits = json!({"timeouts": {"connect": 1, "first_byte": 1, "idle": 1}});
+        let routes = ["one", "two"].map(|name| upstream(name, &fake.url(), 0, &limits));
+        let bench = Bench::new(routes.to_vec(), json!({"body_memory_mib": 32})).await;
+        let mut others = bench.running.gateway().bodies.share(1);
+        others.try_cover(31 << 20).unwrap();
+        let reply = bench.ask(&chat(true)).await;
+        assert_eq!((reply.status, fake.seen.lock().len()), (status, 1));
+        if status == 200 {
+            assert_broken(&seen(&reply), "one");
+        }
+        bench.checked_receipt(&reply);
+        let row = bench.rows()[0].row.clone();
+        assert_eq!(row.error_source.as_deref(), Some("gateway"));
+    }
+}
+
 /// A stream whose pieces have no room ends with an error, and nothing is hashed that was not sent.
 #[tokio::test]
 async fn a_piece_that_has_no_room_ends_its_stream() {

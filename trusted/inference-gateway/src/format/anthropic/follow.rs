@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::body::{Raw, members};
+use crate::format::metering::Meter;
 
 /// Most blocks that are open at once.
 const MAX_OPEN: usize = 16;
@@ -18,6 +19,7 @@ members! {
     pub(super) struct Wire { kind as "type", message, index, content_block, delta, usage, error }
     pub(super) struct Message { id, kind as "type", role, model, content, stop_reason, stop_sequence, usage }
     pub(super) struct Block { kind as "type", text, thinking, signature, data, id, name, input }
+    struct Counts { output_tokens }
     pub(super) struct Delta {
         kind as "type",
         text,
@@ -60,6 +62,8 @@ pub(super) struct Follow {
     pub(super) stop_reason: Option<String>,
     pub(super) model: Option<String>,
     usage: Map<String, Value>,
+    /// Whether the end of the message counted what came out: its beginning knows little of that.
+    has_counted: bool,
 }
 
 impl Follow {
@@ -72,7 +76,7 @@ impl Follow {
             "message_start" => return self.start(wire),
             "content_block_start" | "content_block_delta" | "content_block_stop" if is_within => {}
             "message_delta" if is_within => {
-                self.note_usage(wire.usage)?;
+                self.note_last(wire.usage)?;
                 let delta: Delta<'a> = wire.delta.read().unwrap_or_default();
                 if let Some(reason) = delta.stop_reason.read() {
                     self.stop_reason = Some(reason);
@@ -119,8 +123,15 @@ impl Follow {
         }
     }
 
+    /// What the end of a message tells of the usage, or a whole one.
+    pub(super) fn note_last(&mut self, usage: Raw<'_>) -> Option<()> {
+        let counts: Option<Counts<'_>> = usage.read();
+        self.has_counted |= counts.is_some_and(|counts| counts.output_tokens.value().is_some());
+        self.note_usage(usage)
+    }
+
     /// Counts come in parts: each replaces what was told of the same before.
-    pub(super) fn note_usage(&mut self, usage: Raw<'_>) -> Option<()> {
+    fn note_usage(&mut self, usage: Raw<'_>) -> Option<()> {
         let Some(told) = usage.text() else { return Some(()) };
         if told.len() > MAX_USAGE_BYTES {
             return None;
@@ -130,12 +141,13 @@ impl Follow {
         (self.usage.len() <= MAX_USAGE_MEMBERS).then_some(())
     }
 
-    /// All that was told of the usage; `None` where nothing was.
-    pub(super) fn usage(&self) -> Option<Box<RawValue>> {
+    /// Tells all that was told of the usage; gives what the client gets of it, `None` where nothing was told.
+    pub(super) fn tell(&self, meter: &mut Meter) -> Option<Box<RawValue>> {
         if self.usage.is_empty() {
             return None;
         }
-        serde_json::value::to_raw_value(&self.usage).ok()
+        let usage = serde_json::value::to_raw_value(&self.usage).ok()?;
+        if self.has_counted { meter.told(&usage) } else { meter.told_early(&usage) }
     }
 
     /// Whether the answer is whole, be it without its terminator.

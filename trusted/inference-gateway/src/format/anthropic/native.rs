@@ -45,7 +45,7 @@ impl Native {
         Some(match moment {
             Moment::Failed(error) => Step::Failed(fault::of_member(error)),
             Moment::Start(message) => {
-                self.tell();
+                self.follow.tell(&mut self.meter);
                 let usage = message.usage.value().and_then(Meter::shown);
                 let message = Message { usage: usage.as_deref().map_or(Raw::ABSENT, Raw::of), ..message };
                 let message = to_json(&self.own(message));
@@ -53,7 +53,7 @@ impl Native {
                 Step::Frame(named_event(&kind, event.bytes()))
             }
             Moment::MessageDelta(_) => {
-                let usage = self.tell();
+                let usage = self.follow.tell(&mut self.meter);
                 let event = Object::of_type(&kind).json("delta", wire.delta.text().unwrap_or("{}"));
                 let event = event.maybe("usage", usage.as_deref().map(RawValue::get));
                 Step::Frame(named_event(&kind, event.bytes()))
@@ -76,11 +76,6 @@ impl Native {
             }
             Moment::Other => Step::Frame(Bytes::new()),
         })
-    }
-
-    fn tell(&mut self) -> Option<Box<RawValue>> {
-        let usage = self.follow.usage()?;
-        self.meter.told(&usage)
     }
 }
 

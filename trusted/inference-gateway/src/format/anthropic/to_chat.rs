@@ -100,7 +100,7 @@ impl ToChat {
         Some(match self.follow.judge(&wire)? {
             Moment::Failed(error) => Step::Failed(fault::of_member(error)),
             Moment::Start(_) => {
-                self.note();
+                self.follow.tell(&mut self.meter);
                 Step::Frame(self.chunk(r#"{"role":"assistant","content":""}"#, None))
             }
             Moment::BlockStart(index, block) => self.block(index, &block),
@@ -108,7 +108,7 @@ impl ToChat {
             Moment::BlockStop(index) => self.block_stop(index),
             Moment::Other => Step::Frame(Bytes::new()),
             Moment::MessageDelta(delta) => {
-                self.note();
+                self.follow.tell(&mut self.meter);
                 let reason: Option<String> = delta.stop_reason.read();
                 Step::Frame(
                     reason.map_or_else(Bytes::new, |reason| self.chunk("{}", Some(finish_reason(&reason)))),
@@ -116,12 +116,6 @@ impl ToChat {
             }
             Moment::Stop => Step::Done(self.tail()),
         })
-    }
-
-    fn note(&mut self) {
-        if let Some(usage) = self.follow.usage() {
-            self.meter.told(&usage);
-        }
     }
 
     /// Usage, if it is wanted, and the terminator.
@@ -275,7 +269,7 @@ impl Translate for ToChat {
         self.meter.characters.add_json(message.content.text().unwrap_or_default());
         self.meter.is_whole = true;
         self.follow.model = message.model.read();
-        self.follow.note_usage(message.usage).ok_or(NotAnAnswer)?;
+        self.follow.note_last(message.usage).ok_or(NotAnAnswer)?;
         let choice = Object::new()
             .json("index", "0")
             .json("message", &self.message(&blocks.0))
@@ -283,7 +277,7 @@ impl Translate for ToChat {
             .text("finish_reason", finish_reason(&reason))
             .done();
         self.follow.stop_reason = Some(reason);
-        self.note();
+        self.follow.tell(&mut self.meter);
         let usage = self.usage_member();
         let document = self.document("chat.completion").json("choices", &list(&[choice]));
         Ok(Whole {

@@ -213,6 +213,34 @@ fn reasoning_that_is_excluded_is_taken_out() {
     assert_eq!(got.steps[..2], ["content", "content"], "thinking commits, too");
 }
 
+/// Published clients fail at a stream whose first part does not say who speaks.
+#[test]
+fn the_first_part_of_each_choice_says_who_speaks() {
+    let part =
+        |index: u32, delta: &str| format!(r#"{{"id":"c","choices":[{{"index":{index},"delta":{delta}}}]}}"#);
+    let own = |text: &str| text.replace("\"c\",", "\"req_0123\",\"model\":\"m\",");
+    let body = STREAM.replace("true}", r#"true,"n":2,"reasoning":{"exclude":true}}"#);
+    for (first, expected) in [
+        (r#"{"content":"x"}"#, r#"{"role":"assistant","content":"x"}"#),
+        (r#"{"role":null,"content":"x"}"#, r#"{"role":"assistant","content":"x"}"#),
+        (r#"{"role":"","content":"x"}"#, r#"{"role":"assistant","content":"x"}"#),
+        (r#"{"role":"tool","content":"x"}"#, r#"{"role":"tool","content":"x"}"#),
+        ("{}", r#"{"role":"assistant"}"#),
+    ] {
+        // What does not go out is no first part.
+        let hidden = part(0, r#"{"reasoning":"hm"}"#);
+        let sent = [hidden, part(0, first), part(1, first), part(0, r#"{"content":"y"}"#), part(1, "{}")];
+        let wire = stream(&sent.iter().map(String::as_str).collect::<Vec<_>>());
+        let got = relay(follow(Surface::Chat, &body, &openai()).as_mut(), &[wire.as_bytes()]);
+        let sent = [part(0, expected), part(1, expected), part(0, r#"{"content":"y"}"#), part(1, "{}")];
+        assert_eq!(got.text, own(&stream(&sent.iter().map(String::as_str).collect::<Vec<_>>())), "{first}");
+    }
+    let text = r#"{"id":"c","choices":[{"index":0,"text":"x","delta":{}}]}"#;
+    let ask = r#"{"model":"m","prompt":"x","stream":true}"#;
+    let got = relay(follow(Surface::Completions, ask, &openai()).as_mut(), &[stream(&[text]).as_bytes()]);
+    assert_eq!(got.text, own(&stream(&[text])), "texts have no speaker");
+}
+
 #[test]
 fn ends_of_streams() {
     let model = openai();
@@ -237,7 +265,7 @@ fn a_document_over_several_lines_stays_one_event() {
     let got = relay(follow(Surface::Chat, STREAM, &model).as_mut(), &[wire.as_bytes()]);
     assert_eq!(
         got.text,
-        "data: {\"id\":\"req_0123\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":[1, 2]}}]}\n\n"
+        "data: {\"id\":\"req_0123\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":[1, 2]}}]}\n\n"
     );
 }
 

@@ -150,6 +150,30 @@ fn output_that_was_not_counted_yet_is_estimated() {
     assert_eq!((translate.tokens().prompt, translate.tokens().completion), (14, 125));
 }
 
+/// The beginning of a message counts a token or two of what is to come: without a count at its end, that is estimated.
+#[test]
+fn an_end_that_counts_nothing_does_not_make_the_beginning_s_count_the_last() {
+    let chat = r#"{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}"#;
+    for usage in [Value::Null, json!({}), json!({"output_tokens": null}), json!({"input_tokens": 10})] {
+        let mut all = recorded();
+        all[7]["delta"]["text"] = json!("x".repeat(500));
+        all[13]["usage"] = usage.clone();
+        for (surface, body) in [(Surface::Messages, ask().to_string()), (Surface::Chat, chat.to_owned())] {
+            let mut translate = follow(surface, &body, &anthropic());
+            let got = relay(translate.as_mut(), &[events(&all).as_bytes()]);
+            assert_eq!(got.steps.last(), Some(&"done"));
+            let tokens = translate.tokens();
+            assert_eq!((tokens.prompt, tokens.completion), (14, 128), "{surface:?} {usage}");
+            // What the client is told that it costs is what is charged.
+            let told: Vec<_> = documents(&got.text)
+                .into_iter()
+                .filter_map(|document| document["usage"]["cost"].as_f64())
+                .collect();
+            assert_eq!(told, [0.000_268], "{surface:?} {usage}");
+        }
+    }
+}
+
 #[test]
 fn cut_anywhere_or_split_anywhere() {
     let wire = events(&recorded());

@@ -24,6 +24,8 @@ pub(crate) enum Disk {
     ForgetfulOfJournal,
     /// It writes to the journal and says that it did not, and takes nothing back.
     Torn,
+    /// It writes a part to the journal, and takes nothing more and nothing back.
+    Cut,
     /// Nothing that is done to it has an effect any more: as for a process that was killed.
     Dead,
 }
@@ -36,6 +38,10 @@ pub(crate) struct Bad(Arc<State>);
 struct State {
     disk: AtomicU8,
     failed_syncs: AtomicU64,
+    /// How often it took nothing.
+    refused: AtomicU64,
+    /// Bytes of the database that were read.
+    read: AtomicU64,
     /// Where something was written since a sync, and how many bytes.
     unsure: Mutex<Vec<(Arc<File>, u64, usize)>>,
 }
@@ -48,6 +54,16 @@ impl Bad {
     /// How often it did not say that it keeps the journal.
     pub(crate) fn failed_syncs(&self) -> u64 {
         self.0.failed_syncs.load(Ordering::SeqCst)
+    }
+
+    /// How often it took nothing because it was full.
+    pub(crate) fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of the database that were read.
+    pub(crate) fn read(&self) -> u64 {
+        self.0.read.load(Ordering::SeqCst)
     }
 
     pub(crate) fn backing(&self) -> Backing {
@@ -85,12 +101,15 @@ impl Medium for Through {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if !self.is_journal {
+            self.state.read.fetch_add(out.len() as u64, Ordering::SeqCst);
+        }
         Medium::read_at(&*self.file, offset, out)
     }
 
     fn resize(&self, length: u64) -> io::Result<()> {
         self.lives()?;
-        if self.is_journal && self.is(Disk::Torn) {
+        if self.is_journal && (self.is(Disk::Torn) || self.is(Disk::Cut)) {
             return Err(io::Error::other("torn"));
         }
         self.file.resize(length)
@@ -118,6 +137,14 @@ impl Medium for Through {
             return Ok(());
         }
         if self.is(Disk::Full) || (!self.is_journal && self.is(Disk::FullForDatabase)) {
+            self.state.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.is_journal && self.is(Disk::Cut) {
+            if offset + bytes.len() as u64 > self.file.length()? {
+                let (all, _) = bytes.split_at(bytes.len() - 1);
+                Medium::write_at(&*self.file, offset, all)?;
+            }
             return Err(io::ErrorKind::StorageFull.into());
         }
         Medium::write_at(&*self.file, offset, bytes)?;

@@ -7,7 +7,7 @@ use crate::record::{Lookup, OpenError, Store, Trouble};
 use crate::upstream::fake::until;
 
 fn open(lab: &Lab, bad: &Bad) -> Store {
-    Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap()
+    Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap()
 }
 
 #[tokio::test]
@@ -70,6 +70,30 @@ async fn what_the_database_cannot_take_waits_in_the_journal() {
     store.finish(finished(key, "last", "1", START)).await.unwrap();
     drop(store);
     assert_eq!(lab.open().counts().unwrap(), (kept as u64 + 1, kept as u64 + 1));
+}
+
+/// A database that takes nothing is not read again and again to find that out, and what it has can be read.
+#[tokio::test]
+async fn a_database_that_takes_nothing_is_not_read_again() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    lab.settled(&store).await;
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    until(|| store.trouble() == Some(Trouble::Filing)).await;
+    let (read, refused) = (bad.read(), bad.refused());
+    until(|| bad.refused() >= refused + 2).await;
+    assert_eq!(bad.read(), read);
+    for name in ["rcpt-1", "rcpt-2"] {
+        assert_ne!(store.receipt(name, key).unwrap(), Lookup::Absent);
+    }
+    assert_eq!(store.spent(key).unwrap().to_string(), "2");
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none()).await;
+    assert_eq!(store.spent(key).unwrap().to_string(), "2");
+    assert!(bad.read() > read, "then it is");
+    assert!(!lab.path().join("records.probe").exists());
 }
 
 #[tokio::test]
@@ -152,8 +176,8 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     transaction.open_table(ROWS).unwrap().insert(0, &b"?"[..]).unwrap();
     transaction.commit().unwrap();
     drop(database);
-    lab.pass(6000);
     let store = lab.open();
+    lab.pass(6000);
     store.finish(finished(key, "3", "1", lab.now())).await.unwrap();
     lab.settled(&store).await;
     assert_eq!(store.trouble(), None);

@@ -28,7 +28,7 @@ fn write(lab: &Lab, key: KeyHash, generation: u64, names: &[&str]) -> (std::path
     let mut bytes = Vec::new();
     for name in names {
         let durable = bytes.len() as u64;
-        frame::write(&mut bytes, generation, durable, &carried(finished(key, name, "1", START)));
+        frame::write(&mut bytes, generation, durable, &carried(finished(key, name, "1", START)), true);
     }
     let path = lab.path().join(format!("journal.{}", generation % 2));
     std::fs::write(&path, &bytes).unwrap();
@@ -115,12 +115,12 @@ async fn what_is_left_of_a_lost_generation_stays_lost() {
     let (path, _) = write(&lab, key, next, &[]);
     let mut bytes = Vec::new();
     for name in ["1", "2", "3"] {
-        frame::write(&mut bytes, next, 0, &carried(finished(key, name, "1", START)));
+        frame::write(&mut bytes, next, 0, &carried(finished(key, name, "1", START)), true);
     }
     bytes[40] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     let bad = Bad::default();
-    let store = Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap();
+    let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
     bad.becomes(Disk::FullForDatabase);
     store.finish(finished(key, "9", "1", START)).await.unwrap();
     bad.becomes(Disk::Dead);
@@ -149,4 +149,28 @@ fn what_was_refused_does_not_survive_a_turn() {
     journal.sync(&troubles);
     assert_eq!(troubles.worst(), None);
     assert_eq!(journal.read(0).unwrap(), [(0, vec![kept]), (1, vec![next])]);
+}
+
+/// What the client was told is what is charged, though the process ends before the disk has taken anything back: a disk
+/// that writes and says that it did not, and one that writes a part and then takes nothing.
+#[test]
+fn what_was_refused_does_not_survive_an_end() {
+    for torn in [Disk::Torn, Disk::Cut] {
+        let (lab, bad, troubles) = (Lab::new(), Bad::default(), Troubles::default());
+        let dir = Dir::take(&lab.path()).unwrap();
+        let journal = Journal::open(&dir, &bad.backing()).unwrap();
+        journal.begin(0).unwrap();
+        let [kept, refused, too] =
+            [1, 2, 3].map(|number| Change::Fingerprint { fingerprint: [number; 32], until: START });
+        let append = |changes: &[&Change]| {
+            let carried: Vec<_> = changes.iter().map(|change| change.to_bytes()).collect();
+            journal.append(&mut journal.lock(), &troubles, carried.iter().map(Vec::as_slice))
+        };
+        append(&[&kept]).unwrap();
+        bad.becomes(torn);
+        append(&[&refused, &too]).unwrap_err();
+        bad.becomes(Disk::Dead);
+        assert!(std::fs::metadata(lab.path().join("journal.0")).unwrap().len() > 150, "it is still there");
+        assert_eq!(journal.read(0).unwrap(), [(0, vec![kept])], "{torn:?}");
+    }
 }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use cloister_verifier::Clock;
 use jiff::Timestamp;
 use tempfile::TempDir;
 
 use crate::admission::KeyHash;
-use crate::record::{Finished, KeptReceipt, OpenError, Row, Settings, Store};
+use crate::record::age::Times;
+use crate::record::{Backing, Finished, KeptReceipt, OpenError, Row, Settings, Store};
 use crate::upstream::fake::until;
 
 /// When tests begin, in seconds since the Unix epoch.
@@ -18,6 +20,8 @@ pub(super) const START: u64 = 1_750_000_000;
 pub(super) struct Lab {
     pub(super) dir: TempDir,
     now: Arc<AtomicI64>,
+    /// By how much the clock is wrong, in seconds.
+    wrong: Arc<AtomicI64>,
     pub(super) settings: Settings,
 }
 
@@ -26,6 +30,7 @@ impl Lab {
         Self {
             dir: tempfile::tempdir().unwrap(),
             now: Arc::new(AtomicI64::new(START.cast_signed())),
+            wrong: Arc::default(),
             settings: Settings {
                 receipts_s: 1000,
                 rows_s: 5000,
@@ -41,8 +46,18 @@ impl Lab {
     }
 
     pub(super) fn clock(&self) -> Clock {
+        let (now, wrong) = (Arc::clone(&self.now), Arc::clone(&self.wrong));
+        Clock::from_fn(move || {
+            let shown = now.load(Ordering::Relaxed) + wrong.load(Ordering::Relaxed);
+            Timestamp::from_second(shown).unwrap()
+        })
+    }
+
+    /// The clock, and a watch that is right.
+    pub(super) fn times(&self) -> Times {
         let now = Arc::clone(&self.now);
-        Clock::from_fn(move || Timestamp::from_second(now.load(Ordering::Relaxed)).unwrap())
+        let passed = move || now.load(Ordering::Relaxed).abs_diff(START.cast_signed());
+        Times::new(self.clock(), move || Duration::from_secs(passed()))
     }
 
     pub(super) fn open(&self) -> Store {
@@ -50,7 +65,7 @@ impl Lab {
     }
 
     pub(super) fn try_open(&self) -> Result<Store, OpenError> {
-        Store::open(&self.path(), self.settings, self.clock())
+        Store::open_with(&self.path(), self.settings, self.times(), Backing::file())
     }
 
     /// Waits until all that was acknowledged is in the database.
@@ -64,6 +79,11 @@ impl Lab {
 
     pub(super) fn pass(&self, seconds: u64) {
         self.now.fetch_add(seconds.cast_signed(), Ordering::Relaxed);
+    }
+
+    /// The clock is wrong by so much from now on, in seconds.
+    pub(super) fn jump(&self, wrong: i64) {
+        self.wrong.store(wrong, Ordering::Relaxed);
     }
 }
 

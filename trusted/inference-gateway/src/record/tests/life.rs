@@ -123,6 +123,40 @@ async fn a_fingerprint_is_new_once() {
 }
 
 #[tokio::test]
+async fn a_clock_that_jumps_ahead_lets_nothing_go() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let mut store = lab.open();
+    store.keep_session("session", b"record".to_vec(), START + 1000).await.unwrap();
+    assert_eq!(store.first_time([1; 32], START + 300).await, Ok(true));
+    for name in ["1", "2", "3"] {
+        store.finish(finished(key, name, "1", START)).await.unwrap();
+        lab.settled(&store).await;
+        // Nor does a start while it is wrong.
+        lab.jump(1_000_000);
+        drop(store);
+        store = lab.open();
+        lab.pass(10);
+    }
+    assert_eq!(store.first_time([1; 32], START + 300).await, Ok(false));
+    lab.jump(0);
+    for name in ["rcpt-1", "rcpt-2", "rcpt-3"] {
+        assert_eq!(store.receipt(name, key).unwrap(), of(name));
+    }
+    assert!(store.session("session").unwrap().is_some());
+    assert_eq!(store.first_time([1; 32], START + 300).await, Ok(false));
+    assert_eq!(store.usage(0, 10).unwrap().len(), 3);
+    // One that stays ahead is right, after as much time.
+    lab.jump(5000);
+    for (passed, left) in [(1, 4), (4900, 5), (100, 2)] {
+        lab.pass(passed);
+        let late = finished(key, &format!("late-{passed}"), "1", lab.now() + 5000);
+        store.finish(late).await.unwrap();
+        lab.settled(&store).await;
+        assert_eq!(store.usage(0, 10).unwrap().len(), left, "after {passed}");
+    }
+}
+
+#[tokio::test]
 async fn rows_wait_for_the_control_plane() {
     let mut lab = Lab::new();
     let key = KeyHash::of("key");
@@ -257,7 +291,7 @@ async fn nobody_else_can_read_it() {
 async fn only_what_is_in_the_database_is_posted() {
     let (mut lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
     lab.settings.is_posting = true;
-    let store = Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap();
+    let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
     store.finish(finished(key, "1", "1", START)).await.unwrap();
     lab.settled(&store).await;
     bad.becomes(Disk::FullForDatabase);
@@ -288,7 +322,7 @@ async fn only_what_is_in_the_database_is_posted() {
     };
     lose_power();
     let bad = Bad::default();
-    let store = Store::open_with(&lab.path(), lab.settings, lab.clock(), bad.backing()).unwrap();
+    let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
     assert_eq!((posted(&store), store.set_aside_count().unwrap()), (vec![0, 1], 0));
     store.put_aside(&row).await.unwrap();
     bad.becomes(Disk::Dead);

@@ -68,7 +68,7 @@ async fn whatever_fails_everything_is_charged_once() {
         for before in 0.. {
             let (lab, left) = (Lab::new(), Arc::new(AtomicI64::new(i64::MAX)));
             let backing = Once::backing(&left, is_done);
-            let store = Store::open_with(&lab.path(), lab.settings, lab.clock(), backing).unwrap();
+            let store = Store::open_with(&lab.path(), lab.settings, lab.times(), backing).unwrap();
             store.finish(finished(key, "1", "1", START)).await.unwrap();
             lab.settled(&store).await;
             left.store(before, Ordering::SeqCst);

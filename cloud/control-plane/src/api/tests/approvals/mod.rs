@@ -17,7 +17,7 @@ use cloister_contracts::{B256, SolEvent};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::{Answer, Installation, START};
+use super::{Answer, Installation, START, contract};
 use crate::App;
 use crate::api::{Api, surface};
 use crate::clock::{Clock, Random};
@@ -34,17 +34,17 @@ const DEVICE: [u8; 32] = [0xd1; 32];
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// An installation whose only application is under a contract, with one CVM that is up.
-struct Governed {
-    installation: Installation,
-    contracts: Arc<FakeContracts>,
-    vm: Value,
-    app_id: AppId,
+pub(super) struct Governed {
+    pub(super) installation: Installation,
+    pub(super) contracts: Arc<FakeContracts>,
+    pub(super) vm: Value,
+    pub(super) app_id: AppId,
 }
 
 /// A change that waits, as its 465 tells it.
-struct Prepared {
-    hash: ComposeHash,
-    token: String,
+pub(super) struct Prepared {
+    pub(super) hash: ComposeHash,
+    pub(super) token: String,
     details: Value,
     answer: Value,
 }
@@ -59,7 +59,7 @@ impl Governed {
         ]
     }
 
-    async fn on(mut installation: Installation) -> Self {
+    pub(super) async fn on(mut installation: Installation) -> Self {
         let vm = installation.create("my-app").await;
         installation.settle(&vm, CvmStatus::Running).await;
         let contracts = Arc::<FakeContracts>::default();
@@ -95,15 +95,21 @@ impl Governed {
         self.installation.row(&self.vm).await
     }
 
-    fn path(&self, below: &str) -> String {
+    pub(super) fn path(&self, below: &str) -> String {
         format!("/cvms/{}{below}", self.vm["vm_uuid"].as_str().unwrap())
     }
 
-    async fn call(&self, method: &str, below: &str, body: Value) -> Answer {
+    pub(super) async fn call(&self, method: &str, below: &str, body: Value) -> Answer {
         self.call_with(&[], method, below, body).await
     }
 
-    async fn call_with(&self, headers: &[(&str, &str)], method: &str, below: &str, body: Value) -> Answer {
+    pub(super) async fn call_with(
+        &self,
+        headers: &[(&str, &str)],
+        method: &str,
+        below: &str,
+        body: Value,
+    ) -> Answer {
         let key = [("x-api-key", self.installation.tenant.as_str())];
         let headers = [&key, headers].concat();
         self.installation.call_with(&headers, method, &self.path(below), body).await
@@ -121,12 +127,12 @@ impl Governed {
     }
 
     /// Asks for another compose file, which waits for approval.
-    async fn prepare(&self, yaml: &str) -> Prepared {
+    pub(super) async fn prepare(&self, yaml: &str) -> Prepared {
         Prepared::of(&self.call("PATCH", "", json!({"docker_compose_file": yaml})).await.expect(465))
     }
 
     /// Asks for a commit, without any other credential than the token.
-    async fn commit(&self, kind: &str, body: Value) -> Answer {
+    pub(super) async fn commit(&self, kind: &str, body: Value) -> Answer {
         self.installation.call_with(&[], "POST", &self.path(&format!("/commit-{kind}")), body).await
     }
 
@@ -162,12 +168,13 @@ impl Governed {
 
     /// The same service once more, as another control plane of the installation has it.
     fn second_router(&self) -> Router {
-        surface(Api::new(Arc::clone(&self.installation.app), self.installation.stop.clone()))
+        let api = Api::new(Arc::clone(&self.installation.app), self.installation.stop.clone());
+        contract::checked(surface(api), &self.installation.answers)
     }
 }
 
 impl Prepared {
-    fn of(answer: &Answer) -> Self {
+    pub(super) fn of(answer: &Answer) -> Self {
         assert_eq!(answer.summary(), "465 ERR-01-005");
         let answer = answer.json();
         let fields = answer["details"].as_array().unwrap().iter();
@@ -229,13 +236,13 @@ async fn govern(installation: &mut Installation, contracts: Arc<FakeContracts>) 
         audit_head_key: old.audit_head_key,
         dns: old.dns.clone(),
         outbound: old.outbound.clone(),
+        people: Arc::clone(&old.people),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,
         sunsets: old.sunsets.clone(),
         inference: None,
     });
-    let api = Api::new(Arc::clone(&app), installation.stop.clone());
-    (installation.router, installation.api, installation.app) = (surface(Arc::clone(&api)), api, app);
+    installation.serves(app);
     id
 }

@@ -47,6 +47,24 @@ async fn a_change_that_is_not_allowed_waits_and_says_what_has_to_be_registered()
 }
 
 #[tokio::test]
+async fn the_official_script_waits_for_those_who_decide_too() {
+    const OFFICIAL: &str = "/pre-launch-script/upgrade-to-latest-official";
+    for governed in Governed::both().await {
+        let before = governed.row().await;
+        let prepared = Prepared::of(&governed.call("POST", OFFICIAL, Value::Null).await.expect(465));
+        assert_eq!(governed.row().await, before);
+        // A prepared change is the same whoever asks for it.
+        let again = Prepared::of(&governed.call("POST", OFFICIAL, Value::Null).await.expect(465));
+        assert_eq!(again.token, prepared.token);
+        governed.contracts.add_hash(governed.app_id, prepared.hash);
+        let hash = prepared.hash.to_string();
+        let headers = [("x-compose-hash", hash.as_str()), ("x-transaction-hash", "already-registered")];
+        governed.call_with(&headers, "POST", OFFICIAL, Value::Null).await.expect(202);
+        assert_eq!(governed.coming(&governed.vm).await.configuration.compose_hash, prepared.hash);
+    }
+}
+
+#[tokio::test]
 async fn webhooks_are_told_once_of_each_new_change_and_the_token_is_stored_nowhere() {
     for governed in Governed::both().await {
         let prepared = governed.prepare(YAML).await;

@@ -1,5 +1,6 @@
 //! Key management services, and what sealed environments go through.
 
+mod configuration;
 mod contracts;
 mod owners;
 pub(super) mod support;

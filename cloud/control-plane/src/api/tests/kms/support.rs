@@ -24,7 +24,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use url::Url;
 
-use super::super::super::{Api, surface};
 use super::super::Installation;
 use crate::App;
 use crate::clock::{Clock, Random};
@@ -38,8 +37,8 @@ use crate::store::CvmRow;
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// The installation, its service, and workers with a node in memory.
-pub(super) struct Cloud {
-    pub(super) installation: Installation,
+pub(in crate::api::tests) struct Cloud {
+    pub(in crate::api::tests) installation: Installation,
     pub(super) nodes: Arc<FakeNodes>,
     engine: Engine<FakeNodes>,
     kms: Option<Kms>,
@@ -51,7 +50,7 @@ pub(super) struct Cloud {
 }
 
 impl Cloud {
-    pub(super) async fn new() -> Self {
+    pub(in crate::api::tests) async fn new() -> Self {
         Self::on(Installation::with_clock(Clock::system()).await).await
     }
 
@@ -321,14 +320,14 @@ pub(in crate::api::tests) async fn know_with(
         audit_head_key: old.audit_head_key,
         dns: old.dns.clone(),
         outbound: old.outbound.clone(),
+        people: Arc::clone(&old.people),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,
         sunsets: old.sunsets.clone(),
         inference: None,
     });
-    let api = Api::new(Arc::clone(&app), installation.stop.clone());
-    (installation.router, installation.api, installation.app) = (surface(Arc::clone(&api)), api, app);
+    installation.serves(app);
     wake
 }
 

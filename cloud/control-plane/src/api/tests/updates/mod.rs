@@ -2,6 +2,7 @@
 
 mod documents;
 mod machine;
+mod official_script;
 mod properties;
 mod refusals;
 mod settings;
