@@ -160,6 +160,7 @@ impl<'a> Schema<'a> {
 pub(super) fn fixed(name: &str) -> Option<Value> {
     Some(match name {
         "name" => json!("matrix-app"),
+        "username" => json!("newcomer"),
         "compose_file" => {
             json!({"name": "", "docker_compose_file": "services:\n  web:\n    image: nginx:1\n"})
         }

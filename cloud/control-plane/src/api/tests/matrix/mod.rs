@@ -93,9 +93,11 @@ impl Subject {
         let response = installation.router.clone().oneshot(request).await.unwrap();
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let version = header(VERSION_HEADER).map(str::to_owned);
-        // It has no end.
-        if header("content-type") == Some("text/event-stream") {
-            return Reply { summary: "200 stream".to_owned(), text: String::new(), version };
+        // Streams may have no end, and other things are no text: of those only the head is shown.
+        let content_type = header("content-type").and_then(|value| value.split(';').next());
+        if let Some(other) = content_type.filter(|name| *name != "application/json") {
+            let summary = format!("{} {other}", response.status().as_u16());
+            return Reply { summary, text: String::new(), version };
         }
         let answer = Answer::read(response).await;
         Reply { summary: answer.summary(), text: answer.text, version }

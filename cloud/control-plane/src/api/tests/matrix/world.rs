@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::bodies::fixed;
 use crate::api::tests::authorisation::{SSH_KEY, rollout};
 use crate::api::tests::{Installation, account};
+use crate::operations::CvmStatus;
 
 /// What a parameter of a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,7 @@ impl World {
     pub(super) async fn new() -> Self {
         let installation = Installation::new().await;
         let cvm = installation.create("tenant-app").await;
+        installation.settle(&cvm, CvmStatus::Running).await;
         let provision = installation.provision("tenant-app-2").await;
         let own_key = json!({"name": "laptop", "public_key": SSH_KEY});
         let ssh_key = installation.call("POST", "/user/ssh-keys", own_key).await.expect(201).json();
@@ -65,10 +67,15 @@ impl World {
         let rollout = rollout(&installation, &cvm).await;
         let hook = json!({"url": "https://hooks.example.org/", "events": ["cvm.created"]});
         let hook = installation.call("POST", "/workspace/webhooks", hook).await.expect(201).json();
+        let path = format!("/workspace/webhooks/{}/test", hook["id"].as_str().unwrap());
+        let event = installation.call("POST", &path, Value::Null).await.expect(200).json();
+        let quote = json!({"hex": hex::encode(installation.tee.quote([7; 64]))});
+        let quote =
+            installation.call_with(&[], "POST", "/attestations/verify", quote).await.expect(200).json();
         let ids = json!({
             "app_id": cvm["app_id"], "cvm_id": cvm["id"], "vm_uuid": cvm["vm_uuid"], "token_id": token["id"],
             "key_id": ssh_key["id"], "webhook_id": hook["id"], "rollout_id": RolloutId(rollout).to_string(),
-            "revision_id": RevisionId(1).to_string(),
+            "revision_id": RevisionId(1).to_string(), "event_id": event["event_id"], "checksum": quote["checksum"],
         });
         let reader = reader["token"].as_str().unwrap().to_owned();
         Self { installation, stranger, reader, ids, provision }
@@ -116,7 +123,7 @@ impl World {
 
     fn there(&self, name: &str) -> String {
         match (&self.ids[name], name) {
-            (Value::Null, "slug" | "workspace") => "tenant".to_owned(),
+            (Value::Null, "slug" | "username" | "workspace") => "tenant".to_owned(),
             (Value::Null, "node") => "local".to_owned(),
             (Value::Null, "family") => "cpu".to_owned(),
             (Value::Null, "delivery") => "1".to_owned(),
@@ -145,7 +152,7 @@ fn unknown(name: &str) -> String {
         "container" => "web".to_owned(),
         "cvm_id" | "delivery" => "999999".to_owned(),
         "event_id" => "evt_0123456789abcdef".to_owned(),
-        "family" | "kms_id" | "node" | "slug" | "workspace" => "nobody".to_owned(),
+        "family" | "kms_id" | "node" | "slug" | "username" | "workspace" => "nobody".to_owned(),
         "key_id" => SshKeyId(999_999).to_string(),
         "reference" => "cloister.local/x:1".to_owned(),
         "revision_id" => RevisionId(999_999).to_string(),
