@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ const KEY_DAYS: u32 = 90;
 /// How long it has to work still when the cloud starts; otherwise there is another one.
 const KEY_LEFT: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Requests that each key may begin in a minute: more than a person makes, and an end for a program that got stuck.
-const REQUESTS_PER_MINUTE: u32 = 600;
+const REQUESTS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(600);
 /// What the model that echoes is called.
 const MODEL: &str = "cloister/echo";
 /// Largest configuration, and longest kept key, in bytes.
@@ -150,7 +151,7 @@ impl Setup {
     pub(crate) fn config(&self) -> InferenceConfig {
         InferenceConfig {
             control_token_file: self.dir.join(CONTROL_TOKEN_FILE),
-            requests_per_minute: Some(REQUESTS_PER_MINUTE),
+            requests_per_minute: REQUESTS_PER_MINUTE,
         }
     }
 

@@ -8,7 +8,7 @@ use cloister_management_api::{
 use utoipa::OpenApi as _;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{ObjectBuilder, OneOf, Schema, Type};
+use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, OneOf, Schema, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
     Components, Content, InfoBuilder, License, OpenApi, Ref, RefOr, Required, ResponseBuilder,
@@ -71,10 +71,22 @@ fn completed(mut document: OpenApi) -> OpenApi {
     let none: [&str; 0] = [];
     document.security =
         Some(vec![SecurityRequirement::new(API_KEY, none), SecurityRequirement::new(BEARER, none)]);
+    with_overlapping_forms(&mut document);
     with_common(&mut document, &streams());
     with_tags(&mut document);
     deprecation::mark(&mut document);
     without_wildcards(document)
+}
+
+/// The forms of several versions overlap: what is one of them may be another one, too.
+fn with_overlapping_forms(document: &mut OpenApi) {
+    let components = document.components.get_or_insert_with(Components::new);
+    for schema in components.schemas.values_mut() {
+        let RefOr::T(Schema::OneOf(forms)) = schema else { continue };
+        let any = AnyOfBuilder::new().description(forms.description.take());
+        let any = forms.items.drain(..).fold(any, AnyOfBuilder::item);
+        *schema = RefOr::T(Schema::AnyOf(any.build()));
+    }
 }
 
 /// Every operation, with its name.

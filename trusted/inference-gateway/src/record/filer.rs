@@ -21,8 +21,9 @@ const IDLE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause after a failure that was found out at once.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// A pause is so many times as long as the try before it: one may read the whole database.
-const RESTS: u32 = 10;
+/// A pause is so many times as long as the try before it, which may have read the whole database, up to [`LONGEST_REST`].
+const RESTS: u32 = 2;
+const LONGEST_REST: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(super) struct Filer {
@@ -47,7 +48,7 @@ impl Filer {
             let began = Instant::now();
             outcome = self.step(is_due);
             pause = if had_failed { LONGEST_PAUSE.min(2 * pause) } else { PAUSE };
-            pause = pause.max(began.elapsed() * RESTS);
+            pause = pause.max(LONGEST_REST.min(began.elapsed() * RESTS));
             if is_ending {
                 while outcome == Ok(true) {
                     outcome = self.step(false);

@@ -159,7 +159,7 @@ mod tests {
         assert!(breaker.admits(PAUSE), "another client that left says nothing");
         // It is not trusted yet: one failure is enough.
         breaker.failed(PAUSE);
-        assert!(!breaker.admits(PAUSE * 3 - MOMENT) && breaker.admits(PAUSE * 3), "twice the pause");
+        assert!(!breaker.admits(PAUSE * 2 + MOMENT) && breaker.admits(PAUSE * 3), "twice the pause");
         breaker.began();
         breaker.succeeded();
         breaker.began();

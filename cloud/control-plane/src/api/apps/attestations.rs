@@ -26,6 +26,7 @@ use crate::store::CvmRow;
     responses(
         (status = 200, description = "The evidence", body = AppAttestations),
         (status = 401, description = "The credential that was sent is not valid", body = PlainError),
+        (status = 403, description = "The key is bound to another workspace than the one that is named", body = PlainError),
         (status = 404, description = "No such app, or nothing of it may be seen", body = PlainError),
     ),
 )]

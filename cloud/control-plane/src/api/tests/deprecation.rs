@@ -79,7 +79,8 @@ async fn deprecated_operations_say_so_and_no_other_does() {
             }
         }
     }
-    assert_eq!(deprecated, ["put_cvm_compose"]);
+    let known = ["create_cvm_from_configuration", "get_cvm_configuration_pubkey", "put_cvm_compose"];
+    assert_eq!(deprecated, known);
     let page = Request::get("/deprecations").body(Body::empty()).unwrap();
     let page = installation.send(page).await.expect(200).json();
     assert_eq!(page["operations"][0]["operation"], "put_cvm_compose");

@@ -81,7 +81,7 @@ async fn what_is_held_back_counts() {
     const LENGTH: usize = 100 << 10;
     let long = role().repeat(LENGTH / role().len() + 1);
     let fake = Fake::start(move |_, _| {
-        let mut acts = begun(&[long.clone()]);
+        let mut acts = begun(std::slice::from_ref(&long));
         acts.push(Act::Hang);
         acts
     })

@@ -62,6 +62,7 @@ pub(crate) struct How {
         (status = 466, description = "A CVM would get another document than `X-Compose-Hash` names (ERR-01-006)", body = ErrorBody),
         (status = 467, description = "`X-Transaction-Hash` allowed nothing of it (ERR-01-007)", body = ErrorBody),
         (status = 468, description = "Those who decide do not allow it, although it is said to be allowed (ERR-01-008)", body = ErrorBody),
+        (status = 503, description = "Those who decide cannot be asked now; repeat the request after `Retry-After`", body = PlainError),
         Authenticated,
     ),
 )]

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::OURS;
 use super::description::{Answer, Description};
 use super::deviations::{DEVIATIONS, Deviation};
 
@@ -47,11 +48,18 @@ pub(super) fn check(answer: &Answer) -> Vec<String> {
 /// The same of a reference with other deviations.
 pub(super) fn against(reference: &Description, answer: &Answer) -> Vec<String> {
     // Operations of ours only are described by us only.
-    if reference.operation(&answer.method, &answer.path).is_none() {
+    let theirs = reference.operation(&answer.method, &answer.path).map(|operation| shape(&operation.path));
+    let ours = OURS.operation(&answer.method, &answer.path).map(|operation| shape(&operation.path));
+    if theirs.is_none() || theirs != ours {
         return Vec::new();
     }
     let found = reference.violations(answer);
     found.into_iter().map(|violation| format!("reference: {violation}")).collect()
+}
+
+/// A path whose parameters have no names.
+fn shape(path: &str) -> Vec<Option<&str>> {
+    path.split('/').map(|segment| Some(segment).filter(|segment| !segment.starts_with('{'))).collect()
 }
 
 /// The part of a schema that describes answers in a version: the reference lists those of all versions.

@@ -174,6 +174,8 @@ async fn read(installation: &Installation, vm: &Value) {
     for path in paths {
         done(installation, "GET", &path, Value::Null).await;
     }
+    let table = [("x-api-key", installation.tenant.as_str()), ("accept", "text/csv")];
+    installation.call_with(&table, "GET", &format!("/apps/{app}/usage"), Value::Null).await.expect(200);
     done(installation, "POST", "/status/batch", json!({"vm_uuids": [uuid]})).await;
 }
 
@@ -184,6 +186,12 @@ async fn account(installation: &Installation) {
     done(installation, "GET", "/user/ssh-keys", Value::Null).await;
     done(installation, "DELETE", &format!("/user/ssh-keys/{}", key["id"].as_str().unwrap()), Value::Null)
         .await;
+
+    let named = [("x-api-key", installation.tenant.as_str()), ("idempotency-key", "walk")];
+    for (name, status) in [("one", 201), ("other", 422)] {
+        let body = json!({"name": name, "public_key": SSH_KEY});
+        installation.call_with(&named, "POST", "/user/ssh-keys", body).await.expect(status);
+    }
 
     let hooks = "/workspace/webhooks";
     let body = json!({"url": "https://hooks.example.org/", "events": ["cvm.created"]});
@@ -217,6 +225,8 @@ async fn evidence(installation: &Installation) {
     for path in ["view", "collateral"] {
         done(installation, "GET", &format!("/attestations/{path}/{checksum}"), Value::Null).await;
     }
+    let (known, path) = (format!("\"{checksum}\""), format!("/attestations/collateral/{checksum}"));
+    installation.call_with(&[("if-none-match", &known)], "GET", &path, Value::Null).await.expect(304);
     for method in ["GET", "HEAD"] {
         let request = Request::builder().method(method).uri(format!("/api/v1/attestations/raw/{checksum}"));
         // The bytes of a quote are no text.
@@ -332,7 +342,10 @@ async fn of_keys() -> Vec<Checked> {
     let provision =
         done(installation, "POST", "/cvms/provision", super::super::provision_body("my-app")).await;
     let body = json!({"app_id": provision["app_id"], "compose_hash": provision["compose_hash"]});
-    let vm = done(installation, "POST", "/cvms", body).await;
+    let vm = done(installation, "POST", "/cvms", body.clone()).await;
+    // Ids are texts in newer versions; who repeats a creation is told of the same CVM.
+    let newest = [("x-api-key", installation.tenant.as_str()), ("x-phala-version", "2026-06-23")];
+    value("POST", "/cvms", &installation.call_with(&newest, "POST", "/cvms", body).await);
     let app = provision["app_id"].as_str().unwrap();
     for path in ["/kms", "/kms/local", "/kms/local/info", "/kms/phala/next_app_id"] {
         done(installation, "GET", path, Value::Null).await;
@@ -362,13 +375,13 @@ async fn every_operation_of_the_reference_succeeds_and_every_deviation_is_needed
     // What only the published document objects to is what deviations are about.
     let published = with_deviations(Vec::new()).unwrap();
     let disputed: Vec<_> = answers.iter().filter(|answer| !against(&published, answer).is_empty()).collect();
-    let all = &DEVIATIONS.places;
-    for (number, deviation) in all.iter().enumerate() {
-        let others = all.iter().enumerate().filter(|(other, _)| *other != number);
-        let others: Vec<_> = others.map(|(_, each)| each).collect();
+    // Several places deviate for one reason.
+    let reasons: BTreeSet<_> = DEVIATIONS.places.iter().map(|each| each.reason.as_str()).collect();
+    for reason in reasons {
+        let others = DEVIATIONS.places.iter().filter(|each| each.reason != reason);
         let without = with_deviations(others).unwrap();
         let is_needed = disputed.iter().any(|answer| !against(&without, answer).is_empty());
-        assert!(is_needed, "nothing needs the deviation at {} any more ({})", deviation.at, deviation.reason);
+        assert!(is_needed, "nothing needs the deviation any more: {reason}");
     }
 }
 
