@@ -123,7 +123,7 @@ impl<'a> Schema<'a> {
         let mut types = BTreeSet::new();
         for part in self.parts(schema) {
             match &part["type"] {
-                Value::String(name) => drop(types.insert(name.clone())),
+                Value::String(name) => types.extend([name.clone()]),
                 Value::Array(names) => {
                     types.extend(names.iter().map(|name| name.as_str().unwrap().to_owned()));
                 }

@@ -12,6 +12,7 @@ pub(super) enum Column {
     BadKey,
     ReadKey,
     Foreign,
+    ForeignWrong,
     Unknown,
     Malformed,
     NotText,
@@ -22,12 +23,13 @@ pub(super) enum Column {
     ContentType,
 }
 
-pub(super) const COLUMNS: [Column; 13] = [
+pub(super) const COLUMNS: [Column; 14] = [
     Column::Right,
     Column::NoKey,
     Column::BadKey,
     Column::ReadKey,
     Column::Foreign,
+    Column::ForeignWrong,
     Column::Unknown,
     Column::Malformed,
     Column::NotText,
@@ -46,6 +48,7 @@ impl Column {
             Self::BadKey => "bad key",
             Self::ReadKey => "read key",
             Self::Foreign => "foreign id",
+            Self::ForeignWrong => "foreign id, wrong body",
             Self::Unknown => "unknown id",
             Self::Malformed => "malformed id",
             Self::NotText => "id of no text",
@@ -71,19 +74,16 @@ pub(super) fn wanted<'a>(rule: &Rule, column: Column, right: &'a str) -> Option<
             right
         }
         Column::NotText => "404 plain",
-        Column::Foreign | Column::Unknown | Column::Malformed
+        Column::Foreign | Column::ForeignWrong | Column::Unknown | Column::Malformed
             if matches!(rule.access, Access::SignedUrl | Access::CommitToken) =>
         {
             right
         }
         Column::Foreign if rule.access == Access::Public => right,
-        Column::Foreign if rule.path.contains("{cvm_id}") => "403 ERR-03-004",
-        Column::Foreign | Column::Unknown | Column::Malformed => {
-            if rule.path.contains("{cvm_id}") {
-                "404 ERR-03-001"
-            } else {
-                "404 plain"
-            }
+        // Nothing is said of a body for what the caller may not have.
+        Column::Foreign | Column::ForeignWrong if rule.path.contains("{cvm_id}") => "403 ERR-03-004",
+        Column::Foreign | Column::ForeignWrong | Column::Unknown | Column::Malformed => {
+            if rule.path.contains("{cvm_id}") { "404 ERR-03-001" } else { "404 plain" }
         }
         Column::WrongType | Column::Missing => "422 validation",
         Column::Huge => "413 plain",

@@ -81,6 +81,12 @@ impl World {
         Self { installation, stranger, reader, ids, provision }
     }
 
+    /// An installation with nothing in it but what these ids name.
+    pub(super) fn around(installation: Installation, ids: Value) -> Self {
+        let (stranger, reader) = (String::new(), String::new());
+        Self { installation, stranger, reader, ids, provision: Value::Null }
+    }
+
     /// Nothing is written to it any more: it is there to be copied.
     pub(super) async fn at_rest(self) -> Self {
         self.installation.app.store.close().await;
@@ -117,7 +123,7 @@ impl World {
             Id::There => self.there(name),
             Id::Unknown => unknown(name),
             Id::Malformed => "-%00-%20%C3%A4".to_owned(),
-            Id::NotText => "%FF%FE".to_owned(),
+            Id::NotText => "%ff%fe".to_owned(),
         }
     }
 
