@@ -1,6 +1,8 @@
 //! `cloister revisions`: the configurations that an application's CVMs had.
 
-use cloister_management_api::{Revision, RevisionDetail, RevisionDiff, RevisionPage, RevisionStanding};
+use cloister_management_api::{
+    Revision, RevisionDetail, RevisionDiff, RevisionDocument, RevisionPage, RevisionStanding,
+};
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -169,7 +171,7 @@ async fn show(args: ShowArgs, session: &Session) -> Outcome {
     let path = ["apps", app.as_str(), "revisions", args.revision.as_str()];
     if args.raw {
         let document = client.get(&path, &[("raw_compose_file", "true")]).await?;
-        output.data(read::<RevisionDetail>(&document)?.compose_file.as_str().unwrap_or_default());
+        output.data(&read::<String>(&document["compose_file"])?);
         return Ok(());
     }
     let document = client.get(&path, &[]).await?;
@@ -192,9 +194,10 @@ async fn show(args: ShowArgs, session: &Session) -> Outcome {
         ("Size", Some(size)),
         ("Environment", Some(environment.to_owned())),
     ]);
+    let RevisionDocument::Members(members) = detail.compose_file else { return Ok(()) };
     let program = ["docker_compose_file", "bash_script"]
         .into_iter()
-        .find_map(|member| detail.compose_file.get(member).and_then(Value::as_str));
+        .find_map(|member| members.get(member).and_then(Value::as_str));
     if let Some(program) = program {
         output.data(&format!("\n{program}"));
     }

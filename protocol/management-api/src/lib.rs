@@ -132,8 +132,8 @@ pub use requests::{
     SealedEnv, UpdateCvmEnvsRequest,
 };
 pub use revisions::{
-    CvmRef, CvmType, RedeployRequest, Redeployment, Revision, RevisionDetail, RevisionDiff, RevisionPage,
-    RevisionStanding,
+    CvmRef, CvmType, RedeployRequest, Redeployment, Revision, RevisionDetail, RevisionDiff, RevisionDocument,
+    RevisionPage, RevisionStanding,
 };
 pub use rollouts::{
     AbortRolloutRequest, DrainedCvm, NodeDrain, Rollout, RolloutMember, RolloutOptions, RolloutPage,

@@ -3,7 +3,7 @@
 use cloister_app_compose::{AppId, ComposeHash, members};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -103,8 +103,7 @@ pub struct RevisionDetail {
     #[serde(flatten)]
     pub revision: Revision,
     /// The compose document; with `raw_compose_file` its exact text, whose SHA-256 is the compose hash.
-    #[schema(value_type = Object)]
-    pub compose_file: Value,
+    pub compose_file: RevisionDocument,
     /// Sealed environment in hex; empty when there is none, or when it was removed with its CVM.
     pub encrypted_env: String,
     /// Unmeasured configuration; empty when there is none.
@@ -119,6 +118,16 @@ pub struct RevisionDetail {
     pub memory: i64,
     /// Data disk in GiB.
     pub disk_size: i64,
+}
+
+/// The compose document of a revision, in the form that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum RevisionDocument {
+    /// Its exact text.
+    Text(String),
+    /// Its members.
+    Members(Map<String, Value>),
 }
 
 /// What differs between two configurations of an application's CVMs.

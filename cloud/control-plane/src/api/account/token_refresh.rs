@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use cloister_management_api::{ApiVersion, PlainError, RefreshTokenRequest, Token, TokenId};
 
 use super::tokens::{check_days, ends_at_ms, wire};
@@ -33,20 +34,38 @@ use crate::api::responses::Authenticated;
 pub(crate) async fn refresh(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnKey(id): OwnKey,
     OptionalBody(request): OptionalBody<RefreshTokenRequest>,
 ) -> ApiResult<Json<Token>> {
     let request = request.unwrap_or(RefreshTokenRequest { expires_in_days: None, upgrade_version: true });
     check_days(request.expires_in_days)?;
     step_up::unless_without_second_factor(&api, &caller).await?;
-    let missing = || ApiError::not_found("API key");
-    let id = id.parse::<TokenId>().map_err(|_| missing())?;
     let now_ms = api.clock.now_ms();
     let ends = request.expires_in_days.map(|days| ends_at_ms(days, now_ms));
     let version = request.upgrade_version.then_some(ApiVersion::NEWEST.as_str());
     let mut change = api.store.change().await?;
-    let row = change.refresh_api_key(caller.workspace_id, id.0, ends, version).await?;
+    let row = change.refresh_api_key(caller.workspace_id, id, ends, version).await?;
     let row = row.ok_or_else(missing)?;
     change.commit().await?;
     Ok(Json(wire(row, now_ms)))
+}
+
+/// The key of the caller's workspace that the path names, expired or not. It is looked for before the rest of a request
+/// is read.
+pub(crate) struct OwnKey(i64);
+
+impl FromRequestParts<Arc<Api>> for OwnKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+        let Auth(caller) = Auth::from_request_parts(parts, api).await?;
+        let Path(id) = Path::<String>::from_request_parts(parts, api).await.map_err(|_| missing())?;
+        let id = id.parse::<TokenId>().map_err(|_| missing())?;
+        let is_own = api.store.api_keys(caller.workspace_id).await?.iter().any(|row| row.id == id.0);
+        if is_own { Ok(Self(id.0)) } else { Err(missing()) }
+    }
+}
+
+fn missing() -> ApiError {
+    ApiError::not_found("API key")
 }

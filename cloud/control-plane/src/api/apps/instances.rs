@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_management_api::v20260121::CvmInfo;
 use cloister_management_api::{AddInstanceRequest, ApiVersion, CommitRequest, ErrorBody, PlainError, Vm};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::own::OwnApp;
+use super::record::missing;
 use crate::api::Api;
 use crate::api::approvals;
 use crate::api::auth::Auth;
@@ -19,7 +21,6 @@ use crate::api::input::OptionalBody;
 use crate::api::negotiate::Version;
 use crate::api::responses::{Authenticated, OnApproval};
 use crate::api::scene::Scene;
-use crate::api::target;
 use crate::api::view::View;
 use crate::operations::CvmStatus;
 use crate::replicas::{Place, ReplicaRequest, changes};
@@ -73,18 +74,14 @@ pub(crate) async fn add_instance(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
     Version(version): Version,
-    Path(app_id): Path<String>,
+    app: OwnApp,
     approval: Approval,
     OptionalBody(body): OptionalBody<AddInstanceRequest>,
 ) -> ApiResult<Json<Value>> {
-    let missing = || ApiError::not_found("App");
-    let app_id = target::app_id(&app_id).ok_or_else(missing)?;
-    let mut cvms = api.store.cvms_of_app(app_id).await?;
-    cvms.retain(|cvm| cvm.workspace_id == caller.workspace_id);
-    let source = best_source(&cvms).ok_or_else(missing)?;
+    let source = best_source(&app.cvms).ok_or_else(missing)?;
     let body = body.unwrap_or_default();
     let cvm = if body.token.as_deref().is_some_and(|token| !token.trim().is_empty()) {
-        approvals::commit_instance(&api, &caller, app_id, commit_of(body)).await?
+        approvals::commit_instance(&api, &caller, app.app_id, commit_of(body)).await?
     } else {
         let request = request_of(&caller, source, body)?;
         approvals::add(&api, &caller, source, request, &approval).await?

@@ -7,8 +7,8 @@ use axum::extract::State;
 use cloister_app_compose::members;
 use cloister_management_api::{
     Compared, ConfigurationDiff, CvmId, CvmRef, CvmType, PlainError, Revision, RevisionDetail, RevisionDiff,
-    RevisionId, RevisionPage, RevisionStanding, UserId, UserRef, UserType, WorkspaceId, WorkspaceRef,
-    WorkspaceType,
+    RevisionDocument, RevisionId, RevisionPage, RevisionStanding, UserId, UserRef, UserType, WorkspaceId,
+    WorkspaceRef, WorkspaceType,
 };
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
@@ -118,9 +118,10 @@ pub(crate) async fn detail(
     let summary = summary.ok_or_else(|| ApiError::not_found("Revision"))?;
     let configuration = row.configuration;
     let compose_file = if query.raw_compose_file {
-        Value::String(configuration.app_compose)
+        RevisionDocument::Text(configuration.app_compose)
     } else {
-        serde_json::from_str(&configuration.app_compose).map_err(|error| ApiError::internal(&error))?
+        let members = serde_json::from_str(&configuration.app_compose);
+        RevisionDocument::Members(members.map_err(|error| ApiError::internal(&error))?)
     };
     Ok(Json(RevisionDetail {
         revision: wire(summary, workspace(&api, &caller).await?.as_ref()),

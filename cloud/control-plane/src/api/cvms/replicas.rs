@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use cloister_management_api::{
     ApiVersion, CvmName, ErrorBody, ErrorCode, PlainError, ReplicateRequest, SealedEnv, Vm,
 };
@@ -78,19 +79,37 @@ pub(crate) async fn replicate_of_app(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
     Version(version): Version,
-    Path((app_id, vm_uuid)): Path<(String, String)>,
+    SourceOfApp(cvm): SourceOfApp,
     approval: Approval,
     OptionalBody(body): OptionalBody<ReplicateRequest>,
 ) -> ApiResult<Json<Vm>> {
-    if vm_uuid.parse::<uuid::Uuid>().is_err() {
-        return Err(ApiError::coded(ErrorCode::CvmNotFound));
-    }
-    let cvm = target::find(&api, &caller, &vm_uuid).await?;
-    if target::app_id(&app_id) != Some(cvm.app_id) {
-        let message = format!("the CVM belongs to application {}", cvm.app_id);
-        return Err(ApiError::explained(ErrorCode::IncompatibleParameters, message).about("app_id", app_id));
-    }
     accept(&api, &caller, version, &cvm, &approval, body.unwrap_or_default()).await
+}
+
+/// The CVM that the path's `vm_uuid` names, of the application that it names. It is looked for before the rest of a
+/// request is read.
+pub(crate) struct SourceOfApp(CvmRow);
+
+impl FromRequestParts<Arc<Api>> for SourceOfApp {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+        let Auth(caller) = Auth::from_request_parts(parts, api).await?;
+        let missing = || ApiError::coded(ErrorCode::CvmNotFound);
+        let path = Path::<(String, String)>::from_request_parts(parts, api).await;
+        let Path((app_id, vm_uuid)) = path.map_err(|_| missing())?;
+        if vm_uuid.parse::<uuid::Uuid>().is_err() {
+            return Err(missing());
+        }
+        let cvm = target::find(api, &caller, &vm_uuid).await?;
+        if target::app_id(&app_id) != Some(cvm.app_id) {
+            let message = format!("the CVM belongs to application {}", cvm.app_id);
+            return Err(
+                ApiError::explained(ErrorCode::IncompatibleParameters, message).about("app_id", app_id)
+            );
+        }
+        Ok(Self(cvm))
+    }
 }
 
 async fn accept(

@@ -70,7 +70,7 @@ pub(super) fn body(operation: &str, tenant_provision: &Value) -> Value {
 }
 
 /// A rollout of the tenant's application that is alive.
-async fn rollout(installation: &Installation, cvm: &Value) -> i64 {
+pub(super) async fn rollout(installation: &Installation, cvm: &Value) -> i64 {
     let row = installation.row(cvm).await;
     let new = NewRollout {
         kind: RolloutKind::Update,

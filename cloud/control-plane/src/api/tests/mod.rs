@@ -24,6 +24,7 @@ mod inference;
 mod instance_ids;
 mod kms;
 mod live;
+mod matrix;
 mod node;
 mod oauth;
 mod openapi;
@@ -92,7 +93,7 @@ struct Installation {
     /// Where names are asked for; silent until a test answers.
     name_server: std::net::UdpSocket,
     /// The hardware of its nodes and the vendor of that.
-    tee: Tee,
+    tee: Arc<Tee>,
     /// What it answered.
     answers: contract::Ledger,
     data: TempDir,
@@ -222,20 +223,20 @@ impl Installation {
         let node = change.insert_node("local", now_ms).await.unwrap();
         change.commit().await.unwrap();
         let accounts = Accounts { tenant, tenant_workspace, admin, node };
-        let installation = Self::over(store, clock, data, accounts);
+        let tee = Arc::new(Tee::new(&clock));
+        let installation = Self::over(store, clock, data, accounts, tee);
         installation.report(&report(65536, false)).await;
         installation
     }
 
     /// One with a database in which all that is there already.
-    fn over(store: Store, clock: Clock, data: TempDir, accounts: Accounts) -> Self {
+    fn over(store: Store, clock: Clock, data: TempDir, accounts: Accounts, tee: Arc<Tee>) -> Self {
         let random = Random;
         let authority = Arc::new(Authority::load_or_create(&data.path().join("fleet"), clock.now()).unwrap());
         let credentials =
             authority.issue(&Identity::ControlPlane, &["localhost".to_owned()], clock.now()).unwrap();
         let fleet = Fleet::new(store.clone(), clock.clone(), VmChanges::default(), credentials);
         let name_server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let tee = Tee::new(&clock);
         let collateral = tee.collateral();
         let app = Arc::new(App {
             verifier: tee.verifier(&collateral),

@@ -6,9 +6,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{PlainError, WebhookAttempt, WebhookId};
 
-use super::find;
+use super::OwnWebhook;
 use crate::api::Api;
-use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
@@ -35,11 +34,10 @@ const UNDER_WAY: &str = "pending";
 )]
 pub(crate) async fn attempts(
     State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-    Path((id, delivery)): Path<(String, String)>,
+    OwnWebhook(webhook): OwnWebhook,
+    Path(path): Path<(String, String)>,
 ) -> ApiResult<Json<Vec<WebhookAttempt>>> {
-    let webhook = find(&api, &caller, &id).await?;
-    let name = delivery.parse().map_or(DeliveryName::Event(&delivery), DeliveryName::Id);
+    let name = path.1.parse().map_or(DeliveryName::Event(&path.1), DeliveryName::Id);
     let delivery = api.store.webhook_delivery(webhook.id, name).await?;
     let delivery = delivery.ok_or_else(|| ApiError::not_found("Delivery"))?;
     let rows = api.store.webhook_attempts(delivery.id).await?;

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_app_compose::members;
 use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
 use utoipa::IntoParams;
 
-use super::find;
+use super::OwnWebhook;
 use super::wire::delivery;
 use crate::api::Api;
-use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
 use crate::api::input::Query;
 use crate::api::responses::Authenticated;
@@ -48,11 +47,9 @@ members! {
 )]
 pub(crate) async fn deliveries(
     State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnWebhook(row): OwnWebhook,
     Query(query): Query<DeliveriesQuery>,
 ) -> ApiResult<Json<Vec<WebhookDelivery>>> {
-    let row = find(&api, &caller, &id).await?;
     // The interface names no bounds, so nothing outside of them is a fault.
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let offset = query.offset.unwrap_or(0).max(0);

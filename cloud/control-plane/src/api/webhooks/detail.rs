@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_management_api::{PlainError, Webhook, WebhookId};
 
-use super::find;
+use super::OwnWebhook;
 use super::wire::{Shown, webhook};
 use crate::api::Api;
-use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
 use crate::api::responses::Authenticated;
 
@@ -25,9 +24,7 @@ use crate::api::responses::Authenticated;
 )]
 pub(crate) async fn detail(
     State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnWebhook(row): OwnWebhook,
 ) -> ApiResult<Json<Webhook>> {
-    let row = find(&api, &caller, &id).await?;
     Ok(Json(webhook(&api, row, &Shown::Masked)))
 }

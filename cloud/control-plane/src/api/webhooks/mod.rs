@@ -24,11 +24,15 @@ pub(crate) use input::MAX_CHECKS;
 pub(crate) use stream::MAX_STREAMS;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use cloister_management_api::WebhookId;
 
 use crate::api::Api;
+use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::rate::Left;
 use crate::store::{Caller, WebhookRow};
@@ -38,10 +42,20 @@ const MAX_WEBHOOKS: i64 = 20;
 /// Tests, repetitions and replays of a workspace in a minute: somebody else's server may stand at the address.
 pub(crate) const SENT_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(60);
 
-/// A webhook of the caller's workspace.
-async fn find(api: &Api, caller: &Caller, id: &str) -> ApiResult<WebhookRow> {
-    let id = named(id)?;
-    api.store.webhook(caller.workspace_id, id).await?.ok_or_else(missing)
+/// The webhook that the path's `webhook_id` names, of the caller's workspace. It is looked for before the rest of a
+/// request is read.
+pub(crate) struct OwnWebhook(WebhookRow);
+
+impl FromRequestParts<Arc<Api>> for OwnWebhook {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+        let Auth(caller) = Auth::from_request_parts(parts, api).await?;
+        let path = RawPathParams::from_request_parts(parts, api).await.map_err(|_| missing())?;
+        let text = path.iter().find_map(|(name, value)| (name == "webhook_id").then_some(value));
+        let id = named(text.unwrap_or_default())?;
+        api.store.webhook(caller.workspace_id, id).await?.map(Self).ok_or_else(missing)
+    }
 }
 
 /// The number behind an id; a text that is none names nothing.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use cloister_management_api::{PlainError, ReplayWebhookRequest, WebhookCursor, WebhookId, WebhookReplay};
 
-use super::{disabled, find, may_send};
+use super::{OwnWebhook, disabled, may_send};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -39,10 +39,9 @@ const RETRY_AFTER_S: u32 = 60;
 pub(crate) async fn replay(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnWebhook(row): OwnWebhook,
     Body(request): Body<ReplayWebhookRequest>,
 ) -> ApiResult<Json<WebhookReplay>> {
-    let row = find(&api, &caller, &id).await?;
     let now_ms = api.clock.now_ms();
     let range = ReplayRange {
         from_ms: request.since.0.as_millisecond(),

@@ -8,7 +8,7 @@ use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
 use cloister_webhooks::EventId;
 
 use super::wire::delivery;
-use super::{disabled, find, may_send, missing, refused};
+use super::{OwnWebhook, disabled, may_send, missing, refused};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -36,11 +36,11 @@ use crate::store::Resent;
 pub(crate) async fn resend(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path((id, event_id)): Path<(String, String)>,
+    OwnWebhook(row): OwnWebhook,
+    Path(path): Path<(String, String)>,
 ) -> ApiResult<Json<WebhookDelivery>> {
-    let row = find(&api, &caller, &id).await?;
     let unknown = || ApiError::not_found("Delivery");
-    let event_id: EventId = event_id.parse().map_err(|_| unknown())?;
+    let event_id: EventId = path.1.parse().map_err(|_| unknown())?;
     let now_ms = api.clock.now_ms();
     may_send(&api, &caller)?;
     let new = EventId::new(api.random.bytes()?);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_management_api::{PlainError, Webhook, WebhookId};
 use serde_json::json;
 
-use super::find;
+use super::OwnWebhook;
 use super::wire::{Shown, opened, webhook};
 use crate::api::Api;
 use crate::api::auth::Auth;
@@ -33,9 +33,8 @@ use crate::api::responses::Authenticated;
 pub(crate) async fn reveal_secret(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnWebhook(row): OwnWebhook,
 ) -> ApiResult<Json<Webhook>> {
-    let row = find(&api, &caller, &id).await?;
     step_up::required(&api, &caller).await?;
     let secret = opened(&api, &row)?;
     api.store.record_alone(&json!({ "secret": "revealed" })).await?;

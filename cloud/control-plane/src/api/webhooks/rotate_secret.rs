@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_management_api::{PlainError, Webhook, WebhookId};
 use cloister_webhooks::Secret;
 
 use super::wire::{Shown, webhook};
-use super::{missing, named};
+use super::{OwnWebhook, missing};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -37,10 +37,9 @@ const OVERLAP_MS: i64 = 24 * 60 * 60 * 1000;
 pub(crate) async fn rotate_secret(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path(id_text): Path<String>,
+    OwnWebhook(former): OwnWebhook,
 ) -> ApiResult<Json<Webhook>> {
-    let (id, now_ms) = (named(&id_text)?, api.clock.now_ms());
-    super::find(&api, &caller, &id_text).await?;
+    let (id, now_ms) = (former.id, api.clock.now_ms());
     step_up::required(&api, &caller).await?;
     let secret = Secret::generate(api.random.bytes()?);
     let sealed =

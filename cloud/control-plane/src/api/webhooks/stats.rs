@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_management_api::{PlainError, WebhookFigures, WebhookId};
 
-use super::find;
+use super::OwnWebhook;
 use crate::api::Api;
-use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
 use crate::api::responses::Authenticated;
 use crate::api::view::time;
@@ -28,10 +27,8 @@ use crate::store::WebhookStats;
 )]
 pub(crate) async fn stats(
     State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnWebhook(row): OwnWebhook,
 ) -> ApiResult<Json<WebhookFigures>> {
-    let row = find(&api, &caller, &id).await?;
     let stats = api.store.webhook_stats(row.id).await?;
     Ok(Json(WebhookFigures {
         total: stats.total,

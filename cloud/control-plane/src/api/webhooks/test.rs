@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
 use cloister_webhooks::{EventId, EventKind, sample_data};
 
 use super::wire::delivery;
-use super::{disabled, find, may_send};
+use super::{OwnWebhook, disabled, may_send};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::{ApiError, ApiResult};
@@ -32,9 +32,8 @@ use crate::api::responses::Authenticated;
 pub(crate) async fn test(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnWebhook(row): OwnWebhook,
 ) -> ApiResult<Json<WebhookDelivery>> {
-    let row = find(&api, &caller, &id).await?;
     let names: Vec<String> = serde_json::from_str(&row.events).map_err(|error| ApiError::internal(&error))?;
     let kind = names.iter().find_map(|name| name.parse::<EventKind>().ok()).ok_or_else(disabled)?;
     let now_ms = api.clock.now_ms();

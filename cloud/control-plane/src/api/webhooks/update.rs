@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use cloister_management_api::{PlainError, UpdateWebhookRequest, Webhook, WebhookId};
 
 use super::wire::{Shown, webhook};
-use super::{find, input, missing};
+use super::{OwnWebhook, input, missing};
 use crate::api::Api;
 use crate::api::auth::Auth;
 use crate::api::error::ApiResult;
@@ -33,10 +33,9 @@ use crate::store::WebhookChange;
 pub(crate) async fn update(
     State(api): State<Arc<Api>>,
     Auth(caller): Auth,
-    Path(id): Path<String>,
+    OwnWebhook(row): OwnWebhook,
     Body(request): Body<UpdateWebhookRequest>,
 ) -> ApiResult<Json<Webhook>> {
-    let row = find(&api, &caller, &id).await?;
     let name = request.name.as_deref().map(input::name).transpose()?;
     let events = request.events.as_deref().map(input::events).transpose()?;
     let url = match &request.url {

@@ -50,16 +50,14 @@ pub(super) fn checked(router: Router, ledger: &Ledger) -> Router {
 
 async fn check(request: Request, next: Next, ledger: Ledger) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    // A revision's document is a text then, which our description does not say.
-    let is_raw = request.uri().query().is_some_and(|query| query.contains("raw_compose_file=true"));
     let response = next.run(request).await;
     let is_described = path.starts_with(PREFIX) && path != "/api/v1/openapi.json";
     // Whatever the operation, some methods are none at a path, and some paths are no text.
-    let is_none = response.status() == StatusCode::METHOD_NOT_ALLOWED || path.contains("%ff") || is_raw;
+    let is_none = response.status() == StatusCode::METHOD_NOT_ALLOWED || path.contains("%ff");
     if !is_described || is_none || OURS.operation(&method, &path).is_none() {
         // The router knows what is not described, too: nothing else is answered there, but to keys that may not even ask.
         assert!(
-            !is_described || is_raw || matches!(response.status().as_u16(), 403..=405),
+            !is_described || matches!(response.status().as_u16(), 403..=405),
             "{method} {path} is not described"
         );
         return response;
