@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Create(CreateArgs),
     /// Print a link by which a user sets another password
     Reset(ResetArgs),
+    /// Say which person of the OpenID provider a user is
+    Link(LinkArgs),
 }
 
 /// Arguments of `accounts list`.
@@ -42,6 +44,9 @@ pub(crate) struct CreateArgs {
     /// Let the user administer the installation
     #[arg(long)]
     administrator: bool,
+    /// What the OpenID provider calls the user (the claim `sub`), who logs in by it instead of setting a password
+    #[arg(long, value_name = "SUBJECT")]
+    openid_subject: Option<String>,
 }
 
 /// Arguments of `accounts reset`.
@@ -54,6 +59,24 @@ pub(crate) struct ResetArgs {
     /// Remove the second factor and the backup codes, too
     #[arg(long)]
     remove_second_factor: bool,
+}
+
+/// Arguments of `accounts link`.
+#[derive(Debug, clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("whom").required(true),
+    after_help = "Every browser of the user is logged out, and what applications may do in the user's name ends."
+)]
+pub(crate) struct LinkArgs {
+    /// Login name
+    #[arg(value_parser = path_segment())]
+    username: String,
+    /// What the OpenID provider calls the user (the claim `sub`); the page tells people who have no account
+    #[arg(long, value_name = "SUBJECT", group = "whom")]
+    openid_subject: Option<String>,
+    /// Let the user log in by the provider no longer
+    #[arg(long, group = "whom")]
+    remove: bool,
 }
 
 /// Runs the subcommand.
@@ -72,7 +95,7 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
         Command::Create(args) => {
             let body = json!({
                 "username": args.username, "email": args.email, "workspace": args.workspace,
-                "administers": args.administrator,
+                "administers": args.administrator, "openid_subject": args.openid_subject,
             });
             client.post(&USERS, Some(&body)).await?
         }
@@ -80,16 +103,38 @@ pub(super) async fn run(command: Command, session: &Session) -> Outcome {
             let body = json!({ "remove_second_factor": args.remove_second_factor });
             client.post(&[USERS[0], USERS[1], &args.username, "link"], Some(&body)).await?
         }
+        Command::Link(args) => {
+            let body = json!({ "openid_subject": args.openid_subject });
+            let path = [USERS[0], USERS[1], &args.username, "openid"];
+            let document = client.put_document(&path, &body).await?;
+            if output.json {
+                output.document(&document);
+            } else {
+                output.say(&logs_in(&read(&document)?));
+            }
+            return Ok(());
+        }
     };
     if output.json {
         output.document(&document);
         return Ok(());
     }
     let link: UserLink = read(&document)?;
-    output.line(&link.url);
-    let until = minute(link.expires_at);
+    let (Some(url), Some(expires_at)) = (&link.url, link.expires_at) else {
+        output.say(&logs_in(&link.user));
+        return Ok(());
+    };
+    output.line(url);
+    let until = minute(expires_at);
     output.say(&format!("{} sets a password there, once, until {until} UTC.", link.user.username));
     Ok(())
+}
+
+fn logs_in(user: &AdminUser) -> String {
+    match &user.openid_subject {
+        Some(subject) => format!("{} logs in by the OpenID provider, as {subject}.", user.username),
+        None => format!("{} logs in by the OpenID provider no longer.", user.username),
+    }
 }
 
 fn table(users: Vec<AdminUser>) -> Table {
@@ -99,6 +144,7 @@ fn table(users: Vec<AdminUser>) -> Table {
         ("MAIL", Align::Left),
         ("PASSWORD", Align::Left),
         ("SECOND FACTOR", Align::Left),
+        ("OPENID SUBJECT", Align::Left),
         ("WORKSPACES", Align::Left),
         ("CREATED", Align::Left),
     ]);
@@ -110,6 +156,7 @@ fn table(users: Vec<AdminUser>) -> Table {
             user.email,
             yes(user.has_password),
             yes(user.totp_enabled),
+            user.openid_subject.unwrap_or_default(),
             user.workspaces.join(", "),
             minute(user.created_at),
         ]);

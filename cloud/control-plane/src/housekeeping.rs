@@ -14,7 +14,7 @@
 //! | old requests | requests with an idempotency key, and their answers | 1 day | nobody repeats one later |
 //! | lapsed reservations | of credit, for inference | an hour, if nobody tells how the request ended, or that it is under way | a gateway that stopped must not keep credit from its owner |
 //! | old quotes | verified quotes | newest [`KEPT_QUOTES`] | anybody may have quotes verified |
-//! | ended logins | sessions, links for passwords, wrong guesses | until they end; a day after the last guess | nothing asks for them |
+//! | ended logins | sessions, links for passwords, logins by OpenID, wrong guesses | until they end; a day after the last guess | nothing asks for them |
 //! | expired grants | codes and refresh tokens of applications | an hour after they expire; until then | one that is presented again was stolen |
 //! | unused collateral | collateral of quotes | while a quote refers to it | nothing shows it afterwards |
 

@@ -16,6 +16,7 @@ mod housekeeping;
 pub mod inference;
 pub mod kms;
 mod metering;
+pub mod openid;
 pub mod operations;
 pub mod os_images;
 pub mod people;

@@ -33,6 +33,7 @@ use crate::fleet::{Fleet, ForNodes, JoinTokenError, NodeListener, ReadyVms, VmCh
 use crate::governance::{Chains, ChainsError, Contracts};
 use crate::inference::{ControlTokenError, Inference};
 use crate::kms::{Kmses, KmsesError};
+use crate::openid::{InvalidOpenid, Openid};
 use crate::operations::{Engine, EngineError, EngineOptions, Lifecycle};
 use crate::os_images::{ImageError, Library};
 use crate::people::{People, PeopleError};
@@ -100,6 +101,9 @@ pub enum StartError {
     /// An application that people could let in is not described well.
     #[error(transparent)]
     OauthClient(#[from] InvalidClient),
+    /// The OpenID provider is not described well.
+    #[error(transparent)]
+    Openid(#[from] InvalidOpenid),
     /// People could not log in.
     #[error(transparent)]
     People(#[from] PeopleError),
@@ -159,6 +163,8 @@ pub struct App {
     pub people: Arc<People>,
     /// Applications that people can let in.
     pub oauth_clients: Vec<OauthClient>,
+    /// The OpenID provider that people can log in by, if there is one.
+    pub openid: Option<Arc<Openid>>,
     /// What was delivered to webhooks.
     pub webhook_figures: Arc<Figures>,
     /// Requests that each API key may make in a minute; `None` is no limit.
@@ -226,6 +232,7 @@ impl ControlPlane {
         let audit_head_key = shared_secret(&fleet_dir, "audit-heads.key", random.bytes()?)?;
         let webhook_secrets = Arc::new(Secrets::open(&fleet_dir, random)?);
         let people = Arc::new(People::open(&fleet_dir, random)?);
+        let openid = config.openid.map(|openid| Openid::open(openid, &clock)).transpose()?.map(Arc::new);
         let outbound = Outbound::new(config.webhooks, Arc::new(SystemResolver::new()));
         let authority = Arc::new(Authority::load_or_create(&fleet_dir, clock.now())?);
         let credentials = authority.issue(&Identity::ControlPlane, &config.node_names, clock.now())?;
@@ -297,6 +304,7 @@ impl ControlPlane {
             webhook_secrets,
             people,
             oauth_clients: OauthClient::all(config.oauth_clients)?,
+            openid,
             webhook_figures: Arc::default(),
             requests_per_minute: config.requests_per_minute,
             sunsets: config.sunsets,

@@ -119,7 +119,7 @@ pub use owners::{
     OwnersStatement, SetAppOwnersRequest, StatedOwners, UntoldRevocation,
 };
 pub use pages::{CursorPage, Page, Pagination};
-pub use people::{AdminUser, CreateUserRequest, UserLink, UserLinkRequest};
+pub use people::{AdminUser, CreateUserRequest, UserLink, UserLinkRequest, UserOpenidRequest};
 pub use refs::{
     CvmNetworkUrls, CvmNode, KmsInfo, ManagedUser, NodeRef, NodeStatus, NodeType, TeepodMeta, UserRef,
     UserType, WorkspaceRef, WorkspaceType,

@@ -22,6 +22,8 @@ pub struct AdminUser {
     pub has_password: bool,
     /// Whether a code of an authenticator belongs to every login.
     pub totp_enabled: bool,
+    /// What the OpenID provider of the installation calls the user, if that one logs in by it.
+    pub openid_subject: Option<String>,
     /// Slugs of the workspaces that the user is a member of.
     pub workspaces: Vec<String>,
     /// Creation time.
@@ -39,6 +41,9 @@ members! {
         pub email: Option<String>,
         /// Whether the user administers the installation; no unless it is said.
         pub administers: Option<bool>,
+        /// What the OpenID provider of the installation calls the user, 1 to 255 printable ASCII characters. Then the user
+        /// logs in by it, and there is no link.
+        pub openid_subject: Option<String>,
         /// Slug of a workspace to become a member of; without it the user gets a workspace of the login name.
         pub workspace: Option<String>,
     }
@@ -53,13 +58,24 @@ members! {
     }
 }
 
-/// A link by which a user sets a password.
+members! {
+    /// Body of `PUT /admin/users/{username}/openid`.
+    #[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
+    pub struct UserOpenidRequest {
+        /// What the OpenID provider of the installation calls the user, 1 to 255 printable ASCII characters; null or
+        /// nothing lets the user log in by it no longer.
+        pub openid_subject: Option<String>,
+    }
+}
+
+/// A user, with a link by which that one sets a password.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UserLink {
     /// The user.
     pub user: AdminUser,
-    /// The page; whoever has it sets the password. It works once, and only the newest of a user works.
-    pub url: String,
+    /// The page; whoever has it sets the password. It works once, and only the newest of a user works. Null for a user who
+    /// was made to log in by the OpenID provider.
+    pub url: Option<String>,
     /// When it stops working.
-    pub expires_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
 }

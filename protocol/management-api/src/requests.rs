@@ -218,6 +218,7 @@ members! {
         /// Days from now until it stops working, 1 to 365. Left out: the time that it has stays.
         pub expires_in_days: Option<u32>,
         /// Whether requests that name no version are answered in the newest one from now on.
+        #[schema(required = false)]
         pub upgrade_version: bool = true,
     }
 }

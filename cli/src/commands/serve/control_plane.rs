@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use jiff::civil::Date;
 use url::Url;
 
-use super::{Logging, chain_list, kms_list, oauth_clients};
+use super::{Logging, chain_list, kms_list, oauth_clients, openid_provider};
 use crate::commands::Outcome;
 use crate::parts::{Home, Interrupts, control_plane, prices};
 use crate::session::Session;
@@ -85,6 +85,10 @@ pub(crate) struct Args {
     /// Applications that people can let in with OAuth 2.0, a JSON list of objects with `id`, `name` and `redirect_uris`
     #[arg(long, value_name = "FILE")]
     oauth_clients: Option<PathBuf>,
+    /// The OpenID provider that people can log in by, a JSON object with `issuer`, `client_id`, `client_secret_file` (for its
+    /// owner only), `name` and who is let in
+    #[arg(long, value_name = "FILE")]
+    openid_provider_file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) logging: Logging,
 }
@@ -123,6 +127,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     });
     config.oauth_clients =
         args.oauth_clients.as_deref().map(oauth_clients::read).transpose()?.unwrap_or_default();
+    config.openid = args.openid_provider_file.as_deref().map(openid_provider::read).transpose()?;
     config.requests_per_minute = NonZeroU32::new(args.requests_per_minute);
     config.sunsets.extend(args.sunset);
     config.node_names.extend(args.fleet_name);

@@ -8,6 +8,7 @@ mod kms;
 mod kms_list;
 mod node;
 mod oauth_clients;
+mod openid_provider;
 mod parent;
 
 use super::Outcome;

@@ -295,5 +295,6 @@ fn admin_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(admin::os_images::retire))
         .routes(routes!(admin::users::list, admin::users::create))
         .routes(routes!(admin::users::link))
+        .routes(routes!(admin::users::set_openid))
         .routes(routes!(attestations::platforms::platform_list))
 }

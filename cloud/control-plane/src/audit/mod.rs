@@ -125,6 +125,11 @@ pub(crate) fn person(username: &str, user_id: i64) -> AuditActor {
     AuditActor { user_id: Some(UserId(user_id)), ..nobody("person", Some(username)) }
 }
 
+/// Somebody who gets an account by this.
+pub(crate) fn newcomer(username: &str) -> AuditActor {
+    nobody("person", Some(username))
+}
+
 /// Whoever does not show who it is.
 pub(crate) fn stranger() -> AuditActor {
     nobody("stranger", None)

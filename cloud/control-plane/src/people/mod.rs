@@ -4,6 +4,7 @@
 //! The key that seals lies beside the fleet's authority, never in the database: a copy of the database alone makes no
 //! codes, and no backup code is found in it by trying.
 
+mod names;
 mod passwords;
 mod second_factors;
 
@@ -15,6 +16,7 @@ use zeroize::Zeroizing;
 use crate::clock::{NoRandomness, Random};
 use crate::sealing::{SealError, Sealer};
 
+pub(crate) use names::{is_mail_address, is_subject, is_username};
 pub(crate) use passwords::{MIN_PASSWORD_CHARS, PasswordError, Unfit};
 pub(crate) use second_factors::{Enrolment, Presented};
 

@@ -16,6 +16,7 @@ use crate::api::OauthClient;
 use crate::clock::Clock;
 use crate::inference::InferenceConfig;
 use crate::kms::KmsConfig;
+use crate::openid::OpenidConfig;
 use crate::operations::EngineOptions;
 use crate::proof_of_cloud::ProofOfCloudConfig;
 use crate::{rollouts, webhooks};
@@ -65,6 +66,8 @@ pub struct Config {
     pub webhook_observer: Option<webhooks::Observer>,
     /// Applications that people can let in, beside the command line.
     pub oauth_clients: Vec<OauthClient>,
+    /// The OpenID provider that people can log in by, if there is one.
+    pub openid: Option<OpenidConfig>,
     /// Requests that each API key may make in a minute; `None` is no limit.
     pub requests_per_minute: Option<NonZeroU32>,
     /// When the operator means to stop answering in a version, for those where this is decided.
@@ -96,6 +99,7 @@ impl Config {
             webhooks: OutboundConfig::default(),
             webhook_observer: None,
             oauth_clients: Vec::new(),
+            openid: None,
             requests_per_minute: None,
             sunsets: BTreeMap::new(),
             inference: None,

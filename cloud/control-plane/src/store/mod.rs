@@ -25,6 +25,7 @@ mod kmses;
 mod metering;
 mod nodes;
 mod oauth;
+mod openid;
 mod operations;
 mod os_images;
 mod owners;
@@ -77,6 +78,7 @@ pub use instance_ids::InstanceIdFilter;
 pub use metering::UsageScope;
 pub use nodes::{JoinTokenRow, NodeRow, Usage};
 pub(crate) use oauth::{NewOauthCode, OauthCodeRow, OauthKeyRow};
+pub(crate) use openid::OpenidLoginRow;
 pub use operations::{
     CancelRequest, EventRow, MAX_OPERATION_COUNT, NewOperation, OperationFilter, OperationRow,
 };

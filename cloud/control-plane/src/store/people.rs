@@ -318,7 +318,7 @@ impl Change {
         Ok(())
     }
 
-    /// Forgets sessions that have ended, links that work no longer, and guesses that nobody repeated for a day.
+    /// Forgets sessions that have ended, links that work no longer, logins that did not come back, and guesses that nobody repeated for a day.
     pub(crate) async fn delete_ended_logins(&mut self, now_ms: i64) -> Result<u64> {
         const DAY_MS: i64 = 24 * 60 * 60 * 1000;
         let mut total = 0;
@@ -326,6 +326,7 @@ impl Change {
             ("DELETE FROM sessions WHERE used_at_ms <= $1", now_ms - SESSION_IDLE_MS),
             ("DELETE FROM sessions WHERE created_at_ms <= $1", now_ms - SESSION_AGE_MS),
             ("DELETE FROM password_links WHERE expires_at_ms <= $1", now_ms),
+            ("DELETE FROM openid_logins WHERE expires_at_ms <= $1", now_ms),
             ("DELETE FROM guesses WHERE at_ms <= $1", now_ms - DAY_MS),
         ] {
             total += sqlx::query(sql).bind(before_ms).execute(&mut *self.transaction).await?.rows_affected();

@@ -7,6 +7,7 @@ mod evidence;
 mod idempotency;
 mod inference;
 mod nodes;
+mod openid;
 pub(crate) mod owners;
 pub(crate) mod prepared_changes;
 mod routes;

@@ -46,6 +46,7 @@ pub(super) const RULES: &[Rule] = &[
     reads("GET", "/admin/users", "admin_list_users", ADMIN),
     changes("POST", "/admin/users", "admin_create_user", ADMIN, "user"),
     changes("POST", "/admin/users/{username}/link", "admin_make_user_link", ADMIN, "user"),
+    changes("PUT", "/admin/users/{username}/openid", "admin_set_user_openid", ADMIN, "user"),
     reads("GET", "/apps", "list_apps", READ),
     reads("GET", "/apps/filter-options", "get_app_filter_options", READ),
     reads("GET", "/apps/{app_id}", "get_app", READ),

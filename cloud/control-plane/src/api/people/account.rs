@@ -9,10 +9,12 @@ use maud::{Markup, html};
 
 use super::form::Fields;
 use super::guess::{Target, is_password};
+use super::login::{no_passwords, passwords};
 use super::markup::{Page, code_field};
 use super::session::{self, Person, with_cookie};
 use crate::api::Api;
 use crate::api::error::{ApiError, ApiResult};
+use crate::openid::Openid;
 use crate::people::{MIN_PASSWORD_CHARS, People, Unfit};
 use crate::store::WorkspaceRow;
 
@@ -28,12 +30,18 @@ pub(super) async fn page(State(api): State<Arc<Api>>, person: Person) -> ApiResu
 /// The same, for a refusal that is shown above it.
 pub(super) async fn shown(api: &Api, person: &Person) -> ApiResult<Page> {
     let workspaces = api.store.workspaces_of(person.row.id).await?;
+    let linked = api.store.openid_of_user(person.row.id).await?;
+    let config = api.openid.as_deref().map(Openid::config);
+    let openid = config.zip(linked.as_ref()).filter(|(config, (issuer, _))| config.issuer == *issuer);
+    let openid = openid.map(|(config, (_, subject))| (config.name.as_str(), subject.as_str()));
     Ok(Page::new(
         TITLE,
         html! {
-            (facts(person, &workspaces))
-            h2 { "Password" }
-            (password(person))
+            (facts(person, &workspaces, openid))
+            @if passwords(api) {
+                h2 { "Password" }
+                @if person.row.has_password > 0 { (password(person)) } @else { (no_password()) }
+            }
             h2 { "Second factor" }
             @if person.row.has_second_factor > 0 { (with_second_factor(person)) } @else { (without(person)) }
             h2 { "This browser" }
@@ -42,12 +50,13 @@ pub(super) async fn shown(api: &Api, person: &Person) -> ApiResult<Page> {
     ))
 }
 
-fn facts(person: &Person, workspaces: &[WorkspaceRow]) -> Markup {
+fn facts(person: &Person, workspaces: &[WorkspaceRow], openid: Option<(&str, &str)>) -> Markup {
     let administers = person.row.role == "admin";
     html! {
         dl {
             dt { "User name" } dd { (person.row.username) }
             @if !person.row.email.is_empty() { dt { "Mail" } dd { (person.row.email) } }
+            @if let Some((name, subject)) = openid { dt { "At " (name) } dd { (subject) } }
             dt { "May" } dd { @if administers { "administer this installation" } @else { "use workspaces" } }
             @for workspace in workspaces { dt { "Workspace" } dd { (workspace.name) " (" (workspace.slug) ")" } }
         }
@@ -67,6 +76,10 @@ fn password(person: &Person) -> Markup {
     }
 }
 
+fn no_password() -> Markup {
+    html! { p { "None. The operator can give you a link to set one: " code { "cloister accounts reset NAME" } } }
+}
+
 /// The fields for a new password.
 pub(super) fn new_password() -> Markup {
     html! {
@@ -80,11 +93,15 @@ pub(super) fn new_password() -> Markup {
 fn without(person: &Person) -> Markup {
     html! {
         p { "None. With one, a code of an authenticator belongs to every login, and a stolen password is worth nothing." }
-        form method="post" action="/account/second-factor" {
-            (person.field())
-            label for="password" { "Password" }
-            input #password name="password" type="password" autocomplete="current-password" required;
-            button type="submit" { "Set up an authenticator" }
+        @if person.row.has_password == 0 {
+            p { "Setting one up here needs a password, which your account has not." }
+        } @else {
+            form method="post" action="/account/second-factor" {
+                (person.field())
+                label for="password" { "Password" }
+                input #password name="password" type="password" autocomplete="current-password" required;
+                button type="submit" { "Set up an authenticator" }
+            }
         }
     }
 }
@@ -118,7 +135,7 @@ pub(super) async fn set_password(
     person: Person,
     fields: Fields,
 ) -> ApiResult<Response> {
-    if let Some(refusal) = person.refuses(&fields) {
+    if let Some(refusal) = person.refuses(&fields).or_else(|| no_passwords(&api)) {
         return Ok(refusal);
     }
     let new = match chosen(&fields, &person.row.username) {

@@ -28,7 +28,7 @@ const TITLE: &str = "Let a device in";
 const MISSING: &str = "No device that waits shows this code. It waited too long, or somebody decided already, or the code is \
                        another one.";
 
-/// Asks for the code. Where nobody logs in with a password there is the page for API keys.
+/// Asks for the code. Where nobody can log in there is the page for API keys.
 pub(super) async fn page(
     State(api): State<Arc<Api>>,
     MaybePerson(person): MaybePerson,
@@ -37,7 +37,7 @@ pub(super) async fn page(
     let query = query.unwrap_or_default();
     let Some(person) = person else {
         let wanted = if query.is_empty() { "/device".to_owned() } else { format!("/device?{query}") };
-        let has_people = api.store.has_passwords().await?;
+        let has_people = api.openid.is_some() || api.store.has_passwords().await?;
         return Ok(if has_people { to_login(&wanted) } else { page::DEVICE.into_response() });
     };
     let code = typed(Fields::parse(query.as_bytes()).text("user_code"));

@@ -11,6 +11,7 @@ use maud::html;
 use super::account::{chosen, new_password};
 use super::form::{Fields, From};
 use super::guess::{Refusal, Target, too_often};
+use super::login::no_passwords;
 use super::markup::Page;
 use super::session::recorded;
 use crate::api::Api;
@@ -53,6 +54,9 @@ async fn person(api: &Api, token: &str) -> ApiResult<Option<PersonRow>> {
 
 /// The form.
 pub(super) async fn page(State(api): State<Arc<Api>>, Path(token): Path<String>) -> ApiResult<Response> {
+    if let Some(refusal) = no_passwords(&api) {
+        return Ok(refusal);
+    }
     Ok(person(&api, &token).await?.map_or_else(missing, |row| form(&row).into_response()))
 }
 
@@ -64,6 +68,9 @@ pub(super) async fn set_password(
     Extension(RequestId(request_id)): Extension<RequestId>,
     fields: Fields,
 ) -> ApiResult<Response> {
+    if let Some(refusal) = no_passwords(&api) {
+        return Ok(refusal);
+    }
     let Some(row) = person(&api, &token).await? else { return Ok(missing()) };
     if let Some(refusal) = too_often(&api, from) {
         return Ok(refusal.page(form(&row), ""));

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
-use url::Url;
+use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
 use super::form::{Fields, From};
@@ -15,19 +15,19 @@ use super::guess::{Refusal, Target, is_password, presented, take, too_often};
 use super::markup::{Page, code_field};
 use super::session::{self, MaybePerson, Person, recorded, with_cookie};
 use crate::api::Api;
-use crate::api::auth::hash_key;
 use crate::api::error::ApiResult;
 use crate::api::guard::RequestId;
 use crate::audit;
+use crate::openid::Openid;
 
-const TITLE: &str = "Log in";
+pub(super) const TITLE: &str = "Log in";
 const WRONG: &str = "The user name, the password or the code is wrong. If you have set up an authenticator, a code of it \
                      belongs to every login, and each code works once.";
 /// Where people go who did not say where.
-const HOME: &str = "/account";
+pub(super) const HOME: &str = "/account";
 
 /// Where somebody goes on who logged in: a path of this server and nothing else.
-fn own_path(public_url: &Url, wanted: &str) -> String {
+pub(super) fn own_path(public_url: &Url, wanted: &str) -> String {
     let joined = public_url.join(wanted).ok().filter(|url| {
         wanted.starts_with('/') && url.origin() == public_url.origin() && !url.path().starts_with("//")
     });
@@ -35,7 +35,35 @@ fn own_path(public_url: &Url, wanted: &str) -> String {
     url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()))
 }
 
-fn form(username: &str, next: &str) -> Markup {
+fn form(api: &Api, username: &str, next: &str) -> Markup {
+    html! {
+        @if let Some(openid) = &api.openid { (openid_link(openid, next)) }
+        @if passwords(api) { (password_form(username, next)) }
+        @if let Some(query) = next.strip_prefix("/device") {
+            p { "Who has an API key of the scope " code { "admin" } " lets a device in "
+                a href={ "/device/key" (query) } { "with that" } ", too." }
+        }
+    }
+}
+
+/// Whether people may log in with a password.
+pub(super) fn passwords(api: &Api) -> bool {
+    api.openid.as_ref().is_none_or(|openid| openid.config().password_login)
+}
+
+/// What to say to those who would like to.
+pub(super) fn no_passwords(api: &Api) -> Option<Response> {
+    let openid = api.openid.as_ref().filter(|_| !passwords(api))?;
+    let words = format!("People log in with {} here, and passwords are not used.", openid.config().name);
+    Some(Page::new(TITLE, openid_link(openid, HOME)).refused(StatusCode::FORBIDDEN, words).into_response())
+}
+
+fn openid_link(openid: &Openid, next: &str) -> Markup {
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("next", next).finish();
+    html! { p { a.button href=(format!("/login/openid?{query}")) { "Log in with " (openid.config().name) } } }
+}
+
+fn password_form(username: &str, next: &str) -> Markup {
     html! {
         form method="post" action="/login" {
             input type="hidden" name="next" value=(next);
@@ -48,10 +76,6 @@ fn form(username: &str, next: &str) -> Markup {
             button type="submit" { "Log in" }
         }
         p { "Who has no password, or has lost it, asks the operator for a link: " code { "cloister accounts reset NAME" } }
-        @if let Some(query) = next.strip_prefix("/device") {
-            p { "Who has an API key of the scope " code { "admin" } " lets a device in "
-                a href={ "/device/key" (query) } { "with that" } ", too." }
-        }
     }
 }
 
@@ -65,7 +89,7 @@ pub(super) async fn page(
     if person.is_some() {
         return Redirect::to(&next).into_response();
     }
-    Page::new(TITLE, form("", &next)).into_response()
+    Page::new(TITLE, form(&api, "", &next)).into_response()
 }
 
 /// Logs somebody in.
@@ -76,14 +100,17 @@ pub(super) async fn log_in(
     headers: HeaderMap,
     fields: Fields,
 ) -> ApiResult<Response> {
+    if let Some(refusal) = no_passwords(&api) {
+        return Ok(refusal);
+    }
     let username = fields.text("username").trim().to_lowercase();
     let next = own_path(&api.public_url, fields.text("next"));
     if let Some(refusal) = too_often(&api, from) {
-        return Ok(refusal.page(Page::new(TITLE, form(&username, &next)), WRONG));
+        return Ok(refusal.page(Page::new(TITLE, form(&api, &username, &next)), WRONG));
     }
     match begin(&api, &username, &fields, &headers, &request_id).await? {
         Ok(token) => Ok(with_cookie(Redirect::to(&next), &api.public_url, Some(&token))),
-        Err(refusal) => Ok(refusal.page(Page::new(TITLE, form(&username, &next)), WRONG)),
+        Err(refusal) => Ok(refusal.page(Page::new(TITLE, form(&api, &username, &next)), WRONG)),
     }
 }
 
@@ -122,10 +149,7 @@ async fn begin(
             return Ok(None);
         }
         target.was_right(&mut change).await?;
-        if let Some(former) = session::token(headers, &api.public_url) {
-            change.end_session(&hash_key(&former)).await?;
-        }
-        let token = session::begin(api, &mut change, row.id).await?;
+        let token = session::begin_another(api, &mut change, headers, row.id).await?;
         change.commit().await?;
         ApiResult::Ok(Some(token))
     };

@@ -6,12 +6,14 @@
 
 mod account;
 pub(in crate::api) mod choice;
+mod cookies;
 mod device;
 mod form;
 mod guess;
 mod link;
 mod login;
 mod markup;
+mod openid;
 mod second_factor;
 mod session;
 
@@ -39,6 +41,9 @@ const MAX_FORM_BYTES: usize = 16 * 1024;
 pub(super) fn router() -> Router<Arc<Api>> {
     Router::new()
         .route("/login", get(login::page).post(login::log_in))
+        .route("/login/openid", get(openid::begin))
+        .route(crate::openid::CALLBACK, get(openid::callback))
+        .route("/login/openid/code", get(openid::code_page).post(openid::code))
         .route("/logout", post(login::log_out))
         .route("/account", get(account::page))
         .route("/account/password", post(account::set_password))

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use cloister_management_api::{AuditActor, UserId};
-use cookie::{Cookie, SameSite};
 use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::cookies::{CookieOf, SESSION};
 use super::form::Fields;
 use super::markup::Page;
 use crate::api::Api;
@@ -23,50 +22,37 @@ use crate::api::guard::RequestId;
 use crate::audit::{self, Named, Scope};
 use crate::store::{Change, PersonRow};
 
-/// Kept to this host and to TLS by browsers (RFC 6265bis section 4.1.3.2).
-const COOKIE_NAME: &str = "__Host-cloister-session";
-/// The same for a server without TLS.
-const PLAIN_COOKIE_NAME: &str = "cloister-session";
-const TOKEN_CHARS: usize = 64;
 /// The field of forms that says that this server wrote them.
 const FORM_FIELD: &str = "form";
 
-fn cookie_name(public_url: &Url) -> &'static str {
-    if public_url.scheme() == "https" { COOKIE_NAME } else { PLAIN_COOKIE_NAME }
-}
-
 /// The cookie of a request, if it has the form of one.
-pub(super) fn token(headers: &HeaderMap, public_url: &Url) -> Option<Zeroizing<String>> {
-    let sent = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
-    let mut cookies = sent.flat_map(Cookie::split_parse).filter_map(Result::ok);
-    let cookie = cookies.find(|cookie| cookie.name() == cookie_name(public_url))?;
-    let token = Zeroizing::new(cookie.value().to_owned());
-    Some(token).filter(|token| token.len() == TOKEN_CHARS)
+fn token(headers: &HeaderMap, public_url: &Url) -> Option<Zeroizing<String>> {
+    SESSION.sent(headers, public_url)
 }
 
 /// An answer after which the browser has this cookie, or none.
 pub(super) fn with_cookie(response: impl IntoResponse, public_url: &Url, token: Option<&str>) -> Response {
-    let mut cookie = Cookie::new(cookie_name(public_url), token.unwrap_or_default());
-    cookie.set_path("/");
-    cookie.set_http_only(true);
-    // Not strict: whoever comes from an application that asks for access is logged in.
-    cookie.set_same_site(SameSite::Lax);
-    cookie.set_secure(public_url.scheme() == "https");
-    if token.is_none() {
-        cookie.make_removal();
-    }
-    let mut response = response.into_response();
-    if let Ok(value) = HeaderValue::from_str(&cookie.to_string()) {
-        response.headers_mut().append(SET_COOKIE, value);
-    }
-    response
+    SESSION.set(response, public_url, token)
 }
 
 /// Begins a session in a change; its cookie.
 pub(super) async fn begin(api: &Api, change: &mut Change, user_id: i64) -> ApiResult<Zeroizing<String>> {
-    let token = Zeroizing::new(hex::encode(api.random.bytes::<32>()?));
+    let token = CookieOf::new_value(api)?;
     change.insert_session(&hash_key(&token), user_id, api.clock.now_ms()).await?;
     Ok(token)
+}
+
+/// The same instead of the session that the browser has.
+pub(super) async fn begin_another(
+    api: &Api,
+    change: &mut Change,
+    headers: &HeaderMap,
+    user_id: i64,
+) -> ApiResult<Zeroizing<String>> {
+    if let Some(former) = token(headers, &api.public_url) {
+        change.end_session(&hash_key(&former)).await?;
+    }
+    begin(api, change, user_id).await
 }
 
 /// Somebody who logged in.

@@ -64,6 +64,7 @@ pub(super) fn body(operation: &str, tenant_provision: &Value) -> Value {
         "admin_set_billing" => json!({"prepaid": true}),
         "admin_credit" => json!({"amount": "5", "reason": "a gift", "idempotency_key": "stranger"}),
         "admin_create_user" => json!({"username": "eve"}),
+        "admin_set_user_openid" => json!({"openid_subject": "stranger"}),
         "admin_set_node_maintenance" => json!({"maintenance": true}),
         _ => Value::Null,
     }

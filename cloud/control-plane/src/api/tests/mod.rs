@@ -28,6 +28,7 @@ mod matrix;
 mod node;
 mod oauth;
 mod openapi;
+mod openid;
 mod os_images;
 mod people;
 mod provisioning;
@@ -260,6 +261,7 @@ impl Installation {
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
             people: Arc::new(People::open(data.path(), random).unwrap()),
             oauth_clients: OauthClient::all(vec![oauth::app()]).unwrap(),
+            openid: None,
             webhook_figures: Arc::default(),
             requests_per_minute: None,
             sunsets: [(ApiVersion::V20251028, date(2027, 3, 31))].into(),

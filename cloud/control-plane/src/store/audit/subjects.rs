@@ -98,10 +98,12 @@ const BILLING: &str = "SELECT b.prepaid, b.credited, b.granted, (SELECT MAX(c.id
      WHERE c.workspace_id = b.workspace_id) AS last_credit FROM billing_accounts b WHERE b.workspace_id = $1";
 const USER: &str = "SELECT u.username, u.email, u.role, u.created_at_ms, p.phc AS password_sha256, \
      s.sealed_secret AS second_factor_sha256, s.confirmed_at_ms AS second_factor_confirmed_at_ms, \
-     l.token_hash AS link_sha256, (SELECT COUNT(*) FROM sessions x WHERE x.user_id = u.id) AS sessions, \
+     l.token_hash AS link_sha256, o.issuer AS openid_issuer, o.subject AS openid_subject, \
+     (SELECT COUNT(*) FROM sessions x WHERE x.user_id = u.id) AS sessions, \
      (SELECT COUNT(*) FROM backup_codes b WHERE b.user_id = u.id) AS backup_codes FROM users u \
      LEFT JOIN passwords p ON p.user_id = u.id LEFT JOIN second_factors s ON s.user_id = u.id \
-     LEFT JOIN password_links l ON l.user_id = u.id WHERE u.id = $1";
+     LEFT JOIN password_links l ON l.user_id = u.id \
+     LEFT JOIN openid_identities o ON o.user_id = u.id WHERE u.id = $1";
 const WORKSPACE: &str = "SELECT slug, name, tier, wallet, created_at_ms FROM workspaces WHERE id = $1";
 
 impl Subject {

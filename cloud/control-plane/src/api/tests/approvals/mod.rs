@@ -238,6 +238,7 @@ async fn govern(installation: &mut Installation, contracts: Arc<FakeContracts>) 
         outbound: old.outbound.clone(),
         people: Arc::clone(&old.people),
         oauth_clients: old.oauth_clients.clone(),
+        openid: old.openid.clone(),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,

@@ -322,6 +322,7 @@ pub(in crate::api::tests) async fn know_with(
         outbound: old.outbound.clone(),
         people: Arc::clone(&old.people),
         oauth_clients: old.oauth_clients.clone(),
+        openid: old.openid.clone(),
         webhook_secrets: Arc::clone(&old.webhook_secrets),
         webhook_figures: Arc::default(),
         requests_per_minute: None,
