@@ -258,7 +258,7 @@ impl Installation {
             outbound: webhooks::outbound(),
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
             people: Arc::new(People::open(data.path(), random).unwrap()),
-            oauth_clients: OauthClient::all(vec![oauth::app()]).unwrap(),
+            oauth_clients: OauthClient::all(oauth::apps()).unwrap(),
             webhook_figures: Arc::default(),
             requests_per_minute: None,
             sunsets: [(ApiVersion::V20251028, date(2027, 3, 31))].into(),
