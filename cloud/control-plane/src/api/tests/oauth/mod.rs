@@ -1,5 +1,6 @@
 //! Applications that people let in.
 
+mod native;
 mod step_up;
 mod twice;
 
@@ -18,9 +19,14 @@ const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 const CALLBACK: &str = "https://app.example/callback?from=cloister";
 
-/// An application that the operator configured.
-pub(super) fn app() -> OauthClient {
-    OauthClient { id: "app".into(), name: "An <app>".into(), redirect_uris: vec![CALLBACK.into()] }
+/// Applications that the operator configured.
+pub(super) fn apps() -> Vec<OauthClient> {
+    let app = |id: &str, name: &str, uri: &str| OauthClient {
+        id: id.into(),
+        name: name.into(),
+        redirect_uris: vec![uri.into()],
+    };
+    vec![app("app", "An <app>", CALLBACK), app("phone", "Of phones", native::CALLBACK)]
 }
 
 /// A request for a code, in which some parameters are others.
@@ -284,20 +290,6 @@ async fn who_comes_from_another_site_is_known_there_and_comes_back_from_the_logi
     let back = stranger.post("/login", &known).await.expect(303);
     let shown = stranger.get(back.header("location")).await.expect(200);
     assert!(shown.text.contains("An &lt;app&gt;") && form(&shown, "state") == "x&y");
-}
-
-#[tokio::test]
-async fn the_command_line_is_known_on_loopback_at_any_port() {
-    let installation = Installation::new().await;
-    let mut browser = installation.logged_in().await;
-    let changes = [("client_id", "cloister-cli"), ("redirect_uri", "http://127.0.0.1:49152/callback")];
-    let shown = browser.get(&address(&asked(&changes))).await.expect(200);
-    let policy = shown.header("content-security-policy");
-    assert!(policy.contains("form-action 'self' http://127.0.0.1:49152;"), "{policy}");
-    let answer = browser.allow(&changes, "admin").await.expect(303);
-    let code = told(&answer, "code").unwrap();
-    let token = installation.exchange(&code, &changes).await.expect(200).json();
-    assert_eq!(installation.me(&token).await, 200);
 }
 
 #[tokio::test]
