@@ -171,7 +171,7 @@ async fn show(args: ShowArgs, session: &Session) -> Outcome {
     let path = ["apps", app.as_str(), "revisions", args.revision.as_str()];
     if args.raw {
         let document = client.get(&path, &[("raw_compose_file", "true")]).await?;
-        output.data(&read::<String>(&document["compose_file"])?);
+        output.data(&read::<String>(document.get("compose_file").unwrap_or(&Value::Null))?);
         return Ok(());
     }
     let document = client.get(&path, &[]).await?;
