@@ -84,7 +84,7 @@ pub enum Failure {
     #[error("its newest block is from the future; check this machine's clock")]
     Future,
     /// The block in question is not part of its chain, or it has forgotten the block's state.
-    #[error("it does not have the confirmed block")]
+    #[error("it does not have the confirmed block, or answered for another one")]
     UnknownBlock,
     /// It said something else than others.
     #[error("it contradicts others")]

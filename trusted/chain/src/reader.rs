@@ -161,7 +161,9 @@ impl Chain {
         self.0.heads.check_age(head.timestamp)?;
         let is_confirmed = |at: &ViewedBlock| {
             let is_it = at.number == known.confirmed.number && at.timestamp == known.confirmed.timestamp;
-            if is_it { Ok(()) } else { Err(Failure::Garbage("an answer of another block")) }
+            // A node that makes a block meanwhile, or one of several behind an address: asked once more, like one whose
+            // chain was reorganised.
+            if is_it { Ok(()) } else { Err(Failure::UnknownBlock) }
         };
         let is_newest = |at: &ViewedBlock| {
             if at.number < known.confirmed.number {
