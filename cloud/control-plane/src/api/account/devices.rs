@@ -43,12 +43,14 @@ const INTERVAL_S: u32 = 5;
 pub(crate) const SOONEST_QUESTION: Duration = Duration::from_millis(2_500);
 /// Devices that begin to wait, whoever they are; so 600 wait at most.
 pub(crate) const LOGINS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(60);
-/// Codes that a user may try, with keys and on the page: whoever guesses one could let somebody else's device in (RFC 8628 section 5.1).
+/// Codes that a user may try, with keys and on the page: whoever guesses one could let somebody else's device in
+/// (RFC 8628 section 5.1).
 pub(crate) const LOOKS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(10);
 /// How long the key of a device works.
 pub(in crate::api) const KEY_DAYS: u32 = 90;
 const KEY_S: u32 = KEY_DAYS * 24 * 60 * 60;
 const MAX_CLIENT: usize = 100;
+
 /// Begin to wait as a device
 ///
 /// A person goes to `verification_uri_complete` and logs in, or runs `cloister tokens approve`, and lets the device in. The body is
