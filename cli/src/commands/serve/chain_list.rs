@@ -1,7 +1,5 @@
 //! The chains of an installation, from a file.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +7,7 @@ use cloister_chain::{ChainConfig, DEFAULT_MAX_HEAD_AGE, DEFAULT_REQUEST_TIMEOUT}
 use serde::Deserialize;
 use url::Url;
 
+use super::json_file;
 use crate::failure::Failure;
 use crate::parts::is_for_its_owner;
 
@@ -47,20 +46,12 @@ const fn usual_age() -> u64 {
 /// Reads the list. The file is for its owner only, and nothing of it is repeated in words: providers put keys into
 /// the addresses of endpoints.
 pub(super) fn read(path: &Path) -> Result<Vec<ChainConfig>, Failure> {
-    let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
-    let mut text = Vec::new();
     is_for_its_owner(path)?;
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
     let malformed = || {
         Failure::usage(format!("{} is not a list of chains", path.display()))
             .hint(format!("such as {EXAMPLE}; quorum, confirmations and max_head_age_s may be added"))
     };
-    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_BYTES) {
-        return Err(malformed());
-    }
-    // The parser's words could repeat a part of the file.
-    let entries: Vec<Entry> = serde_json::from_slice(&text).map_err(|_| malformed())?;
+    let entries: Vec<Entry> = json_file::read_secret(path, MAX_BYTES, malformed)?;
     Ok(entries.into_iter().map(Entry::config).collect())
 }
 

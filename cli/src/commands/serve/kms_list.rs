@@ -1,7 +1,5 @@
 //! The key management services of an installation, from a file.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cloister_chain::Address;
@@ -10,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use url::Url;
 
+use super::json_file;
 use crate::failure::Failure;
 
 /// Largest file, in bytes.
@@ -43,17 +42,11 @@ fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
 
 /// Reads the list. Whether names and addresses are good is the control plane's to say.
 pub(super) fn read(path: &Path) -> Result<Vec<KmsConfig>, Failure> {
-    let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
-    let mut text = Vec::new();
-    File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
     let malformed = || {
         Failure::usage(format!("{} is not a list of key management services", path.display()))
             .hint(format!("such as {EXAMPLE}"))
     };
-    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_BYTES) {
-        return Err(malformed());
-    }
-    let entries: Vec<Entry> = serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))?;
+    let entries: Vec<Entry> = json_file::read(path, MAX_BYTES, malformed)?;
     let dir = path.parent().unwrap_or(Path::new(""));
     let config = |entry: Entry| KmsConfig {
         slug: entry.slug,

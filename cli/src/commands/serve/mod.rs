@@ -4,6 +4,7 @@ mod chain_list;
 mod control_plane;
 mod echo_upstream;
 mod inference_gateway;
+mod json_file;
 mod kms;
 mod kms_list;
 mod node;

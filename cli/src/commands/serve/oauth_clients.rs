@@ -1,12 +1,11 @@
 //! Applications that people can let in, from a file.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use cloister_control_plane::OauthClient;
 use serde::Deserialize;
 
+use super::json_file;
 use crate::failure::Failure;
 
 /// Largest file, in bytes.
@@ -23,17 +22,11 @@ struct Entry {
 
 /// Reads the list. Whether ids and addresses are good is the control plane's to say.
 pub(super) fn read(path: &Path) -> Result<Vec<OauthClient>, Failure> {
-    let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
     let malformed = || {
         Failure::usage(format!("{} is not a list of OAuth clients", path.display()))
             .hint(format!("such as {EXAMPLE}"))
     };
-    let mut text = Vec::new();
-    File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_BYTES) {
-        return Err(malformed());
-    }
-    let entries: Vec<Entry> = serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))?;
+    let entries: Vec<Entry> = json_file::read(path, MAX_BYTES, malformed)?;
     let client =
         |entry: Entry| OauthClient { id: entry.id, name: entry.name, redirect_uris: entry.redirect_uris };
     Ok(entries.into_iter().map(client).collect())

@@ -1,12 +1,11 @@
 //! The OpenID provider that people can log in by, from a file.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cloister_control_plane::openid::{OpenidConfig, RequiredClaim, UnknownPeople};
 use serde::Deserialize;
 
+use super::json_file;
 use crate::failure::Failure;
 
 /// Largest file, in bytes.
@@ -67,17 +66,11 @@ const fn yes() -> bool {
 
 /// Reads the description. Whether its members are good is the control plane's to say, which reads the secret as well.
 pub(super) fn read(path: &Path) -> Result<OpenidConfig, Failure> {
-    let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
     let malformed = || {
         Failure::usage(format!("{} describes no OpenID provider", path.display()))
             .hint("begin with examples/openid-provider.json of the source tree; docs/accounts.md explains it")
     };
-    let mut text = Vec::new();
-    File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_BYTES) {
-        return Err(malformed());
-    }
-    let entry: Entry = serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))?;
+    let entry: Entry = json_file::read(path, MAX_BYTES, malformed)?;
     let dir = path.parent().unwrap_or(Path::new(""));
     let required = |required: Required| RequiredClaim { claim: required.claim, any_of: required.any_of };
     Ok(OpenidConfig {
