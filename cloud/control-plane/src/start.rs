@@ -303,7 +303,7 @@ impl ControlPlane {
             outbound,
             webhook_secrets,
             people,
-            oauth_clients: OauthClient::all(config.oauth_clients)?,
+            oauth_clients: OauthClient::checked(config.oauth_clients)?,
             openid,
             webhook_figures: Arc::default(),
             requests_per_minute: config.requests_per_minute,

@@ -1,5 +1,7 @@
 //! Applications that people can let in.
 
+use std::collections::HashSet;
+
 use url::{Host, Url};
 
 /// An application that is known by where it wants answers. It has no secret (RFC 6749 section 2.1: public).
@@ -37,26 +39,16 @@ pub enum InvalidClient {
 const MAX_TEXT: usize = 100;
 
 impl Client {
-    /// Cloister's own command line, which listens on loopback.
-    pub(crate) fn command_line() -> Self {
-        Self {
-            id: "cloister-cli".to_owned(),
-            name: "Cloister command line".to_owned(),
-            redirect_uris: vec!["http://127.0.0.1/callback".to_owned(), "http://[::1]/callback".to_owned()],
-        }
-    }
-
-    /// Checks what an operator configured, and adds the command line.
-    pub(crate) fn all(configured: Vec<Self>) -> Result<Vec<Self>, InvalidClient> {
-        let mut all = vec![Self::command_line()];
-        for client in configured {
+    /// Checks what an operator configured.
+    pub(crate) fn checked(configured: Vec<Self>) -> Result<Vec<Self>, InvalidClient> {
+        let mut known = HashSet::new();
+        for client in &configured {
             client.check()?;
-            if all.iter().any(|known| known.id == client.id) {
-                return Err(InvalidClient::Id(client.id));
+            if !known.insert(&client.id) {
+                return Err(InvalidClient::Id(client.id.clone()));
             }
-            all.push(client);
         }
-        Ok(all)
+        Ok(configured)
     }
 
     fn check(&self) -> Result<(), InvalidClient> {
@@ -173,9 +165,10 @@ mod tests {
 
         #[test]
         fn every_port_of_loopback_is_known(port in 1..=u16::MAX) {
+            let client = client(&["http://127.0.0.1/callback", "http://[::1]/callback"]);
             for host in ["127.0.0.1", "[::1]"] {
                 let wanted = format!("http://{host}:{port}/callback");
-                prop_assert!(Client::command_line().redirect(&wanted).is_some());
+                prop_assert!(client.redirect(&wanted).is_some());
             }
         }
     }
@@ -187,11 +180,10 @@ mod tests {
             name: name.into(),
             redirect_uris: vec![uri.into()],
         };
-        assert_eq!(Client::all(vec![with("a", "A", "https://a.example/")]).unwrap().len(), 2);
+        assert_eq!(Client::checked(vec![with("a", "A", "https://a.example/")]).unwrap().len(), 1);
         for client in [
             with("", "A", "https://a.example/"),
             with("a b", "A", "https://a.example/"),
-            with("cloister-cli", "A", "https://a.example/"),
             with("a", "", "https://a.example/"),
             with("a", "A\n", "https://a.example/"),
             with("a", "A", "http://a.example/"),
@@ -200,10 +192,12 @@ mod tests {
             with("a", "A", "javascript:alert(1)"),
             with("a", "A", "callback"),
         ] {
-            assert!(Client::all(vec![client.clone()]).is_err(), "{client:?}");
+            assert!(Client::checked(vec![client.clone()]).is_err(), "{client:?}");
         }
         let twice = with("a", "A", "https://a.example/");
         let nowhere = Client { redirect_uris: vec![], ..twice.clone() };
-        assert!(Client::all(vec![nowhere]).is_err() && Client::all(vec![twice.clone(), twice]).is_err());
+        assert!(
+            Client::checked(vec![nowhere]).is_err() && Client::checked(vec![twice.clone(), twice]).is_err()
+        );
     }
 }

@@ -261,7 +261,7 @@ impl Installation {
             webhook_secrets: Arc::new(Secrets::open(data.path(), random).unwrap()),
             people: Arc::new(People::open(data.path(), random).unwrap()),
             openid: None,
-            oauth_clients: OauthClient::all(oauth::apps()).unwrap(),
+            oauth_clients: OauthClient::checked(oauth::apps()).unwrap(),
             webhook_figures: Arc::default(),
             requests_per_minute: None,
             sunsets: [(ApiVersion::V20251028, date(2027, 3, 31))].into(),

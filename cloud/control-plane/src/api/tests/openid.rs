@@ -198,7 +198,8 @@ async fn somebody_logs_in(installation: Installation) {
         "preferred_username": "tenant", "email": "tenant@example.org", "email_verified": true,
     }));
     let refused = place.log_in(&mut visitor).await.expect(403);
-    assert!(refused.text.contains(&format!("cloister accounts link NAME --openid-subject {SUBJECT}")));
+    assert!(refused.text.contains("cloister accounts link NAME --openid-subject SUBJECT"));
+    assert!(refused.text.contains(&format!("<dd>{SUBJECT}</dd>")), "what it is, and not in a command");
     assert!(visitor.0.keys().all(|name| name != SESSION));
 
     place.link_tenant().await;

@@ -26,7 +26,11 @@ pub(super) fn apps() -> Vec<OauthClient> {
         name: name.into(),
         redirect_uris: vec![uri.into()],
     };
-    vec![app("app", "An <app>", CALLBACK), app("phone", "Of phones", native::CALLBACK)]
+    vec![
+        app("app", "An <app>", CALLBACK),
+        app("phone", "Of phones", native::CALLBACK),
+        app("desktop", "Of desktops", "http://127.0.0.1/callback"),
+    ]
 }
 
 /// A request for a code, in which some parameters are others.
@@ -201,7 +205,7 @@ async fn whoever_is_not_known_is_sent_nothing() {
         vec![("redirect_uri", "https://evil.example/callback?from=cloister")],
         vec![("client_id", "app"), ("client_id", "app")],
         vec![("redirect_uri", CALLBACK), ("redirect_uri", CALLBACK)],
-        vec![("client_id", "cloister-cli")],
+        vec![("client_id", "desktop")],
     ] {
         let refused = browser.get(&address(&asked(&changes))).await.expect(400);
         assert!(
@@ -299,7 +303,7 @@ async fn a_code_is_good_once_for_whom_it_is_for() {
     let other = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
     for changes in [
         vec![("code_verifier", other)],
-        vec![("client_id", "cloister-cli")],
+        vec![("client_id", "desktop")],
         vec![("redirect_uri", "https://app.example/callback")],
     ] {
         let code = browser.code("read").await;
@@ -336,7 +340,7 @@ async fn a_refresh_token_is_good_once_and_who_uses_it_twice_loses_everything() {
     let installation = Installation::new().await;
     let mut browser = installation.logged_in().await;
     let first = installation.exchange(&browser.code("deploy").await, &[]).await.expect(200).json();
-    refused(installation.renew(&first, &[("client_id", "cloister-cli")]).await, "invalid_grant");
+    refused(installation.renew(&first, &[("client_id", "desktop")]).await, "invalid_grant");
     refused(installation.renew(&first, &[("scope", "admin")]).await, "invalid_scope");
     let second = installation.renew(&first, &[]).await.expect(200).json();
     assert_ne!(first["refresh_token"], second["refresh_token"]);
@@ -370,7 +374,7 @@ async fn tokens_are_given_back_and_end_with_the_password() {
             let fields = [("client_id", client), ("token", given), ("token_type_hint", which)];
             installation.form("/api/v1/oauth/revoke", &fields).await.expect(200);
         };
-        revoke("cloister-cli", given).await;
+        revoke("desktop", given).await;
         revoke("app", "unknown").await;
         assert_eq!(installation.me(&token).await, 200);
         revoke("app", given).await;

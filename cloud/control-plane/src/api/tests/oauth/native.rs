@@ -23,10 +23,10 @@ async fn an_application_with_a_scheme_of_its_own_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn the_command_line_is_known_on_loopback_at_any_port() {
+async fn an_application_on_loopback_is_known_at_any_port() {
     let installation = Installation::new().await;
     let mut browser = installation.logged_in().await;
-    let changes = [("client_id", "cloister-cli"), ("redirect_uri", "http://127.0.0.1:49152/callback")];
+    let changes = [("client_id", "desktop"), ("redirect_uri", "http://127.0.0.1:49152/callback")];
     let shown = browser.get(&address(&asked(&changes))).await.expect(200);
     let policy = shown.header("content-security-policy");
     assert!(policy.contains("form-action 'self' http://127.0.0.1:49152;"), "{policy}");

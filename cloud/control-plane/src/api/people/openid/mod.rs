@@ -2,7 +2,10 @@
 //!
 //! A browser gets a random cookie and goes to the provider with values that are computed of it; it comes back with a code,
 //! once, within ten minutes. What it needs after that is what a password needs: the code of a second factor, where the
-//! account has one.
+//! account has one (`code`). Who has no account may get one (`join`).
+
+mod code;
+mod join;
 
 use std::sync::Arc;
 
@@ -15,20 +18,23 @@ use maud::{Markup, html};
 use tracing::{info, warn};
 use url::{Url, form_urlencoded};
 
+use code::wait_for_code;
+pub(super) use code::{code, code_page};
+use join::{join, unknown};
+
 use super::cookies::{CookieOf, OPENID};
 use super::form::{Fields, From};
-use super::guess::{Refusal, Target, presented, take, too_often};
+use super::guess::too_often;
 use super::login::{HOME, TITLE, own_path};
-use super::markup::{Page, code_field};
+use super::markup::Page;
 use super::session::{self, MaybePerson, recorded, with_cookie};
 use crate::api::Api;
 use crate::api::auth::hash_key;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::guard::RequestId;
-use crate::audit::{self, Named, Scope};
+use crate::audit;
 use crate::openid::{Attempt, CALLBACK, CameBack, Claimed, Openid, OpenidError, UnknownPeople};
-use crate::people::Presented;
-use crate::store::{OpenidLoginRow, PersonRow, Subject};
+use crate::store::{OpenidLoginRow, Subject};
 
 /// How long a login may take at the provider, and how long a code of the second factor is waited for.
 pub(super) const LOGIN_MS: i64 = 10 * 60 * 1000;
@@ -36,8 +42,6 @@ pub(super) const LOGIN_MS: i64 = 10 * 60 * 1000;
 const MAX_LOGINS: i64 = 10_000;
 /// Parameters that an answer has at most once.
 const PARAMETERS: [&str; 4] = ["code", "state", "error", "iss"];
-const CODE_PAGE: &str = "/login/openid/code";
-const WRONG: &str = "This code is wrong, too old, or was used before.";
 
 fn redirect_uri(public_url: &Url) -> String {
     let mut url = public_url.clone();
@@ -222,196 +226,4 @@ async fn let_in(
     let token = recorded(api, actor, "log_in", row.id, Some(request_id.to_string()), work).await?;
     let response = with_cookie(away(next), &api.public_url, Some(&token));
     Ok(OPENID.set(response, &api.public_url, None))
-}
-
-/// Tells somebody who has no account how to get one.
-fn unknown(openid: &Openid, subject: &str) -> Response {
-    info!(subject, "the OpenID provider names somebody who has no account");
-    let name = &openid.config().name;
-    let body = html! {
-        p { "Ask the operator for an account, or to link yours, and say what " (name) " calls you:" }
-        dl { dt { "Subject" } dd { (subject) } }
-        p { code { "cloister accounts create NAME --openid-subject " (subject) } }
-        p { code { "cloister accounts link NAME --openid-subject " (subject) } }
-    };
-    let words = format!("{name} knows you, but you have no account here.");
-    Page::new(TITLE, body).refused(StatusCode::FORBIDDEN, words).into_response()
-}
-
-/// Makes an account for somebody. Whoever has the same name already is somebody else.
-async fn join(
-    api: &Api,
-    openid: &Openid,
-    claimed: &Claimed,
-    request_id: &Arc<str>,
-) -> ApiResult<Result<i64, Response>> {
-    let config = openid.config();
-    let Some(username) = claimed.username(config) else {
-        let words = format!(
-            "{} names no user name for you that can be one here. Ask the operator for an account.",
-            config.name
-        );
-        return Ok(Err(Page::new(TITLE, unknown_words(claimed))
-            .refused(StatusCode::FORBIDDEN, words)
-            .into_response()));
-    };
-    let now_ms = api.clock.now_ms();
-    let openid_name = (config.issuer.as_str(), claimed.subject.as_str());
-    let work = async {
-        let mut change = api.store.change().await?;
-        let email = claimed.email().unwrap_or_default();
-        let id = change.insert_user(&username, email, "user", now_ms).await?;
-        change.insert_workspace(&username, &username, api.random.bytes()?, id, now_ms).await?;
-        change.put_openid(id, openid_name, now_ms).await?;
-        change.commit().await?;
-        Ok::<_, Joining>(id)
-    };
-    let named = Named { kind: "user", id: String::new() };
-    let scope = Scope::new(audit::newcomer(&username), "join_by_openid", named, api.clock.clone());
-    let scope = scope.of_request(Some(request_id.to_string())).in_chain(audit::INSTALLATION);
-    match audit::within(scope, work).await {
-        Ok(id) => Ok(Ok(id)),
-        Err(Joining::Store(error)) if error.is_duplicate() => {
-            // Perhaps the same person, in another window, was quicker.
-            if let Some(id) = api.store.user_of_openid(openid_name.0, openid_name.1).await? {
-                return Ok(Ok(id));
-            }
-            info!(
-                username,
-                subject = claimed.subject,
-                "a name that the OpenID provider gives somebody is taken"
-            );
-            let words = format!(
-                "There is a user or a workspace of the name '{username}' already, who may be somebody else. Ask the \
-                 operator for an account, or to link yours."
-            );
-            Ok(Err(Page::new(TITLE, unknown_words(claimed))
-                .refused(StatusCode::FORBIDDEN, words)
-                .into_response()))
-        }
-        Err(Joining::Store(error)) => Err(error.into()),
-        Err(Joining::Random(error)) => Err(error.into()),
-    }
-}
-
-/// What keeps somebody from getting an account.
-#[derive(Debug, thiserror::Error)]
-enum Joining {
-    #[error(transparent)]
-    Store(#[from] crate::store::StoreError),
-    #[error(transparent)]
-    Random(#[from] crate::clock::NoRandomness),
-}
-
-fn unknown_words(claimed: &Claimed) -> Markup {
-    html! {
-        dl { dt { "Subject" } dd { (claimed.subject) } }
-        p { code { "cloister accounts link NAME --openid-subject " (claimed.subject) } }
-    }
-}
-
-/// Asks for a code of the second factor, on a page whose address holds nothing.
-async fn wait_for_code(api: &Api, openid: &Openid, user_id: i64, next: &str) -> ApiResult<Response> {
-    let cookie = CookieOf::new_value(api)?;
-    let login = OpenidLoginRow { next: next.to_owned(), user_id: Some(user_id) };
-    if !keep(api, &cookie, &login).await? {
-        return Ok(unanswered(openid, &OpenidError::Busy));
-    }
-    Ok(OPENID.set(away(CODE_PAGE), &api.public_url, Some(&cookie)))
-}
-
-fn code_form() -> Page {
-    let body = html! {
-        form method="post" action=(CODE_PAGE) {
-            (code_field("Code of your authenticator, or a backup code", true))
-            button type="submit" { "Log in" }
-        }
-    };
-    Page::new(TITLE, body)
-}
-
-/// The login of this browser that waits for a code: its hash, who it is and where that one goes on.
-async fn waiting(api: &Api, headers: &HeaderMap) -> ApiResult<Option<(String, PersonRow, String)>> {
-    let Some(cookie) = OPENID.sent(headers, &api.public_url) else { return Ok(None) };
-    let hash = hash_key(&cookie);
-    let login = api.store.waiting_openid_login(&hash, api.clock.now_ms()).await?;
-    let Some((user_id, next)) = login.and_then(|login| Some((login.user_id?, login.next))) else {
-        return Ok(None);
-    };
-    Ok(api.store.person(user_id).await?.map(|row| (hash, row, next)))
-}
-
-/// The form for the code.
-pub(super) async fn code_page(State(api): State<Arc<Api>>, headers: HeaderMap) -> ApiResult<Response> {
-    Ok(match waiting(&api, &headers).await? {
-        Some(_) => code_form().into_response(),
-        None => away("/login"),
-    })
-}
-
-/// What became of a code.
-enum Checked {
-    In(zeroize::Zeroizing<String>),
-    Wrong,
-    /// The login ended meanwhile.
-    Gone,
-}
-
-/// Takes the code.
-pub(super) async fn code(
-    State(api): State<Arc<Api>>,
-    from: From,
-    Extension(RequestId(request_id)): Extension<RequestId>,
-    headers: HeaderMap,
-    fields: Fields,
-) -> ApiResult<Response> {
-    let Some((hash, row, next)) = waiting(&api, &headers).await? else { return Ok(away("/login")) };
-    if let Some(refusal) = too_often(&api, from) {
-        return Ok(refusal.page(code_form(), WRONG));
-    }
-    let target = Target::code(row.id);
-    if let Err(refusal) = target.take(&api).await? {
-        return Ok(refusal.page(code_form(), WRONG));
-    }
-    let request_id = Some(request_id.to_string());
-    let checked = match presented(&api, &row, fields.text("code")).await? {
-        Ok(presented) => {
-            let work = check(&api, &target, &headers, (&hash, row.id), presented);
-            let actor = audit::person(&row.username, row.id);
-            recorded(&api, actor, "log_in", row.id, request_id.clone(), work).await?
-        }
-        Err(_) => Checked::Wrong,
-    };
-    match checked {
-        Checked::In(token) => {
-            let response = with_cookie(away(&next), &api.public_url, Some(&token));
-            Ok(OPENID.set(response, &api.public_url, None))
-        }
-        Checked::Gone => Ok(away("/login")),
-        Checked::Wrong => {
-            target.was_wrong(&api, Some(row.id), request_id).await?;
-            Ok(Refusal::Wrong.page(code_form(), WRONG))
-        }
-    }
-}
-
-async fn check(
-    api: &Api,
-    target: &Target,
-    headers: &HeaderMap,
-    (hash, user_id): (&str, i64),
-    presented: Option<Presented>,
-) -> ApiResult<Checked> {
-    let mut change = api.store.change().await?;
-    change.about(Subject::User(user_id)).await?;
-    if !change.take_waiting_openid_login(hash, user_id, api.clock.now_ms()).await? {
-        return Ok(Checked::Gone);
-    }
-    if !take(&mut change, user_id, presented).await? {
-        return Ok(Checked::Wrong);
-    }
-    target.was_right(&mut change).await?;
-    let token = session::begin_another(api, &mut change, headers, user_id).await?;
-    change.commit().await?;
-    Ok(Checked::In(token))
 }
