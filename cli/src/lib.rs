@@ -31,5 +31,7 @@ pub fn command() -> clap::Command {
 pub fn run() -> Exit {
     let cli = args::Cli::parse();
     let session = session::Session::new(&cli.global);
-    commands::run(cli.command, &session)
+    let exit = commands::run(cli.command, &session);
+    logging::finish();
+    exit
 }

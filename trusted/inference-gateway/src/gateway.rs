@@ -137,9 +137,16 @@ impl Gateway {
     }
 }
 
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
+
 /// Seconds since the Unix epoch, by the machine's clock.
 #[must_use]
 pub fn unix_now() -> u64 {
-    static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
     u64::try_from(CLOCK.now().as_second()).unwrap_or(0)
+}
+
+/// Milliseconds since the Unix epoch, by the machine's clock.
+#[must_use]
+pub(crate) fn unix_now_ms() -> u64 {
+    u64::try_from(CLOCK.now().as_millisecond()).unwrap_or(0)
 }

@@ -12,6 +12,7 @@ pub mod e2ee;
 pub mod error;
 pub mod format;
 pub mod gateway;
+mod ids;
 #[cfg(test)]
 mod lab;
 pub mod models;

@@ -41,6 +41,7 @@ use crate::e2ee;
 use crate::error::{GatewayError, Kind};
 use crate::format::Whole;
 use crate::gateway::Gateway;
+use crate::ids;
 use crate::surface::Surface;
 use asked::{Denied, ask};
 use attempt::{Committed, Trace};
@@ -82,7 +83,8 @@ pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTracke
     let (head, response) = oneshot::channel();
     let requests = gateway.requests.clone();
     let (surface, request_id) = (incoming.surface, incoming.request_id.clone());
-    drop(requests.spawn(work(gateway, incoming, head)));
+    // It is large, and moved often on its way to the runtime.
+    drop(requests.spawn(Box::pin(work(gateway, incoming, head))));
     drop(token);
     response.await.unwrap_or_else(|_| {
         let error = GatewayError::new(Kind::Internal, "The request failed");
@@ -176,8 +178,8 @@ fn random() -> Option<(u64, String)> {
         tracing::error!(%error, "the system has no random numbers");
         return None;
     }
-    let (number, id) = bytes.split_at(8);
-    Some((u64::from_le_bytes(number.try_into().ok()?), format!("rcpt-{}", hex::encode(id))))
+    let (number, id) = bytes.split_first_chunk()?;
+    Some((u64::from_le_bytes(*number), format!("rcpt-{}", ids::of::<12>(id.try_into().ok()?))))
 }
 
 /// The client left before anything was answered. If the request went out, the upstream has read it.

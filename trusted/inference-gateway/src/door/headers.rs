@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::{RequestId, errors};
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
+use crate::ids;
 use crate::observe::Line;
 use crate::surface::Surface;
 
@@ -119,5 +120,5 @@ fn request_id() -> Result<String, GatewayError> {
     let mut random = [0; 16];
     getrandom::fill(&mut random)
         .map_err(|_| GatewayError::new(Kind::Internal, "The gateway has no source of randomness"))?;
-    Ok(format!("req_{}", hex::encode(random)))
+    Ok(format!("req_{}", ids::of(random)))
 }

@@ -32,7 +32,7 @@ pub(super) struct Eviction {
     settings: Settings,
     /// The last session that was looked at: they are looked at in turn.
     session: NameHash,
-    /// Receipts and rows that cannot be read: they stay, and others go.
+    /// Receipts and rows that cannot be read: each goes with the next one that can.
     unreadable: [BTreeSet<u64>; 2],
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
@@ -79,6 +79,9 @@ impl Eviction {
                 return Ok(removed);
             }
             tables.receipts.remove(number)?;
+            for older in before(unreadable, number) {
+                tables.receipts.remove(older)?;
+            }
             for name in &names {
                 // A name may have gone over to a newer receipt.
                 let is_its = tables.names.get(name)?.is_some_and(|named| named.value() == number);
@@ -114,6 +117,9 @@ impl Eviction {
                 return Ok(removed);
             }
             tables.rows.remove(number)?;
+            for older in before(unreadable, number) {
+                tables.rows.remove(older)?;
+            }
         }
         Ok(budget)
     }
@@ -142,9 +148,15 @@ impl Eviction {
 /// Where to go on after something that cannot be read, which is said once.
 fn skip(unreadable: &mut BTreeSet<u64>, number: u64, failure: &StoreError) -> u64 {
     if unreadable.insert(number) {
-        error!(number, %failure, "a record cannot be read, and is never removed");
+        error!(number, %failure, "a record cannot be read; it is removed when the one after it has had its time");
     }
     number.saturating_add(1)
+}
+
+/// Takes out those before a number: they are older than it.
+fn before(unreadable: &mut BTreeSet<u64>, number: u64) -> BTreeSet<u64> {
+    let newer = unreadable.split_off(&number);
+    std::mem::replace(unreadable, newer)
 }
 
 fn fingerprints(tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {

@@ -1,8 +1,11 @@
 //! The thread that moves what was written into the database, generation by generation.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::setpriority_process;
 
 use super::StoreError;
 use super::eviction::{Due, Eviction};
@@ -13,6 +16,10 @@ use super::trouble::Trouble;
 
 /// Time in which changes gather, so that many share a transaction.
 const GATHER: Duration = Duration::from_millis(200);
+/// How often it is looked whether that is over sooner.
+const LOOK: Duration = Duration::from_millis(20);
+/// The thread's place behind those that answer requests, for a quarter of a processor that both want.
+const NICE: i32 = 5;
 /// What has gathered so many bytes goes at once.
 const LARGE: usize = 4 << 20;
 /// After so long without changes, what has had its time goes all the same.
@@ -34,21 +41,23 @@ pub(super) struct Filer {
 impl Filer {
     /// Works until nobody can wake it any more; then files what is left, unless it fails: the next start will.
     pub(super) fn run(mut self, wakes: &Receiver<()>) {
-        let (mut outcome, mut pause) = (Ok(true), PAUSE);
+        // On Linux this is of the calling thread. What it files was acknowledged: nobody waits for it.
+        if let Err(error) = setpriority_process(None, NICE) {
+            tracing::debug!(%error, "records are filed with the priority of requests");
+        }
+        let (mut outcome, mut rest) = (Ok(true), Rest::default());
         loop {
             let wait = if self.eviction.is_behind { Duration::ZERO } else { IDLE };
             let (is_due, is_ending) = match &outcome {
-                Err(_) => (true, wait_for(wakes, pause, || false)),
+                Err(_) => (true, wait_for(wakes, rest.time, || false)),
                 Ok(_) => match wakes.recv_timeout(wait) {
                     Ok(()) => (false, wait_for(wakes, GATHER, || self.has_much())),
                     Err(end) => (true, end == RecvTimeoutError::Disconnected),
                 },
             };
-            let had_failed = outcome.is_err();
             let began = Instant::now();
             outcome = self.step(is_due);
-            pause = if had_failed { LONGEST_PAUSE.min(2 * pause) } else { PAUSE };
-            pause = pause.max(LONGEST_REST.min(began.elapsed() * RESTS));
+            rest = if outcome.is_ok() { Rest::default() } else { rest.longer(began.elapsed()) };
             if is_ending {
                 while outcome == Ok(true) {
                     outcome = self.step(false);
@@ -110,17 +119,68 @@ impl Filer {
     }
 }
 
-/// Lets some time pass, unless there is enough before; tells whether nobody can wake any more.
+/// The pause after a failure.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rest {
+    /// By the failures in a row.
+    pause: Duration,
+    time: Duration,
+}
+
+impl Rest {
+    /// After one more failure, which took so long.
+    fn longer(self, tried: Duration) -> Self {
+        let pause = (2 * self.pause).clamp(PAUSE, LONGEST_PAUSE);
+        Self { pause, time: pause.max(LONGEST_REST.min(tried * RESTS)) }
+    }
+}
+
+/// Lets some time pass, unless there is enough before; tells whether nobody can wake any more. Waiting for each wake
+/// would cost each change a switch between threads.
 fn wait_for(wakes: &Receiver<()>, time: Duration, is_enough: impl Fn() -> bool) -> bool {
     let until = Instant::now() + time;
-    while !is_enough() {
+    loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
+        if left.is_zero() || is_enough() {
+            return false;
         }
-        if wakes.recv_timeout(left) == Err(RecvTimeoutError::Disconnected) {
+        thread::sleep(left.min(LOOK));
+        if wakes.try_recv() == Err(TryRecvError::Disconnected) {
             return true;
         }
     }
-    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_failures_and_with_what_a_try_takes() {
+        let mut rest = Rest::default();
+        for (tried_ms, pause_ms) in [
+            (0, 500),
+            (1, 1000),
+            (900, 2000),
+            (3000, 6000),
+            (0, 8000),
+            (0, 8000),
+            (20_000, 40_000),
+            (3_600_000, 60_000),
+            (0, 8000),
+        ] {
+            rest = rest.longer(Duration::from_millis(tried_ms));
+            assert_eq!(rest.time, Duration::from_millis(pause_ms), "after {tried_ms} ms");
+        }
+    }
+
+    #[test]
+    fn who_waits_hears_the_end_and_that_it_is_enough() {
+        let (wake, wakes) = std::sync::mpsc::sync_channel(1);
+        wake.send(()).unwrap();
+        assert!(!wait_for(&wakes, Duration::from_mins(10), || true));
+        assert!(!wait_for(&wakes, Duration::from_millis(1), || false), "a wake is not the end");
+        drop(wake);
+        assert!(wait_for(&wakes, Duration::from_mins(10), || false));
+    }
 }

@@ -11,7 +11,8 @@ use super::pending::Generation;
 use super::shared::counter;
 use super::store::Store;
 use super::tables::{
-    NAMES, NEXT_RECEIPT, NEXT_ROW, NameKind, RECEIPTS, ReceiptEntry, SESSION_ENDS, SESSIONS, SPENT, name,
+    NAMES, NEXT_RECEIPT, NEXT_ROW, NameKind, RECEIPTS, ReceiptEntry, SESSION_ENDS, SESSIONS, SPENT,
+    former_name, name,
 };
 use super::{Lookup, Row, StoreError};
 use crate::admission::KeyHash;
@@ -55,16 +56,18 @@ impl Store {
 
     /// Number and document of a receipt that has not had its time.
     fn find(&self, id: &str, asker: KeyHash) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        let names = [NameKind::Receipt, NameKind::Chat].map(|kind| name(kind, Some(asker), id));
+        let kinds = [NameKind::Receipt, NameKind::Chat];
+        let names = kinds.map(|kind| [name, former_name].map(|form| form(kind, Some(asker), id)));
         let now = self.shared().now();
         self.shared().view(|view| {
             let table = view.database.open_table(NAMES)?;
-            // Both names are looked for everywhere, whatever is found.
-            let [by_id, by_chat] = names.map(|name| {
+            // All names are looked for everywhere, whatever is found.
+            let [by_id, by_chat] = names.map(|[name, former]| {
                 let filed = table.get(&name)?.map(|number| number.value());
+                let former = table.get(&former)?.map(|number| number.value());
                 let recent =
                     view.generations().rev().find_map(|generation| generation.names.get(&name).copied());
-                Ok::<_, StoreError>(recent.or(filed))
+                Ok::<_, StoreError>(recent.or(filed).or(former))
             });
             let Some(number) = by_id?.or(by_chat?) else { return Ok(None) };
             let recent = view.generations().find_map(|generation| generation.receipt(number));

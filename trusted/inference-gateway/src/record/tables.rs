@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::StoreError;
 use crate::admission::KeyHash;
+use crate::ids;
 
 /// Counters by name.
 pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
@@ -61,7 +62,7 @@ pub(super) const LAYOUT: u64 = 2;
 /// The layout before.
 pub(super) const FIRST_LAYOUT: u64 = 1;
 
-/// Beginning of a SHA-256: long enough that nobody finds two names with the same.
+/// Stands for a name: long enough that nobody finds another one that it stands for, too.
 pub(super) type NameHash = [u8; 16];
 
 /// What a name names.
@@ -72,8 +73,20 @@ pub(super) enum NameKind {
     Session = 3,
 }
 
-/// The hash of a name; `owner` where it is one only for its owner.
+/// What stands for a name; `owner` where it is one only for its owner. Names of receipts that begin with their time keep it
+/// in front ([`crate::ids`]): then new ones go to the end of their table, and few pages of it change.
 pub(super) fn name(kind: NameKind, owner: Option<KeyHash>, name: &str) -> NameHash {
+    let hash = former_name(kind, owner, name);
+    let time = match kind {
+        NameKind::Receipt | NameKind::Chat => ids::time_of(name),
+        NameKind::Session => None,
+    };
+    let mut ordered = time.into_iter().flatten().chain(hash);
+    std::array::from_fn(|_| ordered.next().unwrap_or_default())
+}
+
+/// What stood for a name before there were times in names.
+pub(super) fn former_name(kind: NameKind, owner: Option<KeyHash>, name: &str) -> NameHash {
     let owner = owner.map_or([0; 32], |owner| owner.0);
     let hash = Sha256::new().chain_update([kind as u8]).chain_update(owner).chain_update(name).finalize();
     let mut short = NameHash::default();

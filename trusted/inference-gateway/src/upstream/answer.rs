@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
-use http::{HeaderMap, StatusCode};
-use reqwest::Response;
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::{Frame, Incoming};
 use tokio::time::timeout;
 
 use super::SendFailure;
@@ -26,7 +27,7 @@ pub struct Answer {
     pub is_event_stream: bool,
     /// `Retry-After`, in seconds up to 600, if it was sent as seconds or as a date.
     pub retry_after: Option<u64>,
-    response: Response,
+    body: Incoming,
 }
 
 /// Why an answer could not be read as a whole.
@@ -44,23 +45,31 @@ pub enum ReadFailure {
 }
 
 impl Answer {
-    pub(super) fn new(response: Response) -> Self {
+    pub(super) fn new(response: Response<Incoming>) -> Self {
         let media_type = text(response.headers(), &CONTENT_TYPE).and_then(|value| value.split(';').next());
         Self {
             status: response.status(),
             is_event_stream: media_type.unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"),
             retry_after: retry_after(response.headers()).map(|seconds| seconds.min(MAX_RETRY_AFTER)),
-            response,
+            body: response.into_body(),
         }
     }
 
     /// The next piece of the body; `None` at its clean end. Fails after `idle` without a piece.
     pub async fn piece(&mut self, idle: Duration) -> Result<Option<Bytes>, SendFailure> {
-        match timeout(idle, self.response.chunk()).await {
+        let piece = async {
+            loop {
+                // Trailers say nothing to us.
+                match self.body.frame().await.transpose()?.map(Frame::into_data) {
+                    Some(Ok(piece)) => break Ok(Some(piece)),
+                    Some(Err(_)) => {}
+                    None => break Ok(None),
+                }
+            }
+        };
+        match timeout(idle, piece).await {
             Err(_) => Err(SendFailure::TimedOut),
-            Ok(Err(error)) if error.is_timeout() => Err(SendFailure::TimedOut),
-            Ok(Err(_)) => Err(SendFailure::Transport),
-            Ok(Ok(piece)) => Ok(piece),
+            Ok(piece) => piece.map_err(|_: hyper::Error| SendFailure::Transport),
         }
     }
 

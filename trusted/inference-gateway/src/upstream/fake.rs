@@ -66,17 +66,7 @@ impl Fake {
 
     /// The same, with TLS and a certificate of its own.
     pub(crate) async fn start_tls(script: impl Fn(usize, &Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![CertificateDer::from(own.cert.der().to_vec())], key)
-            .unwrap();
-        let spki = rcgen::PublicKeyData::subject_public_key_info(&own.signing_key);
-        let certificate = (own.cert.pem(), Sha256::digest(spki).into());
+        let (config, certificate) = own_certificate();
         Self::serve(Arc::new(script), Some((TlsAcceptor::from(Arc::new(config)), certificate))).await
     }
 
@@ -220,5 +210,53 @@ pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
 
 /// A client that keeps to what it is told.
 pub(crate) fn client() -> reqwest::Client {
-    super::client(super::tls::by_authorities(None).unwrap(), Duration::from_secs(5), false).unwrap()
+    let tls = super::tls::by_authorities(None).unwrap();
+    let builder = reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy();
+    builder.redirect(reqwest::redirect::Policy::none()).tcp_nodelay(true).build().unwrap()
+}
+
+/// A configuration of TLS with a certificate of its own; the certificate in PEM, and the hash of its key.
+fn own_certificate() -> (rustls::ServerConfig, (String, [u8; 32])) {
+    let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![CertificateDer::from(own.cert.der().to_vec())], key)
+        .unwrap();
+    let spki = rcgen::PublicKeyData::subject_public_key_info(&own.signing_key);
+    (config, (own.cert.pem(), Sha256::digest(spki).into()))
+}
+
+/// An upstream of HTTP/2 that says of its first requests that it has not begun them, and answers the others. Its URL, its
+/// certificate in PEM, and how many requests it got.
+pub(crate) async fn refusing(first: usize) -> (String, String, Arc<AtomicUsize>) {
+    let (mut config, (pem, _)) = own_certificate();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (acceptor, counted) = (acceptor.clone(), Arc::clone(&counted));
+            tokio::spawn(async move {
+                let mut connection =
+                    h2::server::handshake(acceptor.accept(stream).await.unwrap()).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    if counted.fetch_add(1, Ordering::Relaxed) < first {
+                        respond.send_reset(h2::Reason::REFUSED_STREAM);
+                    } else {
+                        let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+                        body.send_data("{}".into(), true).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (url, pem, requests)
 }

@@ -1,6 +1,7 @@
 //! Connections to upstreams: pooled, limited in time, and pinned where the upstream was verified.
 
 mod answer;
+mod client;
 #[cfg(test)]
 pub(crate) mod fake;
 #[cfg(test)]
@@ -15,12 +16,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use parking_lot::Mutex;
-use reqwest::redirect::Policy;
-use reqwest::{Client, Request, Response};
-use rustls::ClientConfig;
 use tokio::time::timeout;
 use url::Url;
 
@@ -28,14 +26,13 @@ use crate::config::{ProviderKind, UpstreamConfig};
 use crate::verification::Verified;
 
 pub use answer::{Answer, MAX_BODY_BYTES, ReadFailure};
+use client::{Client, Outgoing};
 use tls::Pin;
 
 /// What Anthropic's interface is called with.
 const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
-/// Unused connections are closed after this long.
-const IDLE_CONNECTION: Duration = Duration::from_secs(90);
-/// How often a silent HTTP/2 connection is asked whether it lives.
-const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// What the gateway calls itself.
+const NAME: HeaderValue = HeaderValue::from_static("cloister-inference-gateway");
 /// Sets of pins whose connections are kept: that of a new session and those that end.
 const PINNED_CLIENTS: usize = 4;
 
@@ -78,9 +75,6 @@ pub enum UpstreamError {
     /// The TLS library refuses its configuration.
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),
-    /// The HTTP library refuses its configuration.
-    #[error("the HTTP client cannot be set up")]
-    Http(#[source] reqwest::Error),
     /// The file of authorities cannot be used.
     #[error("the authorities in {} cannot be used: {why}", path.display())]
     Authorities {
@@ -103,7 +97,7 @@ struct Inner {
     /// What paths of requests are added to.
     base: Url,
     connect: Duration,
-    /// Content type and credentials.
+    /// Of requests with a body: credentials among them.
     headers: HeaderMap,
     by_authorities: Client,
     /// The last used one last.
@@ -120,7 +114,7 @@ impl Upstream {
     /// For an upstream. Reads its file of authorities.
     pub fn new(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
         let connect = Duration::from_secs(config.timeouts.connect.into());
-        let by_authorities = client(tls::by_authorities(config.ca_file.as_deref())?, connect, false)?;
+        let by_authorities = Client::new(tls::by_authorities(config.ca_file.as_deref())?, connect, false);
         Ok(Self(Arc::new(Inner {
             name: config.name.clone(),
             base: config.base_url.clone(),
@@ -149,11 +143,10 @@ impl Upstream {
         };
         let mut url = self.0.base.clone();
         url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
-        let mut request = Request::new(http::Method::POST, url);
-        *request.headers_mut() = self.0.headers.clone();
-        request.headers_mut().extend(headers.iter().cloned());
-        *request.body_mut() = Some(body.into());
-        answer(&client, request, patience).await
+        let mut all = self.0.headers.clone();
+        all.extend(headers.iter().cloned());
+        let outgoing = Outgoing { method: Method::POST, uri: uri(&url)?, headers: all, body };
+        answer(&client, &outgoing, patience).await
     }
 
     /// Asks for what stands at a path of the origin, over a channel that only the verified machine can end. No
@@ -170,9 +163,10 @@ impl Upstream {
         let mut url = self.0.base.clone();
         url.set_path(path);
         url.query_pairs_mut().extend_pairs(query);
-        let mut request = Request::new(http::Method::GET, url);
-        request.headers_mut().extend(headers.iter().cloned());
-        answer(&client, request, patience).await
+        let mut all = own_headers();
+        all.extend(headers.iter().cloned());
+        let outgoing = Outgoing { method: Method::GET, uri: uri(&url)?, headers: all, body: Bytes::new() };
+        answer(&client, &outgoing, patience).await
     }
 
     /// The client whose connections end at one of the pins and nowhere else.
@@ -187,9 +181,10 @@ impl Upstream {
         let known = clients.iter().position(|(known, _)| *known == pins).map(|at| clients.remove(at).1);
         let client = match known {
             Some(client) => client,
-            None => tls::by_pins(&pins)
-                .and_then(|tls| client(tls, self.0.connect, true))
-                .map_err(|_| SendFailure::Unreachable)?,
+            None => {
+                let tls = tls::by_pins(&pins).map_err(|_| SendFailure::Unreachable)?;
+                Client::new(tls, self.0.connect, true)
+            }
         };
         if clients.len() >= PINNED_CLIENTS {
             clients.remove(0);
@@ -200,27 +195,13 @@ impl Upstream {
     }
 }
 
-/// A client that does what it is told and nothing of its own: no redirects, proxies, cookies or decompression.
-fn client(tls: ClientConfig, connect: Duration, https_only: bool) -> Result<Client, UpstreamError> {
-    Client::builder()
-        .tls_backend_preconfigured(tls)
-        .https_only(https_only)
-        .redirect(Policy::none())
-        .referer(false)
-        .no_proxy()
-        .user_agent("cloister-inference-gateway")
-        .connect_timeout(connect)
-        .tcp_nodelay(true)
-        .pool_idle_timeout(IDLE_CONNECTION)
-        .http2_adaptive_window(true)
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_INTERVAL)
-        .build()
-        .map_err(UpstreamError::Http)
+/// What every request has.
+fn own_headers() -> HeaderMap {
+    HeaderMap::from_iter([(USER_AGENT, NAME), (ACCEPT, HeaderValue::from_static("*/*"))])
 }
 
 fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
-    let mut headers = HeaderMap::new();
+    let mut headers = own_headers();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if config.provider == ProviderKind::Anthropic {
         headers.insert(HeaderName::from_static("anthropic-version"), ANTHROPIC_VERSION);
@@ -241,62 +222,14 @@ fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
     Ok(headers)
 }
 
-async fn answer(client: &Client, request: Request, patience: Duration) -> Result<Answer, Unanswered> {
-    let answer = timeout(patience, send(client, request)).await;
+async fn answer(client: &Client, outgoing: &Outgoing, patience: Duration) -> Result<Answer, Unanswered> {
+    let answer = timeout(patience, client.send(outgoing)).await;
     // How far it came by then is not known.
     let too_late = Unanswered { why: SendFailure::TimedOut, may_be_out: true };
     Ok(Answer::new(answer.map_err(|_| too_late)??))
 }
 
-async fn send(client: &Client, request: Request) -> Result<Response, Unanswered> {
-    let again = request.try_clone();
-    let broken = match client.execute(request).await {
-        Ok(response) => return Ok(response),
-        Err(error) => error,
-    };
-    let first = unanswered(&broken);
-    let Some(again) = again.filter(|_| broke_before_the_head(&broken)) else { return Err(first) };
-    client.execute(again).await.map_err(|error| {
-        let second = unanswered(&error);
-        Unanswered { may_be_out: first.may_be_out || second.may_be_out, ..second }
-    })
-}
-
-/// Whether a connection that stood was closed before anything of an answer came.
-fn broke_before_the_head(error: &reqwest::Error) -> bool {
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<hyper::Error>() {
-            let is_reset = std::error::Error::source(error)
-                .and_then(|cause| cause.downcast_ref::<std::io::Error>())
-                .is_some_and(|cause| {
-                    matches!(
-                        cause.kind(),
-                        std::io::ErrorKind::ConnectionReset
-                            | std::io::ErrorKind::BrokenPipe
-                            | std::io::ErrorKind::UnexpectedEof
-                    )
-                });
-            return is_reset || error.is_incomplete_message() || error.is_closed() || error.is_canceled();
-        }
-        next = error.source();
-    }
-    false
-}
-
-/// Nothing goes out before a connection stands.
-fn unanswered(error: &reqwest::Error) -> Unanswered {
-    Unanswered { why: failure(error), may_be_out: !error.is_connect() }
-}
-
-fn failure(error: &reqwest::Error) -> SendFailure {
-    if tls::is_mismatch(error) {
-        SendFailure::Mismatch
-    } else if error.is_timeout() {
-        SendFailure::TimedOut
-    } else if error.is_connect() {
-        SendFailure::Unreachable
-    } else {
-        SendFailure::Transport
-    }
+/// A URL as the client takes it. What is no URI to it cannot be reached.
+fn uri(url: &Url) -> Result<Uri, Unanswered> {
+    url.as_str().parse().map_err(|_| Unanswered::unsent(SendFailure::Unreachable))
 }

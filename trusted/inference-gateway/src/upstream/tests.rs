@@ -7,7 +7,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::fake::{Act, Fake, chunk, gone_after_one, json as json_reply, reply, stream_head, until};
+use super::fake::{
+    Act, Fake, chunk, gone_after_one, json as json_reply, refusing, reply, stream_head, until,
+};
 use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError};
 use crate::config::GatewayConfig;
 use crate::door::{BodyBudget, NoRoom, Share};
@@ -148,6 +150,22 @@ async fn a_connection_that_breaks_before_the_head_is_tried_once_more() {
     assert_eq!(whole(post(&upstream, None).await).await, "{}");
     assert_eq!(post(&upstream, None).await.unwrap_err(), SendFailure::Transport);
     assert_eq!(fake.seen.lock().len(), 4);
+}
+
+#[tokio::test]
+async fn what_an_upstream_has_not_begun_is_tried_once_more() {
+    for (first, tries, is_answered) in [(0, 1, true), (1, 2, true), (2, 2, false)] {
+        let (url, pem, requests) = refusing(first).await;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), pem).unwrap();
+        let upstream = upstream(&url, &json!({"ca_file": file.path()})).unwrap();
+        let posted = post(&upstream, None).await;
+        assert_eq!(posted.is_ok(), is_answered, "{posted:?}");
+        if is_answered {
+            assert_eq!(whole(posted).await, "{}");
+        }
+        assert_eq!(requests.load(Ordering::Relaxed), tries);
+    }
 }
 
 #[tokio::test]

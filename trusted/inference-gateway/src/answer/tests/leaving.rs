@@ -89,25 +89,39 @@ async fn nobody_reads_on_for_ever() {
     until(|| fake.counts.left.load(Ordering::Relaxed) == 2).await;
 }
 
-/// Nor is what an upstream told before it began.
+/// Nor is what an upstream told before it began, on any surface that streams.
 #[tokio::test]
 async fn what_was_told_too_early_is_no_discount() {
     let early = data(r#"{"id":"up-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":0}}"#);
-    let fake = Fake::start(move |number, _| {
-        let mut events = vec![early.clone()];
-        events.extend([role(), word("one"), word(" two")]);
-        if number == 0 {
-            return broken(&events);
+    let chat_events = [early, role(), word("one"), word(" two"), stop(), done()];
+    let response_events = [
+        r#"{"type":"response.created","sequence_number":0,"response":{"id":"r","status":"in_progress","output":[],"usage":{"input_tokens":10,"output_tokens":0}}}"#,
+        r#"{"type":"response.output_text.delta","sequence_number":1,"delta":"one"}"#,
+        r#"{"type":"response.output_text.delta","sequence_number":2,"delta":" two"}"#,
+        r#"{"type":"response.completed","sequence_number":3,"response":{"id":"r","status":"completed","output":[]}}"#,
+    ]
+    .map(data);
+    let asked = json!({"model": MODEL, "input": "a secret prompt", "stream": true});
+    let mut message = chat(true);
+    message["max_tokens"] = json!(9);
+    for (path, request, events, ends) in [
+        ("/v1/chat/completions", chat(true), chat_events.to_vec(), 2),
+        ("/v1/messages", message, chat_events.to_vec(), 2),
+        ("/v1/responses", asked, response_events.to_vec(), 1),
+    ] {
+        let fake =
+            Fake::start(
+                move |number, _| {
+                    if number == 0 { broken(&events[..events.len() - ends]) } else { streamed(&events) }
+                },
+            )
+            .await;
+        let bench = Bench::alone(&fake).await;
+        for count in 1..=2 {
+            bench.ask_at(path, &request).await;
+            let row = bench.rows_of(count).await[count - 1].row.clone();
+            assert_eq!((row.prompt_tokens, row.completion_tokens), (10, 2), "{path}: {row:?}");
         }
-        events.extend([stop(), done()]);
-        streamed(&events)
-    })
-    .await;
-    let bench = Bench::alone(&fake).await;
-    for count in 1..=2 {
-        bench.ask(&chat(true)).await;
-        let row = bench.rows_of(count).await[count - 1].row.clone();
-        assert_eq!((row.prompt_tokens, row.completion_tokens), (10, 2), "{row:?}");
     }
 }
 

@@ -164,6 +164,7 @@ async fn a_change_that_is_not_written_says_nothing_about_the_disk() {
 #[tokio::test]
 async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     use crate::record::tables::{RECEIPTS, ROWS};
+    use redb::ReadableTableMetadata as _;
     let (lab, key) = (Lab::new(), KeyHash::of("key"));
     let store = lab.open();
     for name in ["1", "2"] {
@@ -181,8 +182,10 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     store.finish(finished(key, "3", "1", lab.now())).await.unwrap();
     lab.settled(&store).await;
     assert_eq!(store.trouble(), None);
-    let rows: Vec<_> = store.usage(1, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
-    assert_eq!(rows, ["req_3"], "what can be read has gone");
+    let rows: Vec<_> = store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
+    assert_eq!(rows, ["req_3"], "what cannot be read went with the one after it");
+    let receipts = store.shared().disk.read(|transaction| Ok(transaction.open_table(RECEIPTS)?.len()?));
+    assert_eq!(receipts, Ok(1));
     assert_eq!(store.spent(key).unwrap().to_string(), "3");
 }
 
@@ -227,6 +230,31 @@ async fn no_records_are_begun_over_others() {
     }
     std::fs::write(&path, good).unwrap();
     lab.open();
+}
+
+#[tokio::test]
+async fn receipts_are_found_whose_names_were_kept_without_their_time() {
+    use crate::record::tables::{NAMES, NameKind, former_name, name};
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    let unique = "0197a1b2c3d4".repeat(2);
+    store.finish(finished(key, &unique, "1", START)).await.unwrap();
+    drop(store);
+    let ids = [(NameKind::Receipt, format!("rcpt-{unique}")), (NameKind::Chat, format!("req_{unique}"))];
+    let found = |store: &Store| ids.each_ref().map(|(_, id)| store.receipt(id, key).unwrap());
+    assert!(found(&lab.open()).iter().all(|found| *found != Lookup::Absent));
+    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut names = transaction.open_table(NAMES).unwrap();
+        for (kind, id) in &ids {
+            names.remove(&name(*kind, Some(key), id)).unwrap().unwrap();
+            names.insert(&former_name(*kind, Some(key), id), 0).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+    drop(database);
+    assert!(found(&lab.open()).iter().all(|found| *found != Lookup::Absent));
 }
 
 #[tokio::test]

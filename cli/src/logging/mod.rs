@@ -1,7 +1,14 @@
 //! Logs of the long-running commands, to stderr.
 
+mod gathered;
+
+use std::io::{self, Stderr};
+use std::sync::OnceLock;
+
+use gathered::Gathered;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// Environment variable with filter directives, such as `info,cloister_node=debug`.
 pub(crate) const VARIABLE: &str = "CLOISTER_LOG";
@@ -28,15 +35,28 @@ pub(crate) fn filter(levels: [&str; 3], verbosity: u8) -> String {
     chosen.unwrap_or_else(|| level.to_owned())
 }
 
+/// The log of this process, once it has one.
+static LOG: OnceLock<Gathered<Stderr>> = OnceLock::new();
+
 /// Starts to log. `levels` are the filters for no `-v`, one and more; `CLOISTER_LOG` wins over them.
 pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
     let filter = EnvFilter::new(filter(levels, verbosity));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_span_events(FmtSpan::NONE);
+    let writer = match Gathered::new(io::stderr()) {
+        Ok(log) => BoxMakeWriter::new(LOG.get_or_init(|| log).clone()),
+        // Each line on its own needs no thread.
+        Err(_) => BoxMakeWriter::new(io::stderr),
+    };
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_span_events(FmtSpan::NONE);
     match format {
         LogFormat::Human => builder.with_ansi(crate::output::colour_on_stderr()).init(),
         LogFormat::Json => builder.json().init(),
+    }
+}
+
+/// The process is about to end: writes what waits.
+pub(crate) fn finish() {
+    if let Some(log) = LOG.get() {
+        log.flush();
     }
 }

@@ -1,0 +1,63 @@
+//! Ids that the gateway gives: they begin with their time, so that those that are looked for together stand together.
+//!
+//! | Hex digits | |
+//! |---|---|
+//! | 12 | milliseconds since the Unix epoch, as in a UUID of version 7 (RFC 9562) |
+//! | the others | random |
+
+use crate::gateway::unix_now_ms;
+
+/// Bytes of the time.
+const TIME_BYTES: usize = 6;
+
+/// An id, without its prefix, of so many random bytes; the time takes the place of the first ones.
+pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
+    let time = unix_now_ms().to_be_bytes();
+    for (byte, time) in random.iter_mut().zip(time.into_iter().skip(time.len() - TIME_BYTES)) {
+        *byte = time;
+    }
+    hex::encode(random)
+}
+
+/// The time that an id begins with; whatever follows its last `-` or `_`, if that are hex digits.
+pub(crate) fn time_of(id: &str) -> Option<[u8; TIME_BYTES]> {
+    let unique = id.rsplit(['-', '_']).next()?;
+    let mut time = [0; TIME_BYTES];
+    hex::decode_to_slice(unique.get(..2 * TIME_BYTES)?, &mut time).ok()?;
+    Some(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn random(number: u16) -> [u8; 12] {
+        let mut random = [0xff; 12];
+        random[10..].copy_from_slice(&number.to_be_bytes());
+        random
+    }
+
+    #[test]
+    fn ids_are_ordered_by_their_time_and_all_different() {
+        let before = unix_now_ms();
+        let ids: Vec<_> = (0..1000_u16).map(|number| of(random(number))).collect();
+        let after = unix_now_ms();
+        for id in &ids {
+            assert_eq!(id.len(), 24);
+            let time = time_of(&format!("rcpt-{id}")).unwrap();
+            let time = time.iter().fold(0, |time, byte| time << 8 | u64::from(*byte));
+            assert!((before..=after).contains(&time), "{id}");
+        }
+        assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+    }
+
+    #[test]
+    fn other_ids_have_no_time() {
+        for id in ["", "rcpt-1", "chat", "resp_0123456789ag0", "0123456789a"] {
+            assert_eq!(time_of(id), None, "{id}");
+        }
+        assert_eq!(time_of("msg_0123456789abff"), Some([0x01, 0x23, 0x45, 0x67, 0x89, 0xab]));
+    }
+}

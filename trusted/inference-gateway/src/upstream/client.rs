@@ -1,0 +1,173 @@
+//! HTTP to one upstream: hyper's own pool of connections, which does nothing that it was not told to: no redirects,
+//! proxies, cookies or decompression.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
+use tower::Service;
+
+use super::tls::is_mismatch;
+use super::{SendFailure, Unanswered};
+
+/// Unused connections are closed after this long.
+const IDLE_CONNECTION: Duration = Duration::from_secs(90);
+/// How often a silent HTTP/2 connection is asked whether it lives.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// The same for a silent TCP connection, which is given up after [`PROBES`].
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const PROBES: u32 = 3;
+
+/// A pool of connections; cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Client(legacy::Client<Connector, Full<Bytes>>);
+
+/// What is sent, as often as it is tried.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Outgoing {
+    fn request(&self) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+impl Client {
+    /// Connections take no longer than `connect` to stand, TLS included.
+    pub(super) fn new(tls: ClientConfig, connect: Duration, https_only: bool) -> Self {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_keepalive(Some(PROBE_INTERVAL));
+        http.set_keepalive_interval(Some(PROBE_INTERVAL));
+        http.set_keepalive_retries(Some(PROBES));
+        let https = HttpsConnectorBuilder::new().with_tls_config(tls);
+        let https = if https_only { https.https_only() } else { https.https_or_http() };
+        let https = https.enable_all_versions().wrap_connector(http);
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .http2_adaptive_window(true)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_INTERVAL)
+            .build(Connector { https, patience: connect });
+        Self(client)
+    }
+
+    /// Sends a request, and waits for the head of its answer. What was not begun to be answered is tried once more.
+    pub(super) async fn send(&self, outgoing: &Outgoing) -> Result<Response<Incoming>, Unanswered> {
+        let broken = match self.0.request(outgoing.request()).await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        let first = unanswered(&broken);
+        if !broke_before_the_head(&broken) {
+            return Err(first);
+        }
+        self.0.request(outgoing.request()).await.map_err(|error| {
+            let second = unanswered(&error);
+            Unanswered { may_be_out: first.may_be_out || second.may_be_out, ..second }
+        })
+    }
+}
+
+/// Opens connections, with a limit for all that takes.
+#[derive(Clone)]
+struct Connector {
+    https: HttpsConnector<HttpConnector>,
+    patience: Duration,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connector").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.https.poll_ready(context)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connected = timeout(self.patience, self.https.call(uri));
+        Box::pin(async move { connected.await? })
+    }
+}
+
+/// Whether a connection that stood was closed before anything of an answer came, or the upstream says that it has not
+/// begun.
+fn broke_before_the_head(error: &legacy::Error) -> bool {
+    let Some(error) = causes(error).find_map(|error| error.downcast_ref::<hyper::Error>()) else {
+        return false;
+    };
+    let is_reset = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(|cause| {
+        matches!(
+            cause.kind(),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
+        )
+    });
+    // RFC 9113, 6.8 and 8.7: a connection that ends in an orderly way, and a stream that was refused.
+    let is_not_begun =
+        error.source().and_then(|cause| cause.downcast_ref::<h2::Error>()).is_some_and(|cause| {
+            cause.is_remote()
+                && (cause.is_go_away() && cause.reason() == Some(h2::Reason::NO_ERROR)
+                    || cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+        });
+    is_reset || is_not_begun || error.is_incomplete_message() || error.is_closed() || error.is_canceled()
+}
+
+/// Nothing goes out before a connection stands.
+fn unanswered(error: &legacy::Error) -> Unanswered {
+    let why = if is_mismatch(error) {
+        SendFailure::Mismatch
+    } else if causes(error).any(<dyn Error>::is::<Elapsed>) {
+        SendFailure::TimedOut
+    } else if error.is_connect() {
+        SendFailure::Unreachable
+    } else {
+        SendFailure::Transport
+    };
+    Unanswered { why, may_be_out: !error.is_connect() }
+}
+
+/// An error, and what it came from.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next.take()?;
+        next = error.source();
+        Some(error)
+    })
+}
