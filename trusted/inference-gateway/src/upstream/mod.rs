@@ -179,12 +179,11 @@ impl Upstream {
         pins.sort_unstable();
         let mut clients = self.0.pinned.lock();
         let known = clients.iter().position(|(known, _)| *known == pins).map(|at| clients.remove(at).1);
-        let client = match known {
-            Some(client) => client,
-            None => {
-                let tls = tls::by_pins(&pins).map_err(|_| SendFailure::Unreachable)?;
-                Client::new(tls, self.0.connect, true)
-            }
+        let client = if let Some(client) = known {
+            client
+        } else {
+            let tls = tls::by_pins(&pins).map_err(|_| SendFailure::Unreachable)?;
+            Client::new(tls, self.0.connect, true)
         };
         if clients.len() >= PINNED_CLIENTS {
             clients.remove(0);
