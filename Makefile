@@ -29,9 +29,8 @@ test-units: test-build image
 	@if ls -d */*/tests/j* */tests/j* 2>/dev/null; then echo "rename it: make test would pass it over" >&2; exit 1; fi
 	cargo test --workspace --locked --no-fail-fast --lib --bins --test '[!j]*' $(ARGS)
 
-# One more at a time than there are processors: much of a journey is waiting.
 test-journeys: test-build image $(GUEST_SDK)
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))} cargo test --workspace --locked --no-fail-fast --test journeys $(ARGS)
+	cargo test --workspace --locked --no-fail-fast --test journeys $(ARGS)
 
 fuzz: test-dependencies ## fuzz every parser for a few seconds (ARGS=60: a minute each)
 	scripts/fuzz.sh $(ARGS)
