@@ -31,7 +31,7 @@ pub fn command() -> clap::Command {
 pub fn run() -> Exit {
     let cli = args::Cli::parse();
     let session = session::Session::new(&cli.global);
-    let exit = commands::run(cli.command, &session);
-    logging::finish();
-    exit
+    // Also when it panics.
+    let _finish = logging::Finish;
+    commands::run(cli.command, &session)
 }

@@ -10,8 +10,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that come this soon after others went out wait for more, for as long.
 const GATHER: Duration = Duration::from_millis(20);
-/// What has gathered so many bytes goes at once.
-const LARGE: usize = 64 << 10;
+/// Lines that would be more bytes than this together do not wait for each other: so many go into a pipe in one piece
+/// (`PIPE_BUF`), and no line of another process comes between.
+const LARGE: usize = 4096;
 
 /// Writes lines that came together with one call. A warning or an error waits for nothing, nor does what came before it.
 /// What waits is lost with a process that ends without [`flush`](Self::flush).
@@ -36,6 +37,9 @@ struct State<W> {
 
 impl<W: Write> State<W> {
     fn flush(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
         // Whoever logs has no use for a failure of the log.
         let _ = self.out.write_all(&self.lines).and_then(|()| self.out.flush());
         self.lines.clear();
@@ -76,10 +80,13 @@ impl<W: Write> Shared<W> {
 
     fn take(&self, line: &[u8], is_urgent: bool) {
         let mut state = self.lock();
+        if state.lines.len() + line.len() > LARGE {
+            state.flush();
+        }
         let is_first = state.lines.is_empty();
         let is_alone = is_first && state.written.is_none_or(|written| written.elapsed() >= self.gather);
         state.lines.extend_from_slice(line);
-        if is_urgent || is_alone || state.lines.len() >= LARGE {
+        if is_urgent || is_alone {
             state.flush();
         } else if is_first {
             self.waits.notify_one();
@@ -192,13 +199,32 @@ mod tests {
     }
 
     #[test]
-    fn what_gathers_is_bounded() {
+    fn what_gathers_fits_into_a_pipe_at_once() {
         let (log, written) = gathering(EVER);
-        let line = [b'x'; 1024];
-        for _ in 0..=LARGE / line.len() {
+        let line = [b'x'; 1000];
+        for _ in 0..6 {
             log.0.take(&line, false);
         }
-        assert_eq!(written.try_recv().map(|line| line.len()), Ok(line.len()));
-        assert_eq!(written.try_recv().map(|lines| lines.len()), Ok(LARGE));
+        let lengths: Vec<_> = written.try_iter().map(|lines| lines.len()).collect();
+        assert_eq!(lengths, [1000, 4000], "the first alone, then as many as fit; the last one waits");
+        log.0.take(&[b'x'; 2 * LARGE], false);
+        log.flush();
+        let lengths: Vec<_> = written.try_iter().map(|lines| lines.len()).collect();
+        assert_eq!(lengths, [1000, 2 * LARGE]);
+    }
+
+    #[test]
+    fn warnings_do_not_wait() {
+        let (log, written) = gathering(EVER);
+        let subscriber = tracing_subscriber::fmt().with_writer(log).with_ansi(false).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..3 {
+                tracing::info!("usual");
+            }
+            assert_eq!(written.try_iter().count(), 1, "the first one");
+            tracing::warn!("unusual");
+        });
+        let lines = written.try_recv().unwrap();
+        assert_eq!((lines.lines().count(), lines.contains("unusual")), (3, true), "{lines}");
     }
 }

@@ -60,3 +60,12 @@ pub(crate) fn finish() {
         log.flush();
     }
 }
+
+/// [`finish`]es when it is dropped.
+pub(crate) struct Finish;
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        finish();
+    }
+}

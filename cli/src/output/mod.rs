@@ -139,6 +139,7 @@ impl Output {
     pub(crate) fn bytes(&self, bytes: &[u8]) {
         let mut stdout = io::stdout().lock();
         if stdout.write_all(bytes).and_then(|()| stdout.flush()).is_err() {
+            crate::logging::finish();
             std::process::exit(Exit::Failed as i32);
         }
     }

@@ -253,6 +253,9 @@ pub struct UpstreamConfig {
     /// Whether the credential is `user:password` of HTTP's basic scheme instead of a bearer token.
     #[serde(default)]
     pub basic_auth: bool,
+    /// Whether it is offered HTTP/2, all requests over one connection: as many at a time as it allows, and the others wait.
+    #[serde(default)]
+    pub http2: bool,
     /// How it wants to be told how much to think; `None` passes the client's words on.
     #[serde(default)]
     pub reasoning_dialect: Option<Dialect>,

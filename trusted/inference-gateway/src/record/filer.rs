@@ -5,8 +5,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::setpriority_process;
-
 use super::StoreError;
 use super::eviction::{Due, Eviction};
 use super::filing::Tables;
@@ -18,8 +16,6 @@ use super::trouble::Trouble;
 const GATHER: Duration = Duration::from_millis(200);
 /// How often it is looked whether that is over sooner.
 const LOOK: Duration = Duration::from_millis(20);
-/// The thread's place behind those that answer requests, for a quarter of a processor that both want.
-const NICE: i32 = 5;
 /// What has gathered so many bytes goes at once.
 const LARGE: usize = 4 << 20;
 /// After so long without changes, what has had its time goes all the same.
@@ -41,10 +37,6 @@ pub(super) struct Filer {
 impl Filer {
     /// Works until nobody can wake it any more; then files what is left, unless it fails: the next start will.
     pub(super) fn run(mut self, wakes: &Receiver<()>) {
-        // On Linux this is of the calling thread. What it files was acknowledged: nobody waits for it.
-        if let Err(error) = setpriority_process(None, NICE) {
-            tracing::debug!(%error, "records are filed with the priority of requests");
-        }
         let (mut outcome, mut rest) = (Ok(true), Rest::default());
         loop {
             let wait = if self.eviction.is_behind { Duration::ZERO } else { IDLE };

@@ -62,7 +62,7 @@ pub(super) const LAYOUT: u64 = 2;
 /// The layout before.
 pub(super) const FIRST_LAYOUT: u64 = 1;
 
-/// Stands for a name: long enough that nobody finds another one that it stands for, too.
+/// Stands for a name: at least 80 bits of it are of a hash, so that nobody finds a name that somebody else's stands for.
 pub(super) type NameHash = [u8; 16];
 
 /// What a name names.
@@ -73,8 +73,9 @@ pub(super) enum NameKind {
     Session = 3,
 }
 
-/// What stands for a name; `owner` where it is one only for its owner. Names of receipts that begin with their time keep it
-/// in front ([`crate::ids`]): then new ones go to the end of their table, and few pages of it change.
+/// What stands for a name; `owner` where it is one only for its owner. Names that the gateway
+/// gives receipts and answers begin with their time ([`crate::ids`]), which is kept in front: new ones go to the end of their
+/// table, and few pages of it change. Digits of other names may look like a time, and are as good as any.
 pub(super) fn name(kind: NameKind, owner: Option<KeyHash>, name: &str) -> NameHash {
     let hash = former_name(kind, owner, name);
     let time = match kind {

@@ -10,6 +10,7 @@ use hyper::body::{Frame, Incoming};
 use tokio::time::timeout;
 
 use super::SendFailure;
+use super::client::is_timeout;
 use crate::door::{NoRoom, Share};
 use crate::gateway::unix_now;
 
@@ -69,7 +70,13 @@ impl Answer {
         };
         match timeout(idle, piece).await {
             Err(_) => Err(SendFailure::TimedOut),
-            Ok(piece) => piece.map_err(|_: hyper::Error| SendFailure::Transport),
+            Ok(piece) => {
+                piece.map_err(
+                    |error: hyper::Error| {
+                        if is_timeout(&error) { SendFailure::TimedOut } else { SendFailure::Transport }
+                    },
+                )
+            }
         }
     }
 

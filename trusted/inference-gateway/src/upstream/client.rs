@@ -29,13 +29,29 @@ use super::{SendFailure, Unanswered};
 const IDLE_CONNECTION: Duration = Duration::from_secs(90);
 /// How often a silent HTTP/2 connection is asked whether it lives.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// The same for a silent TCP connection, which is given up after [`PROBES`].
+/// What may come of one HTTP/2 answer before it is read, in bytes.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// The same of all answers over one connection: as much as there can be, so that one that is not read holds up no other.
+const CONNECTION_WINDOW: u32 = i32::MAX.cast_unsigned();
+/// How often a TCP connection on which nothing is under way is asked whether it lives; it is given up after [`PROBES`].
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const PROBES: u32 = 3;
+/// A TCP connection is given up when what was sent is not acknowledged for so long.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// A pool of connections; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Client(legacy::Client<Connector, Full<Bytes>>);
+
+/// How an upstream is spoken with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// Longest time until a connection stands, TLS included.
+    pub(super) connect: Duration,
+    pub(super) is_https_only: bool,
+    /// Whether HTTP/2 is offered, all requests over one connection; else each has one of its own.
+    pub(super) is_http2: bool,
+}
 
 /// What is sent, as often as it is tried.
 #[derive(Debug)]
@@ -57,25 +73,33 @@ impl Outgoing {
 }
 
 impl Client {
-    /// Connections take no longer than `connect` to stand, TLS included.
-    pub(super) fn new(tls: ClientConfig, connect: Duration, https_only: bool) -> Self {
+    pub(super) fn new(tls: ClientConfig, manner: Manner) -> Self {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
+        // It is shared among the addresses of a name, so that one that is silent leaves time for another.
+        http.set_connect_timeout(Some(manner.connect));
         http.set_keepalive(Some(PROBE_INTERVAL));
         http.set_keepalive_interval(Some(PROBE_INTERVAL));
         http.set_keepalive_retries(Some(PROBES));
+        http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls);
-        let https = if https_only { https.https_only() } else { https.https_or_http() };
-        let https = https.enable_all_versions().wrap_connector(http);
+        let https = if manner.is_https_only { https.https_only() } else { https.https_or_http() };
+        let https = https.enable_http1();
+        let https = if manner.is_http2 {
+            https.enable_http2().wrap_connector(http)
+        } else {
+            https.wrap_connector(http)
+        };
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
-            .http2_adaptive_window(true)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_INTERVAL)
-            .build(Connector { https, patience: connect });
+            .build(Connector { https, patience: manner.connect });
         Self(client)
     }
 
@@ -132,19 +156,23 @@ fn broke_before_the_head(error: &legacy::Error) -> bool {
     let Some(error) = causes(error).find_map(|error| error.downcast_ref::<hyper::Error>()) else {
         return false;
     };
-    let is_reset = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(|cause| {
+    let http2 = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    let broken = match http2 {
+        Some(http2) => http2.get_io(),
+        None => error.source().and_then(|cause| cause.downcast_ref::<io::Error>()),
+    };
+    let is_reset = broken.is_some_and(|broken| {
         matches!(
-            cause.kind(),
+            broken.kind(),
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
         )
     });
     // RFC 9113, 6.8 and 8.7: a connection that ends in an orderly way, and a stream that was refused.
-    let is_not_begun =
-        error.source().and_then(|cause| cause.downcast_ref::<h2::Error>()).is_some_and(|cause| {
-            cause.is_remote()
-                && (cause.is_go_away() && cause.reason() == Some(h2::Reason::NO_ERROR)
-                    || cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
-        });
+    let is_not_begun = http2.is_some_and(|http2| {
+        http2.is_remote()
+            && (http2.is_go_away() && http2.reason() == Some(h2::Reason::NO_ERROR)
+                || http2.is_reset() && http2.reason() == Some(h2::Reason::REFUSED_STREAM))
+    });
     is_reset || is_not_begun || error.is_incomplete_message() || error.is_closed() || error.is_canceled()
 }
 
@@ -152,7 +180,7 @@ fn broke_before_the_head(error: &legacy::Error) -> bool {
 fn unanswered(error: &legacy::Error) -> Unanswered {
     let why = if is_mismatch(error) {
         SendFailure::Mismatch
-    } else if causes(error).any(<dyn Error>::is::<Elapsed>) {
+    } else if is_timeout(error) {
         SendFailure::TimedOut
     } else if error.is_connect() {
         SendFailure::Unreachable
@@ -160,6 +188,15 @@ fn unanswered(error: &legacy::Error) -> Unanswered {
         SendFailure::Transport
     };
     Unanswered { why, may_be_out: !error.is_connect() }
+}
+
+/// Whether a limit in time passed: ours, or one below it.
+pub(super) fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    causes(error).any(|cause| {
+        cause.is::<Elapsed>()
+            || cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout)
+            || cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
+    })
 }
 
 /// An error, and what it came from.

@@ -26,7 +26,7 @@ use crate::config::{ProviderKind, UpstreamConfig};
 use crate::verification::Verified;
 
 pub use answer::{Answer, MAX_BODY_BYTES, ReadFailure};
-use client::{Client, Outgoing};
+use client::{Client, Manner, Outgoing};
 use tls::Pin;
 
 /// What Anthropic's interface is called with.
@@ -96,7 +96,7 @@ struct Inner {
     name: String,
     /// What paths of requests are added to.
     base: Url,
-    connect: Duration,
+    manner: Manner,
     /// Of requests with a body: credentials among them.
     headers: HeaderMap,
     by_authorities: Client,
@@ -113,12 +113,16 @@ impl fmt::Debug for Upstream {
 impl Upstream {
     /// For an upstream. Reads its file of authorities.
     pub fn new(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
-        let connect = Duration::from_secs(config.timeouts.connect.into());
-        let by_authorities = Client::new(tls::by_authorities(config.ca_file.as_deref())?, connect, false);
+        let manner = Manner {
+            connect: Duration::from_secs(config.timeouts.connect.into()),
+            is_https_only: false,
+            is_http2: config.http2,
+        };
+        let by_authorities = Client::new(tls::by_authorities(config.ca_file.as_deref())?, manner);
         Ok(Self(Arc::new(Inner {
             name: config.name.clone(),
             base: config.base_url.clone(),
-            connect,
+            manner,
             headers: headers(config)?,
             by_authorities,
             pinned: Mutex::new(Vec::new()),
@@ -183,7 +187,7 @@ impl Upstream {
             client
         } else {
             let tls = tls::by_pins(&pins).map_err(|_| SendFailure::Unreachable)?;
-            Client::new(tls, self.0.connect, true)
+            Client::new(tls, Manner { is_https_only: true, ..self.0.manner })
         };
         if clients.len() >= PINNED_CLIENTS {
             clients.remove(0);

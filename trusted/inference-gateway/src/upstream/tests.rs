@@ -158,7 +158,7 @@ async fn what_an_upstream_has_not_begun_is_tried_once_more() {
         let (url, pem, requests) = refusing(first).await;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), pem).unwrap();
-        let upstream = upstream(&url, &json!({"ca_file": file.path()})).unwrap();
+        let upstream = upstream(&url, &json!({"ca_file": file.path(), "http2": true})).unwrap();
         let posted = post(&upstream, None).await;
         assert_eq!(posted.is_ok(), is_answered, "{posted:?}");
         if is_answered {
