@@ -1,7 +1,7 @@
 //! An inference gateway with the control plane that knows its keys, as processes.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpStream};
 
 use reqwest::{Client, Method, Response, StatusCode};
 use rustix::process::Signal;
@@ -148,12 +148,14 @@ impl Lab {
     }
 }
 
-/// An address that nobody listens on, below those that outgoing connections get.
+/// An address that nobody listens on, below those that outgoing connections get. It is not listened on to find that out:
+/// programs that others start at that moment would share the listener until they run, and keep the address from us.
 fn a_free_port() -> SocketAddr {
-    let mut ports =
-        (0..1000_u32).map(|_| 12_000 + u16::try_from(getrandom::u32().unwrap() % 20_000).unwrap());
-    let bound = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
-    bound.expect("a free port").local_addr().unwrap()
+    let mut addresses = (0..1000_u32).map(|_| {
+        let port = 12_000 + u16::try_from(getrandom::u32().unwrap() % 20_000).unwrap();
+        SocketAddr::from(([127, 0, 0, 1], port))
+    });
+    addresses.find(|address| TcpStream::connect(address).is_err()).expect("a free port")
 }
 
 /// An exact decimal text.

@@ -15,8 +15,9 @@ pub mod paths;
 pub mod published;
 pub mod vms;
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Longest that a journey waits for anything: a machine that many virtual machines share is slow. Only what fails
@@ -36,22 +37,24 @@ pub async fn eventually<T>(what: &str, patience: Duration, mut look: impl AsyncF
 }
 
 /// Addresses of this machine that nobody listens on, each another one. Nobody gets them from the system either,
-/// while the process that listens there dies and is started again.
+/// while the process that listens there dies and is started again. They are not listened on to find that out: programs that
+/// others start at that moment would share the listeners until they run.
 fn free_addresses<const COUNT: usize>() -> [SocketAddr; COUNT] {
-    // All are held until all are known.
-    let held = [(); COUNT].map(|()| free_listener());
-    held.map(|listener| listener.local_addr().expect("its address"))
-}
-
-/// A listener on a port below those that the system gives to whoever wants any.
-fn free_listener() -> TcpListener {
     const LOWEST: u16 = 10_000;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let end = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768_u16);
     let ports = u64::from(end.saturating_sub(LOWEST).max(1));
-    let attempts = (0..1000_u32).find_map(|_| {
+    let mut free = HashSet::new();
+    for _ in 0..1000 * COUNT {
+        if free.len() == COUNT {
+            break;
+        }
         let offset = RandomState::new().build_hasher().finish() % ports;
-        TcpListener::bind(("127.0.0.1", LOWEST + u16::try_from(offset).ok()?)).ok()
-    });
-    attempts.expect("a free port")
+        let address = SocketAddr::from(([127, 0, 0, 1], LOWEST + u16::try_from(offset).unwrap_or_default()));
+        if TcpStream::connect(address).is_err() {
+            free.insert(address);
+        }
+    }
+    let mut free = free.into_iter();
+    std::array::from_fn(|_| free.next().expect("a free port"))
 }
