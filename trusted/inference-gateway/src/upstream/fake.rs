@@ -230,30 +230,32 @@ fn own_certificate() -> (rustls::ServerConfig, (String, [u8; 32])) {
     (config, (own.cert.pem(), Sha256::digest(spki).into()))
 }
 
-/// An upstream of HTTP/2 that says of its first requests that it has not begun them, and answers the others. Its URL, its
-/// certificate in PEM, and how many requests it got.
-pub(crate) async fn refusing(first: usize) -> (String, String, Arc<AtomicUsize>) {
+/// An upstream of HTTP/2. The script is asked for each request, with its number: it answers with so many bytes, or says
+/// that it has not begun. Its URL, its certificate in PEM, and how many requests it got.
+pub(crate) async fn http2(
+    script: impl Fn(usize) -> Option<usize> + Send + Sync + 'static,
+) -> (String, String, Arc<AtomicUsize>) {
     let (mut config, (pem, _)) = own_certificate();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let requests = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&requests);
+    let (counted, script) = (Arc::clone(&requests), Arc::new(script));
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let (acceptor, counted) = (acceptor.clone(), Arc::clone(&counted));
+            let (acceptor, counted, script) = (acceptor.clone(), Arc::clone(&counted), Arc::clone(&script));
             tokio::spawn(async move {
                 let mut connection =
                     h2::server::handshake(acceptor.accept(stream).await.unwrap()).await.unwrap();
                 while let Some(Ok((_, mut respond))) = connection.accept().await {
-                    if counted.fetch_add(1, Ordering::Relaxed) < first {
+                    let Some(bytes) = script(counted.fetch_add(1, Ordering::Relaxed)) else {
                         respond.send_reset(h2::Reason::REFUSED_STREAM);
-                    } else {
-                        let mut body = respond.send_response(http::Response::new(()), false).unwrap();
-                        body.send_data("{}".into(), true).unwrap();
-                    }
+                        continue;
+                    };
+                    let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+                    body.send_data(vec![b'1'; bytes].into(), true).unwrap();
                 }
             });
         }

@@ -7,9 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::fake::{
-    Act, Fake, chunk, gone_after_one, json as json_reply, refusing, reply, stream_head, until,
-};
+use super::fake::{Act, Fake, chunk, gone_after_one, http2, json as json_reply, reply, stream_head, until};
 use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError};
 use crate::config::GatewayConfig;
 use crate::door::{BodyBudget, NoRoom, Share};
@@ -152,19 +150,39 @@ async fn a_connection_that_breaks_before_the_head_is_tried_once_more() {
     assert_eq!(fake.seen.lock().len(), 4);
 }
 
+fn over_http2(url: &str, pem: String) -> Upstream {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), pem).unwrap();
+    upstream(url, &json!({"ca_file": file.path(), "http2": true})).unwrap()
+}
+
 #[tokio::test]
 async fn what_an_upstream_has_not_begun_is_tried_once_more() {
     for (first, tries, is_answered) in [(0, 1, true), (1, 2, true), (2, 2, false)] {
-        let (url, pem, requests) = refusing(first).await;
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), pem).unwrap();
-        let upstream = upstream(&url, &json!({"ca_file": file.path(), "http2": true})).unwrap();
-        let posted = post(&upstream, None).await;
+        let (url, pem, requests) = http2(move |number| (number >= first).then_some(1)).await;
+        let posted = post(&over_http2(&url, pem), None).await;
         assert_eq!(posted.is_ok(), is_answered, "{posted:?}");
         if is_answered {
-            assert_eq!(whole(posted).await, "{}");
+            assert_eq!(whole(posted).await, "1");
         }
         assert_eq!(requests.load(Ordering::Relaxed), tries);
+    }
+}
+
+/// All answers come over one connection, and one that nobody reads takes nothing from the others.
+#[tokio::test]
+async fn an_answer_that_is_not_read_holds_up_no_other() {
+    let (url, pem, _) = http2(|number| Some(if number < 3 { 1 << 20 } else { 1 })).await;
+    let upstream = over_http2(&url, pem);
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        unread.push(post(&upstream, None).await.unwrap());
+    }
+    for _ in 0..3 {
+        assert_eq!(whole(post(&upstream, None).await).await, "1");
+    }
+    for answer in unread {
+        assert_eq!(whole(Ok(answer)).await.len(), 1 << 20);
     }
 }
 
