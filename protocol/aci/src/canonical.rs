@@ -26,10 +26,22 @@ pub fn canonical(document: &Value) -> Result<Vec<u8>, CanonicalError> {
     Ok(serde_json_canonicalizer::to_vec(document)?)
 }
 
-/// `sha256:` and the hash in lower-case hex: how digests are written in all documents but session ids.
+/// How the hash of some bytes is written: see [`digest_text`].
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+    digest_text(&Sha256::digest(bytes).into())
+}
+
+/// `sha256:` and the hash in lower-case hex: how digests are written in all documents but session ids.
+#[must_use]
+pub fn digest_text(hash: &[u8; 32]) -> String {
+    const PREFIX: &[u8] = b"sha256:";
+    let mut text = [0; PREFIX.len() + 64];
+    let (prefix, digits) = text.split_at_mut(PREFIX.len());
+    prefix.copy_from_slice(PREFIX);
+    // Two digits for each byte have room: this cannot fail.
+    let _ = hex::encode_to_slice(hash, digits);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Reads a document. One that has a member twice is refused: two readers could see two documents under one

@@ -21,7 +21,7 @@ pub mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use canonical::{CanonicalError, canonical, parse, sha256};
+pub use canonical::{CanonicalError, canonical, digest_text, parse, sha256};
 pub use keyset::{E2EE_SECP256K1, E2EE_X25519, Keyset, PublicKey, RECEIPT_ED25519, TlsKey};
 
 /// The protocol's version token, in every document.

@@ -3,7 +3,7 @@
 //! [`Receipt`] is for who issues receipts. Who verifies them works on the document itself ([`crate::verify`]):
 //! the signature covers members that this version does not know.
 
-use ed25519_dalek::{Signer, SigningKey};
+use ed25519_dalek::{SIGNATURE_LENGTH, Signer, SigningKey};
 use serde::{Serialize, Serializer};
 
 use crate::API_VERSION;
@@ -205,7 +205,7 @@ impl Serialize for WireEvents<'_> {
     }
 }
 
-/// A receipt as it is written: members in canonical order, which lets one pass make the canonical bytes.
+/// What is signed of a receipt: members in canonical order, which lets one pass make the canonical bytes.
 #[derive(Serialize)]
 struct Wire<'a> {
     api_version: &'static str,
@@ -217,8 +217,6 @@ struct Wire<'a> {
     model: Option<&'a str>,
     receipt_id: &'a str,
     served_at: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signature: Option<&'a str>,
     workload_id: &'a str,
     workload_keyset_digest: &'a str,
 }
@@ -226,16 +224,6 @@ struct Wire<'a> {
 impl Receipt {
     /// The canonical bytes that are signed, for the key with this name.
     pub fn signing_bytes(&self, key_id: &str) -> Result<Vec<u8>, serde_json::Error> {
-        self.write(key_id, None)
-    }
-
-    /// The signed document, in canonical form.
-    pub fn sign(&self, key_id: &str, key: &SigningKey) -> Result<Vec<u8>, serde_json::Error> {
-        let signature = hex::encode(key.sign(&self.signing_bytes(key_id)?).to_bytes());
-        self.write(key_id, Some(&signature))
-    }
-
-    fn write(&self, key_id: &str, signature: Option<&str>) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(&Wire {
             api_version: API_VERSION,
             chat_id: self.chat_id.as_deref(),
@@ -246,9 +234,21 @@ impl Receipt {
             model: self.model.as_deref(),
             receipt_id: &self.receipt_id,
             served_at: self.served_at,
-            signature,
             workload_id: &self.workload_keyset_digest,
             workload_keyset_digest: &self.workload_keyset_digest,
         })
+    }
+
+    /// The signed document, in canonical form.
+    pub fn sign(&self, key_id: &str, key: &SigningKey) -> Result<Vec<u8>, serde_json::Error> {
+        let mut document = self.signing_bytes(key_id)?;
+        let mut digits = [0; 2 * SIGNATURE_LENGTH];
+        // Two digits for each byte have room: this cannot fail.
+        let _ = hex::encode_to_slice(key.sign(&document).to_bytes(), &mut digits);
+        let signature = [b",\"signature\":\"", &digits[..], b"\""].concat();
+        // The member that follows it is the last of its name, and no text can hold its quotes.
+        let at = memchr::memmem::rfind(&document, b",\"workload_id\":").unwrap_or(document.len());
+        document.splice(at..at, signature);
+        Ok(document)
     }
 }

@@ -46,14 +46,21 @@ impl Seen {
         self.requests / self.seconds
     }
 
+    pub(crate) fn p50_ms(&self) -> f64 {
+        self.p50_us / 1e3
+    }
+
+    pub(crate) fn p99_ms(&self) -> f64 {
+        self.p99_us / 1e3
+    }
+
     pub(crate) fn latencies(&self) -> String {
-        format!("{:.3} ms, {:.3} ms", self.p50_us / 1e3, self.p99_us / 1e3)
+        format!("{:.3} ms, {:.3} ms", self.p50_ms(), self.p99_ms())
     }
 
     /// What is more of the latencies than `bare` has.
     pub(crate) fn added_to(&self, bare: &Self) -> String {
-        let (p50, p99) = (self.p50_us - bare.p50_us, self.p99_us - bare.p99_us);
-        format!("{:.3} ms, {:.3} ms", p50 / 1e3, p99 / 1e3)
+        format!("{:.3} ms, {:.3} ms", self.p50_ms() - bare.p50_ms(), self.p99_ms() - bare.p99_ms())
     }
 }
 

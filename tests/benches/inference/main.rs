@@ -1,13 +1,17 @@
 //! What the inference gateway costs: the load generator (`wrk`) and a bare upstream on one processor, the gateway alone
-//! on the other, all in one run. Prints the table of docs/performance.md.
+//! on the other, all in one run. Prints the tables of docs/performance.md.
 //!
 //! `cargo bench -p cloister-tests --bench inference` measures the gateway; with `-- --peers` also those of the npm and
-//! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs.
+//! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs. `-- --soak 60` tells instead what memory the
+//! gateway has while it is under load for so many minutes.
 
 mod load;
 mod mock;
 mod process;
+mod relay;
+mod soak;
 mod streams;
+mod targets;
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -16,19 +20,27 @@ use std::time::Duration;
 
 use load::{Load, Seen};
 use process::{LOAD_CPU, Process, Without};
+use targets::Goal;
 
 /// How long each measurement takes.
 const DURATION: Duration = Duration::from_secs(10);
 /// Connections of the load generator.
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
+const USUAL: u32 = 16;
 /// Above the table.
 const HEAD: &str = "\
 | 100-byte chat, keep-alive | connections | req/s | of the bare upstream | p50, p99 | added p50, p99 | CPU per request |
 |---|---|---|---|---|---|---|";
-/// What the gateway is measured without, too, at [`USUAL`] connections.
-const WITHOUT: [(&str, Without); 2] =
-    [("gateway without access log", Without::AccessLog), ("gateway without public log", Without::ReceiptLog)];
-const USUAL: u32 = 16;
+/// What the gateway is measured without, too, at [`USUAL`] connections, and the most that it may cost, in percent of
+/// the processor's time.
+const PARTS: [(&str, Without, f64); 3] = [
+    ("share of the access log", Without::AccessLog, 5.0),
+    ("share of records that are on a disk, not in memory", Without::Disk, 15.0),
+    ("share of the public log of receipts", Without::ReceiptLog, 15.0),
+];
+/// How often, and how long, each is measured in turns.
+const TURNS: u32 = 4;
+const TURN: Duration = Duration::from_secs(5);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -36,7 +48,15 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [_, "mock", address] => single()?.block_on(mock::serve(address.parse()?)),
-        given if given.contains(&"--bench") => single()?.block_on(measure(given.contains(&"--peers"))),
+        [_, "relay", address, upstream] => {
+            single()?.block_on(relay::serve(address.parse()?, upstream.parse()?))
+        }
+        given if given.contains(&"--bench") => {
+            match given.iter().skip_while(|given| **given != "--soak").nth(1) {
+                Some(minutes) => single()?.block_on(soak::run(minutes.parse()?)),
+                None => single()?.block_on(measure(given.contains(&"--peers"))),
+            }
+        }
         // `cargo test --benches` runs this, too, with nothing to measure.
         _ => Ok(()),
     }
@@ -46,35 +66,76 @@ fn single() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
+/// What was seen with so many connections.
+#[derive(Clone, Copy)]
+struct Measured {
+    connections: u32,
+    seen: Seen,
+    /// Time of processors for a request, in microseconds.
+    cpu_us: f64,
+}
+
 async fn measure(with_peers: bool) -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
+    let path = directory.path();
     process::pin_this(LOAD_CPU)?;
-    let upstream = process::mock(directory.path()).await?;
+    let upstream = process::mock(path).await?;
     let mut out = io::stdout();
     writeln!(out, "{HEAD}")?;
     let mut bare = Vec::new();
     for connections in CONNECTIONS {
-        let seen = load(directory.path(), &upstream, connections, DURATION).await?;
+        let seen = load(path, &upstream, connections, DURATION).await?;
         writeln!(out, "| bare upstream | {connections} | {:.0} | | {} | | |", seen.rate(), seen.latencies())?;
         bare.push((connections, seen));
     }
-    let gateway = process::gateway(directory.path(), upstream.address, Without::Nothing).await?;
-    rows("gateway", &mut out, directory.path(), &gateway, &bare).await?;
-    let first = streams::first_bytes(upstream.address, gateway.address).await?;
-    let memory = streams::open(&gateway).await?;
-    drop(gateway);
-    let usual: Vec<_> = bare.iter().filter(|(connections, _)| *connections == USUAL).copied().collect();
-    for (what, without) in WITHOUT {
-        let gateway = process::gateway(directory.path(), upstream.address, without).await?;
-        rows(what, &mut out, directory.path(), &gateway, &usual).await?;
-    }
+    let relay = process::relay(path, upstream.address).await?;
+    let relay = rows("relay of bytes", &mut out, path, &relay, &bare).await?;
+    let gateway = process::gateway(path, upstream.address, Without::Nothing).await?;
+    let fresh = streams::open(&gateway).await?;
+    let ours = rows("gateway", &mut out, path, &gateway, &bare).await?;
+    let mut peers = Vec::new();
     if with_peers {
         for (what, start) in process::PEERS {
-            let peer = start(directory.path(), upstream.address).await?;
-            rows(what, &mut out, directory.path(), &peer, &bare).await?;
+            let peer = start(path, upstream.address).await?;
+            peers.push(rows(what, &mut out, path, &peer, &bare).await?);
         }
     }
-    writeln!(out, "\n| Streams | bare upstream | gateway |\n|---|---|---|\n{first}{memory}")?;
+    let first = streams::first_bytes(upstream.address, gateway.address).await?;
+    let loaded = streams::open(&gateway).await?;
+    writeln!(out, "\n| Streams | bare upstream | gateway |\n|---|---|---|\n{first}")?;
+    let shares = shares(path, &upstream, gateway).await?;
+
+    let ([one, usual, many], [(_, bare_one), (_, bare_usual), _]) = (ours.as_slice(), bare.as_slice()) else {
+        return Err("not everything was measured".into());
+    };
+    let mut goals = vec![
+        Goal::at_most("CPU per request, 16 connections", usual.cpu_us, 80.0, " µs"),
+        Goal::at_least(
+            "rate, of the bare upstream's, 16 connections",
+            usual.seen.rate() / bare_usual.rate(),
+            0.25,
+            "",
+        ),
+        Goal::at_most("added p50, 1 connection", one.seen.p50_ms() - bare_one.p50_ms(), 0.15, " ms"),
+        Goal::at_most("added p99, 1 connection", one.seen.p99_ms() - bare_one.p99_ms(), 0.5, " ms"),
+        Goal::at_most("p99, 16 connections", usual.seen.p99_ms(), 2.0, " ms"),
+        Goal::told("rate at 64 connections, of that at 16", many.seen.rate() / usual.seen.rate(), ""),
+        Goal::at_most("added to the first byte of a stream, p50", first.added_ms(), 0.3, " ms"),
+        Goal::at_most("resident, 1,000 streams, after the start", fresh.resident_mb, 60.0, " MB"),
+        Goal::at_most("resident, 1,000 streams, after the loads", loaded.resident_mb, 60.0, " MB"),
+    ];
+    goals.extend(shares);
+    for ((what, times), peer) in
+        [("rate, of Portkey's", 10.0), ("rate, of LiteLLM's", 50.0)].into_iter().zip(&peers)
+    {
+        if let Some(peer) = peer.iter().find(|peer| peer.connections == USUAL) {
+            goals.push(Goal::at_least(what, usual.seen.rate() / peer.seen.rate(), times, " times"));
+        }
+    }
+    writeln!(out, "{}", targets::HEAD)?;
+    for goal in goals {
+        writeln!(out, "{goal}")?;
+    }
     Ok(())
 }
 
@@ -85,16 +146,15 @@ async fn rows(
     directory: &Path,
     through: &Process,
     bare: &[(u32, Seen)],
-) -> Result<(), Failure> {
+) -> Result<Vec<Measured>, Failure> {
+    let mut rows = Vec::new();
     for (connections, bare) in bare {
-        // What is built up at first, such as connections, does not count.
-        load(directory, through, *connections, Duration::from_secs(1)).await?;
-        let before = through.cpu()?;
-        let seen = load(directory, through, *connections, DURATION).await?;
-        let cpu = through.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / seen.requests.max(1.0);
+        let measured = usage(directory, through, *connections, DURATION).await?;
+        let Measured { seen, cpu_us, .. } = measured;
+        rows.push(measured);
         writeln!(
             out,
-            "| {what} | {connections} | {:.0} | {:.3} | {} | {} | {cpu:.0} µs |{}",
+            "| {what} | {connections} | {:.0} | {:.3} | {} | {} | {cpu_us:.0} µs |{}",
             seen.rate(),
             seen.rate() / bare.rate(),
             seen.latencies(),
@@ -102,7 +162,42 @@ async fn rows(
             if seen.failed > 0.0 { format!(" {} FAILED", seen.failed) } else { String::new() }
         )?;
     }
-    Ok(())
+    Ok(rows)
+}
+
+async fn usage(
+    directory: &Path,
+    through: &Process,
+    connections: u32,
+    duration: Duration,
+) -> Result<Measured, Failure> {
+    // What is built up at first, such as connections, does not count.
+    load(directory, through, connections, Duration::from_secs(1)).await?;
+    let before = through.cpu()?;
+    let seen = load(directory, through, connections, duration).await?;
+    let cpu_us = through.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / seen.requests.max(1.0);
+    Ok(Measured { connections, seen, cpu_us })
+}
+
+/// What parts of the gateway cost, by gateways without them: all in turns, because the machine's speed changes.
+async fn shares(directory: &Path, upstream: &Process, whole: Process) -> Result<Vec<Goal>, Failure> {
+    let mut gateways = vec![whole];
+    for (_, without, _) in PARTS {
+        gateways.push(process::gateway(directory, upstream.address, without).await?);
+    }
+    let mut sums = vec![0.0; gateways.len()];
+    for _ in 0..TURNS {
+        for (sum, gateway) in sums.iter_mut().zip(&gateways) {
+            *sum += usage(directory, gateway, USUAL, TURN).await?.cpu_us;
+        }
+    }
+    let whole = sums.remove(0);
+    let share = |without: f64| 100.0 * (1.0 - without / whole);
+    Ok(PARTS
+        .iter()
+        .zip(sums)
+        .map(|((what, _, most), sum)| Goal::at_most(what, share(sum), *most, " %"))
+        .collect())
 }
 
 async fn load(directory: &Path, to: &Process, connections: u32, duration: Duration) -> Result<Seen, Failure> {

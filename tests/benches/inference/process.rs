@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::Failure;
@@ -20,6 +21,8 @@ pub(crate) const LOAD_CPU: u32 = 0;
 pub(crate) const GATEWAY_CPU: u32 = 1;
 const START_PATIENCE: Duration = Duration::from_mins(2);
 const KEY: &str = "sk-of-the-bench";
+/// What is written here is in memory.
+const MEMORY: &str = "/dev/shm";
 
 /// A running server. It ends with the bench.
 pub(crate) struct Process {
@@ -27,6 +30,8 @@ pub(crate) struct Process {
     pub(crate) address: SocketAddr,
     pub(crate) path: &'static str,
     pub(crate) headers: Vec<(String, String)>,
+    /// Where its records are, if they are in memory.
+    _memory: Option<TempDir>,
 }
 
 impl Process {
@@ -47,16 +52,17 @@ impl Process {
         Ok(Duration::from_millis(ticks * 10))
     }
 
-    /// Resident memory in kibibytes.
-    pub(crate) fn resident_kib(&self) -> Result<u64, Failure> {
+    /// Resident memory, in megabytes.
+    pub(crate) fn resident_mb(&self) -> Result<f64, Failure> {
         let root = self.child.id().ok_or("the process has ended")?;
-        let mut sum = 0;
+        let mut kib = 0.0;
         for pid in family(root)? {
             let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
-            sum += line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+            kib +=
+                line.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0);
         }
-        Ok(sum)
+        Ok(kib * 1024.0 / 1e6)
     }
 }
 
@@ -106,7 +112,17 @@ pub(crate) async fn mock(directory: &Path) -> Result<Process, Failure> {
         .args(["mock", &address.to_string()])
         .stderr(log_file(directory, "mock.log")?)
         .spawn()?;
-    ready(Process { child, address, path: "/v1/chat/completions", headers: Vec::new() }).await
+    ready(Process { child, address, path: "/v1/chat/completions", headers: Vec::new(), _memory: None }).await
+}
+
+/// A process in between that looks at nothing.
+pub(crate) async fn relay(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
+    let address = free_address()?;
+    let child = pinned(GATEWAY_CPU, std::env::current_exe()?)
+        .args(["relay", &address.to_string(), &upstream.to_string()])
+        .stderr(log_file(directory, "relay.log")?)
+        .spawn()?;
+    ready(Process { child, address, path: "/v1/chat/completions", headers: Vec::new(), _memory: None }).await
 }
 
 /// What a gateway does without, to see what it costs.
@@ -117,6 +133,8 @@ pub(crate) enum Without {
     AccessLog,
     /// The public log of receipts' hashes.
     ReceiptLog,
+    /// A disk below the records: they are in memory.
+    Disk,
 }
 
 /// The gateway with receipts and accounting.
@@ -130,9 +148,11 @@ pub(crate) async fn gateway(
     let directory = directory.join(format!("{without:?}"));
     std::fs::create_dir(&directory)?;
     let config = directory.join("gateway.json");
+    let memory = (without == Without::Disk).then(|| tempfile::tempdir_in(MEMORY)).transpose()?;
+    let state = memory.as_ref().map_or_else(|| directory.join("state"), |memory| memory.path().join("state"));
     let text = json!({
         "bind": address,
-        "state_dir": directory.join("state"),
+        "state_dir": state,
         "receipts": {"log": without != Without::ReceiptLog},
         "keys": [{"name": "bench", "sha256": hex::encode(Sha256::digest(KEY))}],
         "upstreams": [
@@ -149,7 +169,7 @@ pub(crate) async fn gateway(
         .stderr(log_file(&directory, "gateway.log")?)
         .spawn()?;
     let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
-    ready(Process { child, address, path: "/v1/chat/completions", headers }).await
+    ready(Process { child, address, path: "/v1/chat/completions", headers, _memory: memory }).await
 }
 
 type Starting<'a> = Pin<Box<dyn Future<Output = Result<Process, Failure>> + 'a>>;
@@ -180,7 +200,7 @@ async fn portkey(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
         header("x-portkey-provider", "openai".to_owned()),
         header("x-portkey-custom-host", format!("http://{upstream}/v1")),
     ];
-    ready(Process { child, address, path: "/v1/chat/completions", headers }).await
+    ready(Process { child, address, path: "/v1/chat/completions", headers, _memory: None }).await
 }
 
 async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
@@ -209,7 +229,7 @@ async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
         .stderr(log_file(directory, "litellm.log")?)
         .spawn()?;
     let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
-    ready(Process { child, address, path: "/v1/chat/completions", headers }).await
+    ready(Process { child, address, path: "/v1/chat/completions", headers, _memory: None }).await
 }
 
 /// Waits until a request is answered.

@@ -50,6 +50,13 @@ impl fmt::Display for FirstBytes {
     }
 }
 
+impl FirstBytes {
+    /// What the gateway adds to the first byte, the median.
+    pub(crate) fn added_ms(&self) -> f64 {
+        quantile(&self.through.first, 50) - quantile(&self.bare.first, 50)
+    }
+}
+
 /// Streams over one kept-alive connection, with and without the gateway in between.
 pub(crate) async fn first_bytes(bare: SocketAddr, through: SocketAddr) -> Result<FirstBytes, Failure> {
     Ok(FirstBytes { bare: times(bare).await?, through: times(through).await? })
@@ -88,28 +95,29 @@ fn post(http: &reqwest::Client, address: SocketAddr, body: &'static str) -> reqw
         .body(body)
 }
 
-/// Memory with many open streams, at the beginning and at the end.
-pub(crate) async fn open(gateway: &Process) -> Result<String, Failure> {
+/// Memory with many open streams.
+pub(crate) struct Open {
+    /// Resident at their end, in megabytes.
+    pub(crate) resident_mb: f64,
+}
+
+/// Opens many streams, leaves them open for a while, and closes them.
+pub(crate) async fn open(gateway: &Process) -> Result<Open, Failure> {
     let seconds = std::env::var("CLOISTER_BENCH_STREAM_SECONDS").ok().and_then(|text| text.parse().ok());
     let seconds = seconds.unwrap_or(OPEN_SECONDS);
-    let idle = gateway.resident_kib()?;
     let http = client()?;
     let mut readers = Vec::with_capacity(OPEN);
     for _ in 0..OPEN {
         let mut answer = post(&http, gateway.address, SLOW).send().await?.error_for_status()?;
         readers.push(tokio::spawn(async move { while let Ok(Some(_)) = answer.chunk().await {} }));
     }
-    let begun = gateway.resident_kib()?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let ended = gateway.resident_kib()?;
-    let alive = readers.iter().filter(|reader| !reader.is_finished()).count();
+    let resident_mb = gateway.resident_mb()?;
+    if readers.iter().any(tokio::task::JoinHandle::is_finished) {
+        return Err("a stream did not stay open".into());
+    }
     for reader in readers {
         reader.abort();
     }
-    Ok(format!(
-        "| resident, {alive} streams open | {} MiB before | {} MiB, {} MiB after {seconds} s |",
-        idle / 1024,
-        begun / 1024,
-        ended / 1024
-    ))
+    Ok(Open { resident_mb })
 }

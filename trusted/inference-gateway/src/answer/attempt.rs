@@ -7,7 +7,6 @@ use bytes::{Bytes, BytesMut};
 use cloister_aci::receipt::{Event, Verification};
 use cloister_aci::sha256;
 use http::{HeaderName, HeaderValue, StatusCode};
-use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Incoming;
@@ -343,7 +342,7 @@ async fn whole(
         ReadFailure::TooLong => Failure::unusable(Spent::read(translator.as_ref())),
         ReadFailure::NoRoom(_) => Failure::no_room(),
     })?;
-    trace.received_hash = Some(format!("sha256:{}", hex::encode(Sha256::digest(&body))));
+    trace.received_hash = Some(sha256(&body));
     let whole = translator.whole(&body).map_err(|_| {
         let is_cut =
             translator.finish_reasons().iter().any(|why| matches!(why.as_str(), "length" | "max_tokens"));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_aci::receipt::{Event, Receipt, Verification};
+use http::HeaderMap;
 use rust_decimal::Decimal;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -36,6 +37,8 @@ pub(super) struct Exchange {
     pub(super) identity: Arc<Identity>,
     pub(super) incoming: Incoming,
     pub(super) asked: Asked,
+    /// How often a byte of the answer counts in memory.
+    pub(super) weight: usize,
     /// `rcpt-` and 24 hex digits.
     pub(super) receipt_id: String,
     /// Headers that say whether and how the answer is encrypted.
@@ -99,8 +102,10 @@ impl Exchange {
         self.random.to_le_bytes()[7]
     }
 
-    /// Gives back the memory of what was asked, once nobody sends it any more.
-    pub(super) fn forget_bodies(&mut self) {
+    /// Gives back the memory of what was asked, once nobody sends it any more. Headers are parts of what was read from
+    /// the connection, and would keep all of it.
+    pub(super) fn forget_request(&mut self) {
+        self.incoming.headers = HeaderMap::new();
         self.incoming.body = Bytes::new();
         self.asked.shaped.body = Bytes::new();
     }

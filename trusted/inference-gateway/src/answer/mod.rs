@@ -23,7 +23,6 @@ mod walk;
 mod watch;
 mod wire;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,18 +91,29 @@ pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTracke
     })
 }
 
+/// What is large and over soon has memory of its own here and below: a stream that stays open should take little.
 async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<Response>) {
+    if let Some((exchange, outlet)) = Box::pin(admit(gateway, incoming, head)).await {
+        carry_out(exchange, outlet).await;
+    }
+}
+
+/// Finds out what is asked and whether it may be; tells the client if not.
+async fn admit(
+    gateway: Arc<Gateway>,
+    incoming: Incoming,
+    head: oneshot::Sender<Response>,
+) -> Option<(Box<Exchange>, Outlet)> {
     let began = Instant::now();
     let live = gateway.live();
     let Some((random, receipt_id)) = random() else {
         let error = GatewayError::new(Kind::Internal, "The request failed");
         drop(head.send(respond::denial(incoming.surface, &incoming.request_id, &error, &[])));
-        return;
+        return None;
     };
-    let cut = gateway.cut.clone();
     let asked = tokio::select! {
         asked = ask(&gateway, &live, &incoming, random) => asked,
-        () = cut.cancelled() => Err(Denied { error: ending(), sealer: None }),
+        () = gateway.cut.cancelled() => Err(Denied { error: ending(), sealer: None }),
     };
     let (asked, sealer) = match asked {
         Ok(asked) => asked,
@@ -111,17 +121,33 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<R
             let e2ee = denied.sealer.as_ref().map(e2ee::Sealer::headers).unwrap_or_default();
             let response = respond::denial(incoming.surface, &incoming.request_id, &denied.error, &e2ee);
             drop(head.send(response));
-            return;
+            return None;
         }
     };
     let identity = gateway.notary.identity();
     let e2ee_headers = sealer.as_ref().map(e2ee::Sealer::headers).unwrap_or_default();
-    let mut exchange =
-        Exchange { gateway, live, identity, incoming, asked, receipt_id, e2ee_headers, began, random };
-    let mut outlet = Outlet::new(Wire::new(sealer), head);
+    let weight = incoming.weight();
+    let outlet = Outlet::new(Wire::new(sealer), head);
+    let exchange = Exchange {
+        gateway,
+        live,
+        identity,
+        incoming,
+        asked,
+        weight,
+        receipt_id,
+        e2ee_headers,
+        began,
+        random,
+    };
+    Some((Box::new(exchange), outlet))
+}
+
+/// Has a request answered, and records it.
+async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) {
     let mut walk = Walk::new(&exchange);
     let walked = {
-        let mut walking = pin!(walk.run());
+        let mut walking = Box::pin(walk.run());
         tokio::select! {
             walked = &mut walking => Some(walked),
             () = outlet.wait(&exchange) => {
@@ -130,17 +156,17 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<R
                 let time = Duration::from_millis(exchange.live.config.read_on_ms);
                 tokio::select! {
                     walked = timeout(time, walking) => walked.ok(),
-                    () = cut.cancelled() => None,
+                    () = exchange.gateway.cut.cancelled() => None,
                 }
             }
-            () = cut.cancelled() => None,
+            () = exchange.gateway.cut.cancelled() => None,
         }
     };
     let (mut tried, current) = (walk.tried, walk.current);
-    exchange.forget_bodies();
+    exchange.forget_request();
     match (walked, current) {
-        (None, current) if outlet.is_closed() => left(&exchange, &tried, current, outlet).await,
-        (None, current) => cut_off(&exchange, &tried, current, outlet).await,
+        (None, current) if outlet.is_closed() => Box::pin(left(&exchange, &tried, current, outlet)).await,
+        (None, current) => Box::pin(cut_off(&exchange, &tried, current, outlet)).await,
         (Some(Ok(Committed::Stream(opening))), Some(current)) => {
             relay::relay(&exchange, &tried, current, *opening, outlet).await;
         }
@@ -150,7 +176,7 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<R
             watch.succeeded();
             let spent = Spent { usage: whole.usage, tokens: whole.tokens };
             let route_id = Some(trace.route.id.clone());
-            record_left(&exchange, &tried, (route_id, Some(&trace)), spent, outlet).await;
+            Box::pin(record_left(&exchange, &tried, (route_id, Some(&trace)), spent, outlet)).await;
         }
         (Some(Ok(Committed::Whole(whole, share))), Some(Current { trace, watch })) => {
             watch.succeeded();
@@ -162,9 +188,9 @@ async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<R
             let (trace, spent) =
                 exhausted.map(|exhausted| (exhausted.trace, exhausted.failure.spent)).unzip();
             let spent = spent.flatten().unwrap_or_default();
-            record_left(&exchange, &tried, (route_id, trace.as_ref()), spent, outlet).await;
+            Box::pin(record_left(&exchange, &tried, (route_id, trace.as_ref()), spent, outlet)).await;
         }
-        (Some(Err(exhausted)), _) => refuse(&exchange, tried, exhausted, outlet).await,
+        (Some(Err(exhausted)), _) => Box::pin(refuse(&exchange, tried, exhausted, outlet)).await,
         // A walk commits to the attempt that is under way.
         (Some(Ok(_)), None) => {}
     }

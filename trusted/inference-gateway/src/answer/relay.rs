@@ -104,7 +104,7 @@ pub(super) async fn relay(
         End::Broken { .. } | End::Left => drop(watch),
     }
     let is_whole = matches!(end, End::Whole(_));
-    relay.finish(tried, &trace, &mut feed, end).await;
+    Box::pin(relay.finish(tried, &trace, &mut feed, end)).await;
     // What did not end is not read for nobody: the upstream would go on.
     if is_whole {
         feed.drain().await;
@@ -117,7 +117,7 @@ async fn room(exchange: &Exchange, length: usize, patience: Duration) -> Result<
     if length <= SMALL {
         return Ok(None);
     }
-    let mut share = exchange.gateway.bodies.share(exchange.incoming.weight());
+    let mut share = exchange.gateway.bodies.share(exchange.weight);
     if matches!(timeout(patience, share.cover(length)).await, Ok(Ok(()))) {
         return Ok(Some(share));
     }

@@ -1,6 +1,7 @@
 //! What the client gets, encrypted where it asked for that, and hashed as it goes.
 
 use bytes::Bytes;
+use cloister_aci::digest_text;
 use cloister_aci::receipt::Event;
 use sha2::{Digest, Sha256};
 
@@ -63,5 +64,5 @@ impl Wire {
 
 /// A hash as documents write it.
 pub(super) fn written(hash: Sha256) -> String {
-    format!("sha256:{}", hex::encode(hash.finalize()))
+    digest_text(&hash.finalize().into())
 }

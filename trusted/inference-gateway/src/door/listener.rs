@@ -1,6 +1,7 @@
 //! Connections: accepted, limited in number and time, ended in an orderly way.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,11 +10,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,6 +42,10 @@ const MAX_HEADERS: usize = 100;
 const MAX_STREAMS: u32 = 256;
 /// What may be sent to us over one HTTP/2 stream before we read it, in bytes.
 const WINDOW: u32 = 1 << 20;
+/// What a client begins with that speaks HTTP/2 without TLS (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How often it is looked whether the rest of that has come.
+const LOOK: Duration = Duration::from_millis(10);
 /// Pause after connections could not be accepted, for want of files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -119,20 +125,60 @@ async fn connection(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let Some(certificate) = certificate else { return http(stream, router, patience, stop).await };
-    let handshake = TlsAcceptor::from(certificate.config()).accept(stream);
-    tokio::select! {
-        handshake = timeout(patience.handshake, handshake) => {
-            if let Ok(Ok(stream)) = handshake {
-                http(stream, router, patience, stop).await;
-            }
+    let Some(certificate) = certificate else {
+        let spoken = tokio::select! {
+            spoken = timeout(patience.idle, spoken(&stream)) => spoken,
+            () = stop.cancelled() => return,
+        };
+        if let Ok(Ok(version)) = spoken {
+            http(stream, version, router, patience, stop).await;
         }
-        () = stop.cancelled() => {}
+        return;
+    };
+    // It is much larger than what a connection without TLS is.
+    Box::pin(tls(stream, certificate, router, patience, stop)).await;
+}
+
+async fn tls(
+    stream: TcpStream,
+    certificate: &Certificate,
+    router: Router,
+    patience: Patience,
+    stop: &CancellationToken,
+) {
+    let handshake = TlsAcceptor::from(certificate.config()).accept(stream);
+    let handshake = tokio::select! {
+        handshake = timeout(patience.handshake, handshake) => handshake,
+        () = stop.cancelled() => return,
+    };
+    if let Ok(Ok(stream)) = handshake {
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let version = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+        http(stream, version, router, patience, stop).await;
     }
 }
 
-/// HTTP/1.1 or HTTP/2, as the client's first bytes say.
-async fn http<S>(stream: S, router: Router, patience: Patience, stop: &CancellationToken)
+/// What a client speaks without TLS, by its first bytes. They stay unread: whoever reads them needs no memory for more
+/// than one version.
+pub(super) async fn spoken(stream: &TcpStream) -> io::Result<Version> {
+    let mut first = [0; PREFACE.len()];
+    loop {
+        let length = stream.peek(&mut first).await?;
+        let first = first.get(..length).unwrap_or_default();
+        if first.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if first == PREFACE {
+            return Ok(Version::HTTP_2);
+        }
+        if !PREFACE.starts_with(first) {
+            return Ok(Version::HTTP_11);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn http<S>(stream: S, version: Version, router: Router, patience: Patience, stop: &CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -145,23 +191,39 @@ where
             Ok::<_, Infallible>(busy.follow(response))
         }
     });
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(patience.head)
-        .max_buf_size(MAX_HEAD_BYTES as usize)
-        .max_headers(MAX_HEADERS);
-    server
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEAD_BYTES)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(4 * WINDOW);
-    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let stream = TokioIo::new(stream);
+    if version == Version::HTTP_2 {
+        let mut server = http2::Builder::new(TokioExecutor::new());
+        server
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD_BYTES)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(4 * WINDOW);
+        // It is much larger than the others.
+        let mut connection = Box::pin(server.serve_connection(stream, service));
+        drive(connection.as_mut(), &activity, patience, stop).await;
+    } else {
+        let mut server = http1::Builder::new();
+        server
+            .timer(TokioTimer::new())
+            .header_read_timeout(patience.head)
+            .max_buf_size(MAX_HEAD_BYTES as usize)
+            .max_headers(MAX_HEADERS);
+        let mut connection = pin!(server.serve_connection(stream, service));
+        drive(connection.as_mut(), &activity, patience, stop).await;
+    }
+}
+
+/// Lets a connection do its work until it ends, idles for too long or is told to stop.
+async fn drive(
+    mut connection: Pin<&mut impl GracefulConnection>,
+    activity: &Activity,
+    patience: Patience,
+    stop: &CancellationToken,
+) {
     loop {
         let idle_at = || activity.idle_since().map(|since| since + patience.idle);
         let look = idle_at().unwrap_or_else(|| Instant::now() + patience.idle);

@@ -1,12 +1,15 @@
 //! Connections as clients make them, byte by byte.
 
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use futures_util::future::join_all;
+use futures_util::poll;
 use http::Version;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::headers;
-use super::listener::{Patience, serve_with};
+use super::listener::{Patience, serve_with, spoken};
 use crate::admission::KeyHash;
 use crate::run::{Running, start};
 
@@ -120,6 +123,44 @@ async fn http2_without_tls_is_spoken_to_who_begins_with_it() {
     let large = client.get(lab.url("/health")).header("x-large", "x".repeat(70 << 10)).send().await.unwrap();
     assert_eq!(large.status(), 431);
     assert_eq!(client.get(lab.url("/health")).send().await.unwrap().status(), 200, "the others go on");
+}
+
+#[tokio::test]
+async fn what_is_spoken_is_known_as_soon_as_it_can_be_and_stays_unread() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for (first, rest, version) in [
+        ("G", "", Some(Version::HTTP_11)),
+        ("PO", "", Some(Version::HTTP_11)),
+        ("P", "OST / HTTP/1.1", Some(Version::HTTP_11)),
+        ("PRI * HTTP/1.1", "", Some(Version::HTTP_11)),
+        ("PRI * HT", "TP/2.0\r\n\r\nSM\r\n\r\n", Some(Version::HTTP_2)),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0", "", Some(Version::HTTP_2)),
+        ("", "", None),
+    ] {
+        let mut client = connect(listener.local_addr().unwrap(), first.as_bytes()).await;
+        if first.is_empty() {
+            client.shutdown().await.unwrap();
+        }
+        let (mut server, _) = listener.accept().await.unwrap();
+        server.peek(&mut [0]).await.unwrap();
+        let found = {
+            let mut spoken = pin!(spoken(&server));
+            let found = match poll!(spoken.as_mut()) {
+                Poll::Ready(found) => found,
+                Poll::Pending => {
+                    assert!(!rest.is_empty(), "{first}");
+                    client.write_all(rest.as_bytes()).await.unwrap();
+                    spoken.await
+                }
+            };
+            found.ok()
+        };
+        assert_eq!(found, version, "{first}");
+        client.shutdown().await.unwrap();
+        let mut read = String::new();
+        server.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, format!("{first}{rest}"));
+    }
 }
 
 #[tokio::test]

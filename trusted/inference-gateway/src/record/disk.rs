@@ -27,8 +27,8 @@ const PROBE_BYTES: usize = 64 << 10;
 const LOCK: &str = "lock";
 const LOCK_ATTEMPTS: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Bytes of the database that are kept in memory.
-const CACHE_BYTES: usize = 16 << 20;
+/// Bytes of the database that are kept in memory. What is written goes to the end of each table: few pages are in use.
+const CACHE_BYTES: usize = 4 << 20;
 
 /// Why there is no store to work with. A gateway that finds one of these does not start.
 #[derive(Debug, thiserror::Error)]
