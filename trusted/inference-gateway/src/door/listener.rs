@@ -210,7 +210,8 @@ where
         server
             .timer(TokioTimer::new())
             .header_read_timeout(patience.head)
-            .max_buf_size(MAX_HEAD_BYTES as usize)
+            // The limit is looked at between two reads, of which one may be as large as the limit.
+            .max_buf_size(MAX_HEAD_BYTES as usize / 2)
             .max_headers(MAX_HEADERS);
         let mut connection = pin!(server.serve_connection(stream, service));
         drive(connection.as_mut(), &activity, patience, stop).await;

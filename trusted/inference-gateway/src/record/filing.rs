@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::thread;
 
 use redb::{ReadableTable as _, Table, WriteTransaction};
 use rust_decimal::Decimal;
@@ -15,9 +14,6 @@ use super::tables::{
     RECEIPTS, ROWS, SESSION_ENDS, SESSIONS, SET_ASIDE, SPENT,
 };
 use crate::admission::KeyHash;
-
-/// Changes after which others may have the processor: who answers a request should not wait for all of a generation.
-const YIELD_AFTER: usize = 8;
 
 /// All tables, open for writing.
 pub(super) struct Tables<'txn> {
@@ -71,11 +67,8 @@ impl<'txn> Tables<'txn> {
         }
         let (first_receipt, first_row) = self.next()?;
         let mut next = Next { receipt: first_receipt, row: first_row, spent: HashMap::new() };
-        for (done, change) in changes.iter().enumerate() {
+        for change in changes {
             self.file_one(change, &mut next)?;
-            if done % YIELD_AFTER == YIELD_AFTER - 1 {
-                thread::yield_now();
-            }
         }
         if next.receipt > first_receipt {
             self.counters.insert(NEXT_RECEIPT, next.receipt)?;

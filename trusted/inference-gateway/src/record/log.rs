@@ -179,7 +179,7 @@ impl Worker {
         self.segment.receipt.saturating_add(self.log.size().saturating_sub(self.segment.index))
     }
 
-    async fn run(self, stop: CancellationToken) {
+    async fn run(mut self, stop: CancellationToken) {
         let mut kept = self.shared.subscribe();
         let mut is_failing = false;
         loop {
@@ -208,28 +208,59 @@ impl Worker {
         }
     }
 
-    /// Appends some receipts; false if there are none.
-    async fn append(&self) -> Result<bool, StoreError> {
+    /// Appends some receipts; false if there are none. What cannot be read is left out, and holds up no other.
+    async fn append(&mut self) -> Result<bool, StoreError> {
         let from = self.next();
-        let records = self.shared.disk.read(|transaction| {
-            let receipts = transaction.open_table(RECEIPTS)?;
-            let mut records = Vec::new();
-            for entry in receipts.range(from..)?.take(BATCH) {
-                let (number, bytes) = entry?;
-                if number.value() != from + records.len() as u64 {
-                    return Err(StoreError::damaged("a receipt that is to be logged"));
-                }
-                records.push(record(&ReceiptEntry::parse(bytes.value())?));
-            }
-            Ok(records)
-        })?;
+        let Found { records, after_lost } = self.shared.disk.read(|transaction| found(transaction, from))?;
+        if records.is_empty() {
+            let Some(number) = after_lost else { return Ok(false) };
+            error!(from, to = number, "receipts cannot be read: they are not logged");
+            self.go_on(number)?;
+            return Ok(true);
+        }
         // They are sent in their order, and what is sent first is written first.
         let outcomes = join_all(records.into_iter().map(|record| self.log.append(record))).await;
         self.shared.logged.store(self.next(), Ordering::Release);
-        let is_some = !outcomes.is_empty();
         outcomes.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| of_log(&error))?;
-        Ok(is_some)
+        Ok(true)
     }
+
+    /// Leaves out all receipts before this one.
+    fn go_on(&mut self, number: u64) -> Result<(), StoreError> {
+        let segment = Segment { receipt: number, index: self.log.size() };
+        self.shared.disk.write(|transaction| {
+            transaction.open_table(LOG_SEGMENTS)?.insert(segment.receipt, segment.index)?;
+            Ok(())
+        })?;
+        self.segment = segment;
+        self.shared.logged.store(self.next(), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// What is to be logged next.
+struct Found {
+    /// Of receipts in a row.
+    records: Vec<Vec<u8>>,
+    /// The first receipt after those, if the one between cannot be read, or is not there.
+    after_lost: Option<u64>,
+}
+
+fn found(transaction: &ReadTransaction, from: u64) -> Result<Found, StoreError> {
+    let receipts = transaction.open_table(RECEIPTS)?;
+    let mut records = Vec::new();
+    for entry in receipts.range(from..)?.take(BATCH) {
+        let (number, bytes) = entry?;
+        let (number, expected) = (number.value(), from.saturating_add(records.len() as u64));
+        if number != expected {
+            return Ok(Found { records, after_lost: Some(number) });
+        }
+        match ReceiptEntry::parse(bytes.value()) {
+            Ok(entry) => records.push(record(&entry)),
+            Err(_) => return Ok(Found { records, after_lost: Some(number.saturating_add(1)) }),
+        }
+    }
+    Ok(Found { records, after_lost: None })
 }
 
 pub(super) fn of_log(error: &LogError) -> StoreError {

@@ -4,11 +4,12 @@ use cloister_transparency_log::Log;
 use rust_decimal::Decimal;
 use serde::Serialize;
 use tokio::sync::watch;
+use tracing::error;
 
 use super::changes::parse_row;
 use super::log::{self, of_log};
 use super::pending::Generation;
-use super::shared::counter;
+use super::shared::{View, counter};
 use super::store::Store;
 use super::tables::{
     NAMES, NEXT_RECEIPT, NEXT_ROW, NameKind, RECEIPTS, ReceiptEntry, SESSION_ENDS, SESSIONS, SPENT,
@@ -107,16 +108,33 @@ impl Store {
         })
     }
 
-    /// Usage rows from a number on, at most `limit` and at most 10,000; those that have had their time are skipped.
+    /// Usage rows from a number on, at most `limit` and at most 10,000; those that have had their time, or cannot be
+    /// read, are skipped.
     pub fn usage(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
-        let rows = self.shared().view(|view| view.rows(from, limit.min(MAX_ROWS)))?;
-        rows.into_iter().map(UsageRow::parse).collect()
+        self.readable(from, |view, from| view.rows(from, limit.min(MAX_ROWS)))
     }
 
     /// The same of rows that a control plane was told and does not take: they stay until it does.
     pub fn set_aside(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
-        let rows = self.shared().view(|view| view.aside(from, limit.min(MAX_ROWS)))?;
-        rows.into_iter().map(UsageRow::parse).collect()
+        self.readable(from, |view, from| view.aside(from, limit.min(MAX_ROWS)))
+    }
+
+    /// The first rows that can be read of those that `read` finds from a number on. Others are said in the log, and
+    /// hold up nobody.
+    fn readable(
+        &self,
+        mut from: u64,
+        read: impl Fn(&View<'_>, u64) -> Result<Vec<(u64, Vec<u8>)>, StoreError>,
+    ) -> Result<Vec<UsageRow>, StoreError> {
+        loop {
+            let found = self.shared().view(|view| read(view, from))?;
+            let Some((last, _)) = found.last() else { return Ok(Vec::new()) };
+            from = last.saturating_add(1);
+            let rows: Vec<_> = found.into_iter().filter_map(UsageRow::parse).collect();
+            if !rows.is_empty() {
+                return Ok(rows);
+            }
+        }
     }
 
     /// How many rows are set aside.
@@ -134,13 +152,12 @@ impl Store {
     /// may be more after them that it is not to be told: it was told these when it [`posted`](Self::posted) the number
     /// after the last.
     pub fn unposted(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
-        let rows = self.shared().view(|view| {
+        self.readable(from, |view, from| {
             let Some((first, end)) = view.owed(from)? else { return Ok(Vec::new()) };
             let mut rows = view.rows(first, limit.min(MAX_ROWS))?;
             rows.retain(|(number, _)| *number < end);
             Ok(rows)
-        })?;
-        rows.into_iter().map(UsageRow::parse).collect()
+        })
     }
 
     /// The first rows that the control plane was not told, of those that are in the database: a loss of power takes none
@@ -197,8 +214,9 @@ impl Store {
 }
 
 impl UsageRow {
-    fn parse((number, bytes): (u64, Vec<u8>)) -> Result<Self, StoreError> {
-        let (key, row) = parse_row(&bytes)?;
-        Ok(Self { number, api_key_hash: key.to_string(), row })
+    /// `None` for one that cannot be read, which is said in the log.
+    fn parse((number, bytes): (u64, Vec<u8>)) -> Option<Self> {
+        let parsed = parse_row(&bytes).inspect_err(|failure| error!(number, %failure, "usage is lost"));
+        parsed.ok().map(|(key, row)| Self { number, api_key_hash: key.to_string(), row })
     }
 }

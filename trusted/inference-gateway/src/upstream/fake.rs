@@ -1,5 +1,6 @@
 //! An upstream that does what a test tells it, down to the byte.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -261,4 +262,56 @@ pub(crate) async fn http2(
         }
     });
     (url, pem, requests)
+}
+
+/// An upstream of HTTP/2 whose first connection ends before it begins with any request (`GOAWAY`, RFC 9113, 6.8), for
+/// this reason; those that follow answer. Its URL, its certificate in PEM, and how many connections there were.
+pub(crate) async fn http2_going_away(reason: h2::Reason) -> (String, String, Arc<AtomicUsize>) {
+    let (mut config, (pem, _)) = own_certificate();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                go_away(&mut stream, reason).await.unwrap();
+                continue;
+            }
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+                    body.send_data("1".into(), true).unwrap();
+                }
+            });
+        }
+    });
+    (url, pem, connections)
+}
+
+/// Reads up to the head of a request, and says that no request is begun with.
+async fn go_away(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), reason: h2::Reason) -> io::Result<()> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const HEADERS: u8 = 1;
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await?;
+    stream.write_all(&SETTINGS).await?;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        stream.read_exact(&mut vec![0; length as usize]).await?;
+        if head[3] == HEADERS {
+            break;
+        }
+    }
+    // Of all streams, none: the last that was begun with has the number 0.
+    stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await?;
+    stream.write_all(&u32::from(reason).to_be_bytes()).await?;
+    stream.shutdown().await
 }

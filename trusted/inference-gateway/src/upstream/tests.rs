@@ -7,7 +7,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::fake::{Act, Fake, chunk, gone_after_one, http2, json as json_reply, reply, stream_head, until};
+use super::fake::{
+    Act, Fake, chunk, gone_after_one, http2, http2_going_away, json as json_reply, reply, stream_head, until,
+};
 use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError};
 use crate::config::GatewayConfig;
 use crate::door::{BodyBudget, NoRoom, Share};
@@ -166,6 +168,20 @@ async fn what_an_upstream_has_not_begun_is_tried_once_more() {
             assert_eq!(whole(posted).await, "1");
         }
         assert_eq!(requests.load(Ordering::Relaxed), tries);
+    }
+}
+
+/// Only an orderly end says that nothing was done.
+#[tokio::test]
+async fn what_a_connection_that_goes_away_has_not_begun_is_tried_once_more() {
+    for (reason, is_answered) in [(h2::Reason::NO_ERROR, true), (h2::Reason::ENHANCE_YOUR_CALM, false)] {
+        let (url, pem, connections) = http2_going_away(reason).await;
+        let posted = post(&over_http2(&url, pem), None).await;
+        assert_eq!(posted.is_ok(), is_answered, "{reason}: {posted:?}");
+        if is_answered {
+            assert_eq!(whole(posted).await, "1");
+        }
+        assert_eq!(connections.load(Ordering::Relaxed), 1 + usize::from(is_answered), "{reason}");
     }
 }
 

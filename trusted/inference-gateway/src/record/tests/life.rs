@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished, receipt, row};
 use crate::admission::KeyHash;
+use crate::record::tables::ROWS;
 use crate::record::{Finished, KeptReceipt, Lookup, Settings, Store, Trouble, UsageRow};
 use crate::upstream::fake::until;
 
@@ -284,6 +285,33 @@ async fn nobody_else_can_read_it() {
         assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
     }
     drop(store);
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_holds_up_no_other() {
+    let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
+    lab.settings.is_posting = true;
+    let store = lab.open();
+    for name in ["1", "2", "3"] {
+        store.finish(finished(key, name, "1", START)).await.unwrap();
+    }
+    drop(store);
+    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    for number in [0, 1] {
+        transaction.open_table(ROWS).unwrap().insert(number, &b"?"[..]).unwrap();
+    }
+    transaction.commit().unwrap();
+    drop(database);
+    let store = lab.open();
+    let numbers = |rows: Vec<UsageRow>| rows.into_iter().map(|row| row.number).collect::<Vec<_>>();
+    for limit in [1, 10] {
+        assert_eq!(numbers(store.usage(0, limit).unwrap()), [2]);
+        assert_eq!(numbers(store.unposted(0, limit).unwrap()), [2]);
+        assert_eq!(numbers(store.to_post(limit).unwrap()), [2]);
+    }
+    store.posted(3).await.unwrap();
+    assert_eq!(numbers(store.to_post(10).unwrap()), [0; 0]);
 }
 
 /// What a loss of power takes of the journal leaves nothing behind that speaks of other rows.

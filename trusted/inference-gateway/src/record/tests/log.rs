@@ -6,6 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
+use crate::record::tables::{COUNTERS, NEXT_RECEIPT, RECEIPTS};
 use crate::record::{Inclusion, OpenError, Store};
 
 fn lab() -> Lab {
@@ -87,6 +88,30 @@ async fn a_pause_of_logging_leaves_a_gap() {
     let index = |id| store.inclusion(id, key).unwrap().map(|inclusion| inclusion.index);
     assert_eq!((index("rcpt-0"), index("rcpt-1"), index("rcpt-2")), (Some(0), None, Some(1)));
     check(&store, &proved(&store, "rcpt-2", key).await, "rcpt-2");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_left_out_of_the_log_and_holds_up_no_other() {
+    let (lab, key) = (lab(), KeyHash::of("key"));
+    let store = lab.open();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    proved(&store, "rcpt-1", key).await;
+    drop(store);
+    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(RECEIPTS).unwrap().insert(1, &b"?"[..]).unwrap();
+    // The one with the number 2 is gone.
+    transaction.open_table(COUNTERS).unwrap().insert(NEXT_RECEIPT, 3).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    for (name, index) in [("2", 1), ("3", 2)] {
+        let store = lab.open();
+        store.finish(finished(key, name, "1", START)).await.unwrap();
+        let inclusion = proved(&store, &format!("rcpt-{name}"), key).await;
+        assert_eq!(inclusion.index, index);
+        check(&store, &inclusion, &format!("rcpt-{name}"));
+        check(&store, &proved(&store, "rcpt-1", key).await, "rcpt-1");
+    }
 }
 
 #[tokio::test]
