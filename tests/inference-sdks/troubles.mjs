@@ -113,6 +113,11 @@ seen["structured/chat"] = JSON.parse(whole.choices[0].message.content);
 const parts = client.chat.completions.stream({ model: "structured/stream", messages: hello, response_format });
 seen["structured/stream"] = JSON.parse((await parts.finalChatCompletion()).choices[0].message.content);
 
+// Streams that do not say whose the text is.
+seen["terse/stream"] = await client.chat.completions
+  .stream({ model: "terse/stream", messages: hello })
+  .finalContent();
+
 // Images go in as they are, or in the other format.
 const picture = { type: "image_url", image_url: { url: `data:image/png;base64,${pixel}`, detail: "low" } };
 const question = [{ type: "text", text: "What is this?" }, picture];

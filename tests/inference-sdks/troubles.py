@@ -131,6 +131,10 @@ with client.chat.completions.stream(
 ) as events:
     seen["structured/stream"] = parsed(events.until_done().get_final_completion())
 
+# Streams that do not say whose the text is.
+with client.chat.completions.stream(model="terse/stream", messages=hello) as events:
+    seen["terse/stream"] = events.until_done().get_final_completion().choices[0].message.content
+
 # Images go in as they are, or in the other format.
 image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}", "detail": "low"}}
 question = [{"type": "text", "text": "What is this?"}, image]

@@ -89,7 +89,7 @@ async fn measure(with_peers: bool) -> Result<(), Failure> {
         bare.push((connections, seen));
     }
     let relay = process::relay(path, upstream.address).await?;
-    let relay = rows("relay of bytes", &mut out, path, &relay, &bare).await?;
+    rows("relay of bytes", &mut out, path, &relay, &bare).await?;
     let gateway = process::gateway(path, upstream.address, Without::Nothing).await?;
     let fresh = streams::open(&gateway).await?;
     let ours = rows("gateway", &mut out, path, &gateway, &bare).await?;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use upstream::Upstream;
 
 /// The moods, and by which ways the programs ask for each.
-const ASKED: [(&str, &[&str]); 8] = [
+const ASKED: [(&str, &[&str]); 9] = [
     ("busy", &["chat", "stream", "messages", "alone"]),
     ("broken", &["chat", "stream", "messages", "alone"]),
     ("silent", &["chat", "messages"]),
@@ -20,6 +20,7 @@ const ASKED: [(&str, &[&str]); 8] = [
     ("trails", &["chat", "messages"]),
     ("tools", &["chat", "stream", "messages", "messages-stream"]),
     ("structured", &["chat", "stream"]),
+    ("terse", &["stream"]),
     ("sees", &["chat", "messages"]),
 ];
 /// How long the upstream asks to be left alone.

@@ -9,6 +9,7 @@
 //! | `trails` | half a stream that ends as if it were whole, without a last word |
 //! | `tools` | a call of the tool `weather`, its arguments in pieces |
 //! | `structured` | a JSON object, in pieces |
+//! | `terse` | `hello`; a stream of it does not say whose the text is |
 //! | others | `hello` |
 
 use std::net::SocketAddr;
@@ -87,6 +88,7 @@ impl Upstream {
             ("trails", _) => events(half(&model), End::Whole),
             ("tools", _) => spoken(&model, &calls(), "tool_calls", is_stream),
             ("structured", _) => spoken(&model, &texts(&OBJECT), "stop", is_stream),
+            ("terse", _) if is_stream => streamed(&model, &texts(&HELLO), "stop"),
             _ => spoken(&model, &texts(&HELLO), "stop", is_stream),
         })
     }
@@ -142,16 +144,9 @@ fn calls() -> Vec<Value> {
 
 /// These deltas as a stream, or as the message that they make.
 fn spoken(model: &str, deltas: &[Value], reason: &str, is_stream: bool) -> Response<Body> {
-    let usage = json!({ "prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8 });
     if is_stream {
         let role = json!({ "role": "assistant", "content": "" });
-        let deltas = std::iter::once(&role).chain(deltas);
-        let mut texts: Vec<String> = deltas.map(|delta| chunk(model, delta, None)).collect();
-        texts.push(chunk(model, &json!({}), Some(reason)));
-        let last = json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model,
-            "choices": [], "usage": usage });
-        texts.extend([format!("data: {last}\n\n"), "data: [DONE]\n\n".to_owned()]);
-        return events(texts, End::Whole);
+        return streamed(model, &[&[role][..], deltas].concat(), reason);
     }
     let content: String = deltas.iter().filter_map(|delta| delta["content"].as_str()).collect();
     let message = if reason == "tool_calls" {
@@ -163,7 +158,20 @@ fn spoken(model: &str, deltas: &[Value], reason: &str, is_stream: bool) -> Respo
     };
     let choice = json!({ "index": 0, "message": message, "finish_reason": reason });
     document(&json!({ "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": model,
-        "choices": [choice], "usage": usage }))
+        "choices": [choice], "usage": usage() }))
+}
+
+fn streamed(model: &str, deltas: &[Value], reason: &str) -> Response<Body> {
+    let mut texts: Vec<String> = deltas.iter().map(|delta| chunk(model, delta, None)).collect();
+    texts.push(chunk(model, &json!({}), Some(reason)));
+    let last = json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model,
+        "choices": [], "usage": usage() });
+    texts.extend([format!("data: {last}\n\n"), "data: [DONE]\n\n".to_owned()]);
+    events(texts, End::Whole)
+}
+
+fn usage() -> Value {
+    json!({ "prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8 })
 }
 
 fn chunk(model: &str, delta: &Value, reason: Option<&str>) -> String {

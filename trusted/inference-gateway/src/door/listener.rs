@@ -44,8 +44,10 @@ const MAX_STREAMS: u32 = 256;
 const WINDOW: u32 = 1 << 20;
 /// What a client begins with that speaks HTTP/2 without TLS (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How often it is looked whether the rest of that has come.
+/// After this it is looked whether the rest of that has come; each look that follows waits twice as long.
 const LOOK: Duration = Duration::from_millis(10);
+/// Up to this.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Pause after connections could not be accepted, for want of files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -161,7 +163,7 @@ async fn tls(
 /// What a client speaks without TLS, by its first bytes. They stay unread: whoever reads them needs no memory for more
 /// than one version.
 pub(super) async fn spoken(stream: &TcpStream) -> io::Result<Version> {
-    let mut first = [0; PREFACE.len()];
+    let (mut first, mut pause) = ([0; PREFACE.len()], LOOK);
     loop {
         let length = stream.peek(&mut first).await?;
         let first = first.get(..length).unwrap_or_default();
@@ -174,7 +176,8 @@ pub(super) async fn spoken(stream: &TcpStream) -> io::Result<Version> {
         if !PREFACE.starts_with(first) {
             return Ok(Version::HTTP_11);
         }
-        sleep(LOOK).await;
+        sleep(pause).await;
+        pause = LONGEST_LOOK.min(2 * pause);
     }
 }
 
