@@ -47,7 +47,7 @@ pub(crate) const HEAD: &str = "\n| | Figure | Target | |\n|---|---|---|---|";
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, figure, target, unit } = self;
-        write!(f, "| {what} | {figure:.2}{unit} |")?;
+        write!(f, "| {what} | {figure:.3}{unit} |")?;
         match target {
             Some(target) => {
                 let (sign, bound) = match target {

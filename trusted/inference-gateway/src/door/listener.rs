@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -160,8 +160,8 @@ async fn tls(
     }
 }
 
-/// What a client speaks without TLS, by its first bytes. They stay unread: whoever reads them needs no memory for more
-/// than one version.
+/// What a client speaks without TLS, by its first bytes; with TLS, it says so beforehand (ALPN; RFC 9113, 3.3). They stay
+/// unread: whoever reads them needs no memory for more than one version.
 pub(super) async fn spoken(stream: &TcpStream) -> io::Result<Version> {
     let (mut first, mut pause) = ([0; PREFACE.len()], LOOK);
     loop {
@@ -173,7 +173,8 @@ pub(super) async fn spoken(stream: &TcpStream) -> io::Result<Version> {
         if first == PREFACE {
             return Ok(Version::HTTP_2);
         }
-        if !PREFACE.starts_with(first) {
+        // What nothing follows is for the reader to refuse.
+        if !PREFACE.starts_with(first) || stream.ready(Interest::READABLE).await?.is_read_closed() {
             return Ok(Version::HTTP_11);
         }
         sleep(pause).await;
@@ -213,8 +214,8 @@ where
         server
             .timer(TokioTimer::new())
             .header_read_timeout(patience.head)
-            // The limit is looked at between two reads, of which one may be as large as the limit.
-            .max_buf_size(MAX_HEAD_BYTES as usize / 2)
+            .max_buf_size(MAX_HEAD_BYTES as usize)
+            .max_header_size(MAX_HEAD_BYTES as usize)
             .max_headers(MAX_HEADERS);
         let mut connection = pin!(server.serve_connection(stream, service));
         drive(connection.as_mut(), &activity, patience, stop).await;

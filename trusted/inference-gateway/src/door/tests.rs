@@ -135,12 +135,8 @@ async fn what_is_spoken_is_known_as_soon_as_it_can_be_and_stays_unread() {
         ("PRI * HTTP/1.1", "", Some(Version::HTTP_11)),
         ("PRI * HT", "TP/2.0\r\n\r\nSM\r\n\r\n", Some(Version::HTTP_2)),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0", "", Some(Version::HTTP_2)),
-        ("", "", None),
     ] {
         let mut client = connect(listener.local_addr().unwrap(), first.as_bytes()).await;
-        if first.is_empty() {
-            client.shutdown().await.unwrap();
-        }
         let (mut server, _) = listener.accept().await.unwrap();
         server.peek(&mut [0]).await.unwrap();
         let found = {
@@ -161,6 +157,14 @@ async fn what_is_spoken_is_known_as_soon_as_it_can_be_and_stays_unread() {
         server.read_to_string(&mut read).await.unwrap();
         assert_eq!(read, format!("{first}{rest}"));
     }
+    for (only, version) in
+        [("", None), ("P", Some(Version::HTTP_11)), ("PRI * HTTP/2.0", Some(Version::HTTP_11))]
+    {
+        let mut client = connect(listener.local_addr().unwrap(), only.as_bytes()).await;
+        let (server, _) = listener.accept().await.unwrap();
+        client.shutdown().await.unwrap();
+        assert_eq!(spoken(&server).await.ok(), version, "{only}");
+    }
 }
 
 #[tokio::test]
@@ -178,6 +182,22 @@ async fn heads_are_limited() {
         let answer = rest(lab.connect(head.as_bytes()).await).await;
         let told = answer.split(' ').nth(1).unwrap_or_default();
         assert!(told == status || (status == "414" && told == "431"), "{}: {answer}", &head[..20]);
+    }
+    // Whether it comes at once or in pieces, what counts is its size.
+    for (size, status) in [(60, "200"), (65, "431")] {
+        let head = format!(
+            "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-large: {}\r\n\r\n",
+            "x".repeat(size << 10)
+        );
+        for pieces in [1, 7] {
+            let mut stream = lab.connect(&[]).await;
+            for piece in head.as_bytes().chunks(head.len().div_ceil(pieces)) {
+                // What is refused early is not read to its end.
+                let _ = stream.write_all(piece).await;
+            }
+            let answer = rest(stream).await;
+            assert_eq!(answer.split(' ').nth(1), Some(status), "{size} KiB in {pieces}: {answer}");
+        }
     }
 }
 

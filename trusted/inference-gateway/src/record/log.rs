@@ -1,7 +1,7 @@
 //! The log of receipts: a hash of each, in the order in which they were kept, for anybody to compare.
 //!
 //! Receipts are durable before they are logged, and stay until they are. So after a crash, what is not in the log yet
-//! is still there to be appended, and each receipt is in the log once.
+//! is still there to be appended, and each receipt that can be read is in the log once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,8 @@ struct Record {
     served_at: u64,
 }
 
-/// From which receipt on which records of the log are about receipts in a row. A new one begins whenever logging does.
+/// From which receipt on which records of the log are about receipts in a row. A new one begins whenever logging does, and
+/// behind what cannot be read.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     receipt: u64,
@@ -214,8 +215,8 @@ impl Worker {
         let Found { records, after_lost } = self.shared.disk.read(|transaction| found(transaction, from))?;
         if records.is_empty() {
             let Some(number) = after_lost else { return Ok(false) };
-            error!(from, to = number, "receipts cannot be read: they are not logged");
             self.go_on(number)?;
+            error!(from, to = number - 1, "receipts are not logged: they cannot be read, or are not there");
             return Ok(true);
         }
         // They are sent in their order, and what is sent first is written first.

@@ -169,6 +169,20 @@ impl Store {
         Ok(rows)
     }
 
+    /// Rows before a number that the control plane was not told and that cannot be read, as they are kept.
+    pub fn unreadable(&self, before: u64) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        self.shared().view(|view| {
+            let (mut unreadable, mut from) = (Vec::new(), 0);
+            while let Some((first, end)) = view.owed(from)?.filter(|(first, _)| *first < before) {
+                from = end.min(before);
+                let rows = view.rows(first, usize::try_from(from - first).unwrap_or(usize::MAX))?;
+                let rows = rows.into_iter().filter(|(number, _)| *number < from);
+                unreadable.extend(rows.filter(|(_, bytes)| parse_row(bytes).is_err()));
+            }
+            Ok(unreadable)
+        })
+    }
+
     /// The numbers that the next receipt and the next usage row get: how many there have been.
     pub fn counts(&self) -> Result<(u64, u64), StoreError> {
         self.shared().view(|view| {
@@ -182,8 +196,10 @@ impl Store {
     /// it is appended some moments after the receipt is kept, until when there is no index yet. Reads files.
     pub fn inclusion(&self, id: &str, asker: KeyHash) -> Result<Option<Inclusion>, StoreError> {
         let (Some((number, _)), Some(log)) = (self.find(id, asker)?, self.log()) else { return Ok(None) };
+        // Before the places in it are read: they may become more meanwhile.
+        let size = log.size();
         let found = self.shared().disk.read(|transaction| {
-            let Some(index) = log::index_of(transaction, number, log.size())? else { return Ok(None) };
+            let Some(index) = log::index_of(transaction, number, size)? else { return Ok(None) };
             let receipts = transaction.open_table(RECEIPTS)?;
             let record = receipts
                 .get(number)?
@@ -216,7 +232,8 @@ impl Store {
 impl UsageRow {
     /// `None` for one that cannot be read, which is said in the log.
     fn parse((number, bytes): (u64, Vec<u8>)) -> Option<Self> {
-        let parsed = parse_row(&bytes).inspect_err(|failure| error!(number, %failure, "usage is lost"));
+        let parsed =
+            parse_row(&bytes).inspect_err(|failure| error!(number, %failure, "usage cannot be read"));
         parsed.ok().map(|(key, row)| Self { number, api_key_hash: key.to_string(), row })
     }
 }

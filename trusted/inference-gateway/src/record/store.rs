@@ -156,8 +156,17 @@ impl Store {
     /// A control plane does not take a row: it is kept beside the others. Answers when that is in the database: a loss of
     /// power must not take it and leave that the row was [`posted`](Self::posted).
     pub async fn put_aside(&self, row: &UsageRow) -> Result<(), StoreError> {
+        self.keep_aside(Change::set_aside(row)?).await
+    }
+
+    /// The same of a row that cannot be read: another version of the program may be able to.
+    pub async fn put_unreadable_aside(&self, number: u64, row: Vec<u8>) -> Result<(), StoreError> {
+        self.keep_aside(Change::SetAside { number, row: row.into() }).await
+    }
+
+    async fn keep_aside(&self, change: Change) -> Result<(), StoreError> {
         let mut filed = self.0.shared.filed.subscribe();
-        self.write(Change::set_aside(row)?).await?;
+        self.write(change).await?;
         let next = self.0.shared.pending.read().next();
         filed.wait_for(|filed| *filed >= next).await.map(drop).map_err(|_| StoreError::closed())
     }

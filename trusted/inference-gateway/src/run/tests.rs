@@ -171,15 +171,21 @@ impl Bench {
     }
 }
 
-/// A client that trusts these, and that finds `localhost` at an address.
-fn client(roots: rustls::RootCertStore, localhost: Option<SocketAddr>) -> reqwest::Client {
+/// TLS that trusts these and asks for these protocols.
+fn tls(roots: rustls::RootCertStore, protocols: &[&[u8]]) -> rustls::ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    tls
+}
+
+/// A client that trusts these, and that finds `localhost` at an address.
+fn client(roots: rustls::RootCertStore, localhost: Option<SocketAddr>) -> reqwest::Client {
+    let tls = tls(roots, &[b"h2", b"http/1.1"]);
     let builder = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls);
     let builder =
         localhost.into_iter().fold(builder, |builder, address| builder.resolve("localhost", address));

@@ -1,4 +1,5 @@
-//! Tells a control plane of what was used, from the durable rows: each row at least once, whatever happens between.
+//! Tells a control plane of what was used, from the durable rows: each that can be read at least once, whatever happens
+//! between.
 //!
 //! | The control plane | Then |
 //! |---|---|
@@ -6,6 +7,7 @@
 //! | does not answer, or says that it cannot now | the row, and those behind it, wait |
 //! | says that the row is wrong | it is set aside at once |
 //! | fails at the row | it is set aside after some attempts |
+//! | is not asked, because the row cannot be read | it is set aside, for another version of the program |
 //!
 //! What is set aside does not hold up others. It is kept, and told again from time to time and at each start.
 
@@ -83,6 +85,10 @@ impl Posting {
         let told = stream::iter(rows.iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |row| self.tell_one(row, &heard));
         told.await?;
+        for (number, row) in self.store.unreadable(next)? {
+            error!(number, "a row is set aside: it cannot be read");
+            self.store.put_unreadable_aside(number, row).await?;
+        }
         self.store.posted(next).await?;
         // Not before: what the store does not know to be told is told again.
         self.untold.told(heard.into_inner());

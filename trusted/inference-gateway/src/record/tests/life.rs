@@ -310,8 +310,14 @@ async fn a_row_that_cannot_be_read_holds_up_no_other() {
         assert_eq!(numbers(store.unposted(0, limit).unwrap()), [2]);
         assert_eq!(numbers(store.to_post(limit).unwrap()), [2]);
     }
+    let unreadable = store.unreadable(3).unwrap();
+    assert_eq!(store.unreadable(1).unwrap(), unreadable[..1]);
+    for (number, row) in unreadable {
+        store.put_unreadable_aside(number, row).await.unwrap();
+    }
     store.posted(3).await.unwrap();
-    assert_eq!(numbers(store.to_post(10).unwrap()), [0; 0]);
+    assert_eq!((numbers(store.to_post(10).unwrap()), store.unreadable(3).unwrap().len()), (vec![], 0));
+    assert_eq!((numbers(store.set_aside(0, 10).unwrap()), store.set_aside_count().unwrap()), (vec![], 2));
 }
 
 /// What a loss of power takes of the journal leaves nothing behind that speaks of other rows.

@@ -7,8 +7,10 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
-use super::{Bench, KEY, PATIENCE, TOKEN, client, entry, reply, start};
+use super::{Bench, KEY, PATIENCE, TOKEN, client, entry, reply, start, tls};
 use crate::upstream::fake::until;
 
 #[tokio::test]
@@ -181,7 +183,7 @@ async fn who_ends_lets_answers_end_and_begins_none() {
     stopped.await.unwrap();
     // A child of another test that is just being started shares the listener until it runs its own program:
     // connecting alone tells nothing.
-    if let Ok(mut stream) = tokio::net::TcpStream::connect(address).await {
+    if let Ok(mut stream) = TcpStream::connect(address).await {
         let mut answer = Vec::new();
         let asked = stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
         assert!(asked.is_err() || stream.read_to_end(&mut answer).await.is_err() || answer.is_empty());
@@ -194,7 +196,7 @@ async fn a_body_that_is_being_read_is_waited_for_and_its_request_is_recorded() {
     let bench = Bench::plain().await;
     let store = bench.running.gateway.store.clone();
     let body = json!({ "model": "plain", "messages": [{ "role": "user", "content": "hi" }] }).to_string();
-    let mut client = tokio::net::TcpStream::connect(bench.running.address()).await.unwrap();
+    let mut client = TcpStream::connect(bench.running.address()).await.unwrap();
     let head = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -220,7 +222,7 @@ async fn a_body_that_is_being_read_is_waited_for_and_its_request_is_recorded() {
 async fn an_urgent_end_waits_for_no_body() {
     let bench = Bench::plain().await;
     let gateway = Arc::clone(bench.running.gateway());
-    let mut client = tokio::net::TcpStream::connect(bench.running.address()).await.unwrap();
+    let mut client = TcpStream::connect(bench.running.address()).await.unwrap();
     let head = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 99\r\n\r\n{{"
     );
@@ -231,6 +233,12 @@ async fn an_urgent_end_waits_for_no_body() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+}
+
+fn roots(pem: &str) -> rustls::RootCertStore {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(pem::parse(pem).unwrap().into_contents().into()).unwrap();
+    roots
 }
 
 #[tokio::test]
@@ -250,14 +258,21 @@ async fn another_certificate_is_shown_and_listed() {
     .await;
     let port = bench.running.address().port();
     let get = |pem: String| async move {
-        let mut roots = rustls::RootCertStore::empty();
-        let der = pem::parse(pem).unwrap();
-        roots.add(der.contents().to_vec().into()).unwrap();
-        let client = client(roots, Some(([127, 0, 0, 1], port).into()));
+        let client = client(roots(&pem), Some(([127, 0, 0, 1], port).into()));
         client.get(format!("https://localhost:{port}/")).send().await
     };
     let response = get(first.clone()).await.unwrap();
     assert_eq!(response.version(), http::Version::HTTP_2);
+    // Who does not ask for HTTP/2 speaks HTTP/1.1.
+    for asked in [vec![], vec![&b"http/1.1"[..]]] {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let connector = TlsConnector::from(Arc::new(tls(roots(&first), &asked)));
+        let mut tls = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        tls.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let _ = tls.read_to_string(&mut answer).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
     let digest = response.headers()["x-aci-keyset-digest"].clone();
     let keys = || bench.running.gateway.notary.identity().keyset.tls_public_keys.clone();
     let before = keys();
