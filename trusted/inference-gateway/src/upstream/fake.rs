@@ -231,16 +231,22 @@ fn own_certificate() -> (rustls::ServerConfig, (String, [u8; 32])) {
     (config, (own.cert.pem(), Sha256::digest(spki).into()))
 }
 
-/// An upstream of HTTP/2. The script is asked for each request, with its number: it answers with so many bytes, or says
-/// that it has not begun. Its URL, its certificate in PEM, and how many requests it got.
-pub(crate) async fn http2(
-    script: impl Fn(usize) -> Option<usize> + Send + Sync + 'static,
-) -> (String, String, Arc<AtomicUsize>) {
+/// Where connections for HTTP/2 come in, its URL, and its certificate in PEM.
+async fn http2_door() -> (TlsAcceptor, TcpListener, String, String) {
     let (mut config, (pem, _)) = own_certificate();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
+    (acceptor, listener, url, pem)
+}
+
+/// An upstream of HTTP/2. The script is asked for each request, with its number: it answers with so many bytes, or says
+/// that it has not begun. Its URL, its certificate in PEM, and how many requests it got.
+pub(crate) async fn http2(
+    script: impl Fn(usize) -> Option<usize> + Send + Sync + 'static,
+) -> (String, String, Arc<AtomicUsize>) {
+    let (acceptor, listener, url, pem) = http2_door().await;
     let requests = Arc::new(AtomicUsize::new(0));
     let (counted, script) = (Arc::clone(&requests), Arc::new(script));
     tokio::spawn(async move {
@@ -267,11 +273,7 @@ pub(crate) async fn http2(
 /// An upstream of HTTP/2 whose first connection ends before it begins with any request (`GOAWAY`, RFC 9113, 6.8), for
 /// this reason; those that follow answer. Its URL, its certificate in PEM, and how many connections there were.
 pub(crate) async fn http2_going_away(reason: h2::Reason) -> (String, String, Arc<AtomicUsize>) {
-    let (mut config, (pem, _)) = own_certificate();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (acceptor, listener, url, pem) = http2_door().await;
     let connections = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&connections);
     tokio::spawn(async move {

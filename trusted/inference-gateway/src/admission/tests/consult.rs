@@ -299,6 +299,25 @@ async fn a_row_that_is_not_taken_holds_up_no_other_and_is_told_again() {
     assert!(ask(&control).await.is_ok(), "a limit that was raised");
 }
 
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_set_aside_and_holds_up_no_other() {
+    let lab = Lab::new().await;
+    keep(&lab.store, 0..4).await;
+    until(|| lab.store.to_post(10).unwrap().len() == 4).await;
+    lab.store.damage_rows(&[1, 3]);
+    let _control = lab.control();
+    until(|| lab.store.next_to_post().unwrap() == Some(3)).await;
+    assert_eq!(lab.store.set_aside_count().unwrap(), 1);
+    // The last one goes with the next that can be read.
+    keep(&lab.store, 4..5).await;
+    until(|| lab.store.next_to_post().unwrap() == Some(5)).await;
+    assert_eq!(lab.store.set_aside_count().unwrap(), 2);
+    let told = lab.fake.told(3).await;
+    let told: Vec<_> = told.iter().map(|row| row["requestId"].as_str().unwrap()).collect();
+    assert_eq!(told.len(), 3);
+    assert!(["req_0", "req_2", "req_4"].iter().all(|id| told.contains(id)), "{told:?}");
+}
+
 /// What the control plane may have set aside is free again, although nobody knows whether it did.
 #[tokio::test]
 async fn a_request_whose_leave_is_not_known_is_told_to_be_over() {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::admission::KeyHash;
 use crate::record::age::Times;
+use crate::record::tables::ROWS;
 use crate::record::{Backing, Finished, KeptReceipt, OpenError, Row, Settings, Store};
 use crate::upstream::fake::until;
 
@@ -88,6 +89,18 @@ impl Lab {
 }
 
 impl Store {
+    /// Makes usage rows unreadable that are in the database.
+    pub(crate) fn damage_rows(&self, numbers: &[u64]) {
+        let damaged = self.shared().disk.write(|transaction| {
+            let mut rows = transaction.open_table(ROWS)?;
+            for number in numbers {
+                rows.insert(number, &b"?"[..])?;
+            }
+            Ok(())
+        });
+        damaged.unwrap();
+    }
+
     /// How many sessions are held.
     pub(crate) fn held_sessions(&self) -> usize {
         self.shared().holds.names().len()
