@@ -91,7 +91,7 @@ async fn measure(with_peers: bool) -> Result<(), Failure> {
     let relay = process::relay(path, upstream.address).await?;
     rows("relay of bytes", &mut out, path, &relay, &bare).await?;
     let gateway = process::gateway(path, upstream.address, Without::Nothing).await?;
-    let fresh = streams::open(&gateway).await?;
+    let fresh = streams::resident_mb_with_many(&gateway).await?;
     let ours = rows("gateway", &mut out, path, &gateway, &bare).await?;
     let mut peers = Vec::new();
     if with_peers {
@@ -101,7 +101,7 @@ async fn measure(with_peers: bool) -> Result<(), Failure> {
         }
     }
     let first = streams::first_bytes(upstream.address, gateway.address).await?;
-    let loaded = streams::open(&gateway).await?;
+    let loaded = streams::resident_mb_with_many(&gateway).await?;
     writeln!(out, "\n| Streams | bare upstream | gateway |\n|---|---|---|\n{first}")?;
     drop(gateway);
     let shares = shares(path, &upstream).await?;
@@ -122,8 +122,8 @@ async fn measure(with_peers: bool) -> Result<(), Failure> {
         Goal::at_most("p99, 16 connections", usual.seen.p99_ms(), 2.0, " ms"),
         Goal::told("rate at 64 connections, of that at 16", many.seen.rate() / usual.seen.rate(), ""),
         Goal::at_most("added to the first byte of a stream, p50", first.added_ms(), 0.3, " ms"),
-        Goal::at_most("resident, 1,000 streams, after the start", fresh.resident_mb, 60.0, " MB"),
-        Goal::at_most("resident, 1,000 streams, after the loads", loaded.resident_mb, 60.0, " MB"),
+        Goal::at_most("resident, 1,000 streams, after the start", fresh, 60.0, " MB"),
+        Goal::at_most("resident, 1,000 streams, after the loads", loaded, 60.0, " MB"),
     ];
     goals.extend(shares);
     for ((what, times), peer) in
