@@ -12,6 +12,7 @@ mod relay;
 mod soak;
 mod streams;
 mod targets;
+mod training;
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -51,6 +52,7 @@ fn main() -> Result<(), Failure> {
         [_, "relay", address, upstream] => {
             single()?.block_on(relay::serve(address.parse()?, upstream.parse()?))
         }
+        given if given.contains(&"--train") => single()?.block_on(training::run()),
         given if given.contains(&"--bench") => {
             match given.iter().skip_while(|given| **given != "--soak").nth(1) {
                 Some(minutes) => single()?.block_on(soak::run(minutes.parse()?)),

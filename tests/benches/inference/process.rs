@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -63,6 +64,16 @@ impl Process {
                 line.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0);
         }
         Ok(kib * 1024.0 / 1e6)
+    }
+}
+
+impl Process {
+    /// Ends it as its supervisor would, and waits until it has ended well.
+    pub(crate) async fn end(mut self) -> Result<(), Failure> {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        kill_process(pid.ok_or("the process has ended")?, Signal::TERM)?;
+        let status = self.child.wait().await?;
+        if status.success() { Ok(()) } else { Err(format!("the process ended with {status}").into()) }
     }
 }
 
@@ -137,6 +148,15 @@ pub(crate) enum Without {
     Disk,
 }
 
+/// What is measured: `CLOISTER_BENCH_PROGRAM`, or what was built beside the bench.
+fn program() -> Result<PathBuf, Failure> {
+    if let Some(program) = std::env::var_os("CLOISTER_BENCH_PROGRAM") {
+        return Ok(program.into());
+    }
+    let beside = std::env::current_exe()?.ancestors().nth(2).map(|dir| dir.join("cloister"));
+    beside.ok_or_else(|| "the bench lies in no directory".into())
+}
+
 /// The gateway with receipts and accounting.
 pub(crate) async fn gateway(
     directory: &Path,
@@ -161,8 +181,7 @@ pub(crate) async fn gateway(
         "models": [{"id": "bench", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}],
     });
     std::fs::write(&config, serde_json::to_vec(&text)?)?;
-    let program = std::env::current_exe()?.ancestors().nth(2).map(|dir| dir.join("cloister"));
-    let child = pinned(GATEWAY_CPU, program.ok_or("the bench lies in a directory")?)
+    let child = pinned(GATEWAY_CPU, program()?)
         .args(["serve", "inference-gateway", "--config"])
         .arg(&config)
         .env("CLOISTER_LOG", if without == Without::AccessLog { "error" } else { "info" })

@@ -62,6 +62,11 @@ pub(crate) async fn first_bytes(bare: SocketAddr, through: SocketAddr) -> Result
     Ok(FirstBytes { bare: times(bare).await?, through: times(through).await? })
 }
 
+/// Streams through a gateway.
+pub(crate) async fn some(through: &Process) -> Result<(), Failure> {
+    times(through.address).await.map(drop)
+}
+
 async fn times(address: SocketAddr) -> Result<Times, Failure> {
     let http = client()?;
     let (mut first, mut whole) = (Vec::new(), Vec::new());
