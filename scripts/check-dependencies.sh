@@ -30,8 +30,16 @@ bad_licences=$(tree --prefix none --format '{p}|{l}' | sed 's/ (\*)$//' | sort -
     }' <(listed allow) -)
 [ -z "$bad_licences" ] || complain "licences that deny.toml does not allow:"$'\n'"$bad_licences"
 
-banned=$(tree --prefix none --format '{p}' | cut -d' ' -f1 | sort -u | grep -Fx -f <(listed deny) || true)
+# What only one crate may use, and which.
+wrapped=$(sed -n 's/^ *{ name = "\([^"]*\)", wrappers = \["\([^"]*\)"\] },$/\1 \2/p' deny.toml)
+banned=$(tree --prefix none --format '{p}' | cut -d' ' -f1 | sort -u | grep -Fx -f <(listed deny) |
+    grep -vFx -f <(cut -d' ' -f1 <<<"$wrapped") || true)
 [ -z "$banned" ] || complain "banned crates, see deny.toml: $(echo "$banned" | xargs)"
+while read -r crate wrapper; do
+    users=$(tree --invert "$crate" --depth 1 --prefix none --format '{p}' | cut -d' ' -f1 | sort -u |
+        grep -vFx -e "$crate" -e "$wrapper" || true)
+    [ -z "$users" ] || complain "only $wrapper may use $crate, see deny.toml: $(echo "$users" | xargs)"
+done <<<"$wrapped"
 
 double=$(tree --duplicates --depth 0 --prefix none --format '{p}' | cut -d' ' -f1,2 | sort -u |
     cut -d' ' -f1 | uniq --repeated | grep -vFx -f <(listed skip) || true)

@@ -3,7 +3,7 @@
 //! [`Receipt`] is for who issues receipts. Who verifies them works on the document itself ([`crate::verify`]):
 //! the signature covers members that this version does not know.
 
-use ed25519_dalek::{SIGNATURE_LENGTH, Signer, SigningKey};
+use ed25519_dalek::{SIGNATURE_LENGTH, Signature, Signer};
 use serde::{Serialize, Serializer};
 
 use crate::API_VERSION;
@@ -239,8 +239,12 @@ impl Receipt {
         })
     }
 
-    /// The signed document, in canonical form.
-    pub fn sign(&self, key_id: &str, key: &SigningKey) -> Result<Vec<u8>, serde_json::Error> {
+    /// The signed document, in canonical form. The key is an Ed25519 key (RFC 8032), in whatever keeps it.
+    pub fn sign(
+        &self,
+        key_id: &str,
+        key: &impl Signer<Signature>,
+    ) -> Result<Vec<u8>, serde_json::Error> {
         let mut document = self.signing_bytes(key_id)?;
         let mut digits = [0; 2 * SIGNATURE_LENGTH];
         // Two digits for each byte have room: this cannot fail.

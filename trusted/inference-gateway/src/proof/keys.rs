@@ -10,6 +10,7 @@ use k256::elliptic_curve::sec1::ToSec1Point as _;
 use zeroize::Zeroizing;
 
 use super::legacy::Signers;
+use super::signer::ReceiptKey;
 
 /// Why there are no keys.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,9 @@ pub enum KeysError {
     /// It gives bytes that are no key; practically impossible.
     #[error("a key cannot be used")]
     Unusable(#[from] E2eeError),
+    /// The same of the key that signs receipts.
+    #[error("the key that signs receipts cannot be used")]
+    Signing,
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -69,7 +73,7 @@ type Secret = Zeroizing<[u8; 32]>;
 
 /// The keys of a gateway. They are the same for as long as it runs.
 pub(crate) struct Keys {
-    pub(super) receipt: ed25519_dalek::SigningKey,
+    pub(super) receipt: ReceiptKey,
     pub(crate) x25519: SecretKey,
     pub(crate) secp256k1: SecretKey,
     /// Those of older clients.
@@ -128,7 +132,7 @@ impl Keys {
         legacy: &[u8; 32],
     ) -> Result<Self, KeysError> {
         Ok(Self {
-            receipt: ed25519_dalek::SigningKey::from_bytes(receipt),
+            receipt: ReceiptKey::new(receipt)?,
             x25519: SecretKey::new(Suite::X25519, x25519)?,
             secp256k1: SecretKey::new(Suite::Secp256k1, secp256k1)?,
             legacy: Signers::new(secp256k1, legacy)?,
@@ -163,7 +167,7 @@ impl Keys {
 
     fn public_key(&self, role: &Role) -> String {
         match role.id {
-            id if id == RECEIPT.id => hex::encode(self.receipt.verifying_key()),
+            id if id == RECEIPT.id => hex::encode(self.receipt.public_key()),
             id if id == X25519.id => hex::encode(self.x25519.public_key()),
             id if id == SECP256K1.id => hex::encode(self.secp256k1.public_key()),
             _ => hex::encode(self.legacy.ed25519_public_key()),

@@ -7,6 +7,7 @@ mod legacy;
 mod prover;
 mod report;
 mod routes;
+mod signer;
 #[cfg(test)]
 mod tests;
 
