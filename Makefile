@@ -5,7 +5,7 @@ export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
 GUEST_SDK := target/guest-sdk.tar
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-image test-build test-units test-journeys fuzz fmt lint image images contracts docs bench chain clean build dependencies test-dependencies
+.PHONY: help up test test-image test-build test-units test-journeys fuzz fmt lint image images contracts docs bench release chain clean build dependencies test-dependencies
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
@@ -55,6 +55,10 @@ contracts: test-dependencies ## compile the contracts into contracts/artifacts
 docs: ## build the API documentation of all crates
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --locked --no-deps
 
+release: dependencies ## build target/release/cloister for use: optimised, and laid out for what it does most
+	@scripts/install-dependencies.sh run test
+	@scripts/build-release.sh
+
 bench: test-dependencies image ## measure, and print the tables of docs/performance.md
 	cargo bench --locked -p cloister-control-plane --bench api_reads
 	cargo bench --locked -p cloister-control-plane --bench operations_list
@@ -67,7 +71,7 @@ bench: test-dependencies image ## measure, and print the tables of docs/performa
 	cargo bench --locked -p cloister-chain --bench allowance
 	cargo bench --locked -p cloister-node --bench rolling
 	cargo bench --locked -p cloister-control-plane --bench placement
-	cargo build --locked --release -p cloister
+	scripts/build-release.sh
 	cargo bench --locked -p cloister-tests --bench boot
 	cargo bench --locked -p cloister-tests --bench rollout
 	cargo bench --locked -p cloister-tests --bench inference

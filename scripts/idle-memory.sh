@@ -1,10 +1,10 @@
 #!/bin/bash
 # Prints the resident memory of an idle control plane with an embedded database, ten seconds after its
-# start (release build).
+# start (release build: what is there, or a new one).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo build --locked --release --package cloister >&2
+[ -x target/release/cloister ] || scripts/build-release.sh
 data=$(mktemp -d)
 target/release/cloister --data-dir "$data" serve control-plane \
     --api-listen 127.0.0.1:0 --fleet-listen 127.0.0.1:0 2>/dev/null &
