@@ -240,11 +240,7 @@ impl Receipt {
     }
 
     /// The signed document, in canonical form. The key is an Ed25519 key (RFC 8032), in whatever keeps it.
-    pub fn sign(
-        &self,
-        key_id: &str,
-        key: &impl Signer<Signature>,
-    ) -> Result<Vec<u8>, serde_json::Error> {
+    pub fn sign(&self, key_id: &str, key: &impl Signer<Signature>) -> Result<Vec<u8>, serde_json::Error> {
         let mut document = self.signing_bytes(key_id)?;
         let mut digits = [0; 2 * SIGNATURE_LENGTH];
         // Two digits for each byte have room: this cannot fail.

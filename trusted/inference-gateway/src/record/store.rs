@@ -219,11 +219,32 @@ impl Store {
         let (caller, answer) = oneshot::channel();
         let (writer, wake) = self.0.writer.as_ref().ok_or_else(StoreError::closed)?;
         let carried = change.to_bytes();
-        if !writer.submit(Waiting { change, carried, caller, room }) {
+        writer.put(Waiting { change, carried, caller, room });
+        let left = LeftToThread(Some(wake));
+        // Others that are about to end put theirs beside it: one write carries all.
+        tokio::task::yield_now().await;
+        left.unless(writer.write_soon());
+        answer.await.map_err(|_| StoreError::closed())?
+    }
+}
+
+/// Wakes the writer's thread when it is dropped: what waits is written by it, whoever went away.
+struct LeftToThread<'a>(Option<&'a SyncSender<()>>);
+
+impl LeftToThread<'_> {
+    fn unless(mut self, is_written: bool) {
+        if is_written {
+            self.0 = None;
+        }
+    }
+}
+
+impl Drop for LeftToThread<'_> {
+    fn drop(&mut self) {
+        if let Some(wake) = self.0 {
             // Who is full is awake.
             let _ = wake.try_send(());
         }
-        answer.await.map_err(|_| StoreError::closed())?
     }
 }
 

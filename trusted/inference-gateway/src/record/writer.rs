@@ -78,17 +78,18 @@ impl Writer {
         Self { shared, waiting: Mutex::default(), turn: Mutex::default(), others }
     }
 
-    /// Takes a change, and writes it if that takes no time to speak of; its caller is told. False if the thread is to be
-    /// woken.
-    pub(super) fn submit(&self, waiting: Waiting) -> bool {
+    /// Takes a change that is to be written soon. Whoever does this [writes](Self::write_soon) or wakes the thread.
+    pub(super) fn put(&self, waiting: Waiting) {
         self.waiting.lock().push(waiting);
+    }
+
+    /// Writes all that waits if that takes no time to speak of; callers are told. False if the thread is to be woken.
+    pub(super) fn write_soon(&self) -> bool {
         // Whoever has the turn looks once more when it is given back.
-        while let Some(turn) = self.turn.try_lock() {
+        while !self.waiting.lock().is_empty() {
+            let Some(turn) = self.turn.try_lock() else { break };
             if !self.write_at_once(turn) {
                 return false;
-            }
-            if self.waiting.lock().is_empty() {
-                break;
             }
         }
         true

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use futures_util::FutureExt as _;
+
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished, receipt, row};
 use crate::admission::KeyHash;
@@ -38,6 +40,21 @@ async fn receipts_are_their_owners_and_survive_a_restart() {
     assert_eq!(store.usage(1, 10).unwrap().len(), 1);
     assert_eq!(store.usage(0, 1).unwrap().len(), 1);
     assert_eq!(store.usage(2, 10).unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn what_was_handed_over_is_kept_whoever_went_away() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    // Nobody has written it then, and nobody waits for it.
+    for id in ["1", "2"] {
+        assert!(store.finish(finished(key, id, "1", lab.now())).now_or_never().is_none());
+    }
+    until(|| store.receipt("rcpt-2", key).unwrap() == of("rcpt-2")).await;
+    assert_eq!(store.receipt("rcpt-1", key).unwrap(), of("rcpt-1"));
+    assert!(store.finish(finished(key, "3", "1", lab.now())).now_or_never().is_none());
+    drop(store);
+    assert_eq!(lab.open().spent(key).unwrap().to_string(), "3");
 }
 
 #[tokio::test]
