@@ -55,8 +55,8 @@ contracts: test-dependencies ## compile the contracts into contracts/artifacts
 docs: ## build the API documentation of all crates
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --locked --no-deps
 
-release: dependencies ## build target/release/cloister for use: optimised, and laid out for what it does most
-	@scripts/install-dependencies.sh run test
+release: ## build target/release/cloister for use: optimised, and laid out for what it does most
+	@scripts/install-dependencies.sh run release
 	@scripts/build-release.sh
 
 bench: test-dependencies image ## measure, and print the tables of docs/performance.md

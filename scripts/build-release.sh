@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds target/release/cloister laid out for what it does most (profile-guided optimisation): a first build counts what
-# runs while an inference gateway is loaded, and the second is compiled by those counts. Needs as much time as two release
-# builds and a minute.
+# runs while an inference gateway is loaded, and the second is compiled by those counts. Takes as long as two release
+# builds, and one of the tests' load generator.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,23 +12,27 @@ die() {
 }
 
 # The program that adds counts up has to be of the compiler's version, so it is the compiler's own.
-profdata=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/llvm-profdata
-if [ ! -x "$profdata" ]; then
-    command -v rustup >/dev/null || die "$profdata is missing: install the llvm-tools of this Rust toolchain"
+profdata=$(rustc --print sysroot)/lib/rustlib/$(rustc --print host-tuple)/bin/llvm-profdata
+if [ ! -x "$profdata" ] && command -v rustup >/dev/null; then
     say "adding the component llvm-tools to the Rust toolchain"
     rustup component add llvm-tools
 fi
+[ -x "$profdata" ] || die "$profdata is missing: install the llvm-tools of the Rust toolchain that $(command -v rustc) is of"
+
+# build FLAG DIRECTORY: by a flag of the compiler. Encoded, so that its path may have spaces.
+build() {
+    CARGO_ENCODED_RUSTFLAGS=$1 cargo build --locked --release --package cloister --target-dir "$2"
+}
 
 counting=$PWD/target/counting
 counts=$counting/counts
 say "building what counts"
-RUSTFLAGS="${RUSTFLAGS-} -Cprofile-generate=$counts" \
-    cargo build --locked --release --package cloister --target-dir "$counting"
+build "-Cprofile-generate=$counts" "$counting"
 # Parts of the build counted, too.
 rm -rf "$counts"
 say "loading it"
 CLOISTER_BENCH_PROGRAM=$counting/release/cloister \
-    cargo bench --locked --profile dev --package cloister-tests --bench inference -- --train
+    cargo bench --locked --profile dev --workspace --bench inference -- --train
 "$profdata" merge --output "$counts.profdata" "$counts"
 say "building target/release/cloister by what was counted"
-RUSTFLAGS="${RUSTFLAGS-} -Cprofile-use=$counts.profdata" cargo build --locked --release --package cloister
+build "-Cprofile-use=$counts.profdata" target

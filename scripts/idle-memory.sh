@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 [ -x target/release/cloister ] || scripts/build-release.sh
+echo "target/release/cloister of $(date -r target/release/cloister '+%F %R')" >&2
 data=$(mktemp -d)
 target/release/cloister --data-dir "$data" serve control-plane \
     --api-listen 127.0.0.1:0 --fleet-listen 127.0.0.1:0 2>/dev/null &

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: scripts/install-dependencies.sh [run] [test] [chain]" >&2
+    echo "usage: scripts/install-dependencies.sh [run] [test] [chain] [release]" >&2
     exit 2
 }
 [ $# -gt 0 ] || set -- run
@@ -34,7 +34,8 @@ test|npm|npm|fetches the compiler of the contracts
 test|python3|python3|a stand-in for the hypervisor in tests of the node
 test|hey|hey|constant load in the bench of a rollout
 test|ssh-keygen|openssh-client|signs approvals as people do
-test|wrk|wrk|constant load for the bench of the ingress
+test|wrk|wrk|constant load for benches
+release|wrk|wrk|load that the build is laid out for
 test|pip3|python3-pip|fetches the published SDKs
 test|/usr/lib/postgresql/*/bin/initdb|postgresql|tests of the PostgreSQL store (throw-away servers, no service)
 EOF
@@ -86,7 +87,7 @@ check_rust
 missing=()
 while IFS='|' read -r use sign package why; do
     for use_wanted in "$@"; do
-        case $use_wanted in run | test | chain) ;; *) usage ;; esac
+        case $use_wanted in run | test | chain | release) ;; *) usage ;; esac
         if [ "$use" = "$use_wanted" ] && ! is_there "$sign"; then
             [ ${#missing[@]} -gt 0 ] || say "Missing packages:"
             say "  $package: $why"

@@ -3,7 +3,7 @@
 //! [`Receipt`] is for who issues receipts. Who verifies them works on the document itself ([`crate::verify`]):
 //! the signature covers members that this version does not know.
 
-use ed25519_dalek::{SIGNATURE_LENGTH, Signature, Signer};
+use ed25519_dalek::{SIGNATURE_LENGTH, Signature, SignatureError, Signer};
 use serde::{Serialize, Serializer};
 
 use crate::API_VERSION;
@@ -221,6 +221,17 @@ struct Wire<'a> {
     workload_keyset_digest: &'a str,
 }
 
+/// Why a receipt is not signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    /// It has no form as JSON.
+    #[error("the receipt cannot be written: {0}")]
+    Document(#[from] serde_json::Error),
+    /// What keeps the key does not sign.
+    #[error("the key does not sign: {0}")]
+    Key(#[from] SignatureError),
+}
+
 impl Receipt {
     /// The canonical bytes that are signed, for the key with this name.
     pub fn signing_bytes(&self, key_id: &str) -> Result<Vec<u8>, serde_json::Error> {
@@ -240,11 +251,11 @@ impl Receipt {
     }
 
     /// The signed document, in canonical form. The key is an Ed25519 key (RFC 8032), in whatever keeps it.
-    pub fn sign(&self, key_id: &str, key: &impl Signer<Signature>) -> Result<Vec<u8>, serde_json::Error> {
+    pub fn sign(&self, key_id: &str, key: &impl Signer<Signature>) -> Result<Vec<u8>, SignError> {
         let mut document = self.signing_bytes(key_id)?;
         let mut digits = [0; 2 * SIGNATURE_LENGTH];
         // Two digits for each byte have room: this cannot fail.
-        let _ = hex::encode_to_slice(key.sign(&document).to_bytes(), &mut digits);
+        let _ = hex::encode_to_slice(key.try_sign(&document)?.to_bytes(), &mut digits);
         let signature = [b",\"signature\":\"", &digits[..], b"\""].concat();
         // The member that follows it is the last of its name, and no text can hold its quotes.
         let at = memchr::memmem::rfind(&document, b",\"workload_id\":").unwrap_or(document.len());

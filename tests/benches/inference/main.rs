@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use load::{Load, Seen};
-use process::{LOAD_CPU, Process, Without};
+use process::{Process, Without};
 use targets::Goal;
 
 /// How long each measurement takes.
@@ -80,7 +80,7 @@ struct Measured {
 async fn measure(with_peers: bool) -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let path = directory.path();
-    process::pin_this(LOAD_CPU)?;
+    process::pin_this(process::cpus().load)?;
     let upstream = process::mock(path).await?;
     let mut out = io::stdout();
     writeln!(out, "{HEAD}")?;

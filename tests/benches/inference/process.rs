@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,14 +17,32 @@ use tokio::process::{Child, Command};
 use crate::Failure;
 use crate::load::BODY;
 
-/// Processor of the load generator and the upstream.
-pub(crate) const LOAD_CPU: u32 = 0;
-/// Processor of the gateway.
-pub(crate) const GATEWAY_CPU: u32 = 1;
 const START_PATIENCE: Duration = Duration::from_mins(2);
+const END_PATIENCE: Duration = Duration::from_mins(1);
 const KEY: &str = "sk-of-the-bench";
 /// What is written here is in memory.
 const MEMORY: &str = "/dev/shm";
+
+/// Numbers of processors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cpus {
+    /// Of the load generator and the upstream.
+    pub(crate) load: u32,
+    /// Of the gateway. The same where there is only one.
+    pub(crate) gateway: u32,
+}
+
+/// The first and the last processor that this process may have, as it was at first.
+pub(crate) fn cpus() -> Cpus {
+    static CPUS: OnceLock<Cpus> = OnceLock::new();
+    *CPUS.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
+        let mut numbers = list.split([',', '-']).flat_map(|number| number.trim().parse());
+        let load = numbers.next().unwrap_or(0);
+        Cpus { load, gateway: numbers.last().unwrap_or(load) }
+    })
+}
 
 /// A running server. It ends with the bench.
 pub(crate) struct Process {
@@ -72,7 +91,8 @@ impl Process {
     pub(crate) async fn end(mut self) -> Result<(), Failure> {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         kill_process(pid.ok_or("the process has ended")?, Signal::TERM)?;
-        let status = self.child.wait().await?;
+        let ended = tokio::time::timeout(END_PATIENCE, self.child.wait()).await;
+        let status = ended.map_err(|_| "the process was told to end, and goes on")??;
         if status.success() { Ok(()) } else { Err(format!("the process ended with {status}").into()) }
     }
 }
@@ -119,7 +139,7 @@ fn log_file(directory: &Path, name: &str) -> Result<Stdio, Failure> {
 /// The bare upstream.
 pub(crate) async fn mock(directory: &Path) -> Result<Process, Failure> {
     let address = free_address()?;
-    let child = pinned(LOAD_CPU, std::env::current_exe()?)
+    let child = pinned(cpus().load, std::env::current_exe()?)
         .args(["mock", &address.to_string()])
         .stderr(log_file(directory, "mock.log")?)
         .spawn()?;
@@ -129,7 +149,7 @@ pub(crate) async fn mock(directory: &Path) -> Result<Process, Failure> {
 /// A process in between that looks at nothing.
 pub(crate) async fn relay(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
     let address = free_address()?;
-    let child = pinned(GATEWAY_CPU, std::env::current_exe()?)
+    let child = pinned(cpus().gateway, std::env::current_exe()?)
         .args(["relay", &address.to_string(), &upstream.to_string()])
         .stderr(log_file(directory, "relay.log")?)
         .spawn()?;
@@ -181,7 +201,7 @@ pub(crate) async fn gateway(
         "models": [{"id": "bench", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}],
     });
     std::fs::write(&config, serde_json::to_vec(&text)?)?;
-    let child = pinned(GATEWAY_CPU, program()?)
+    let child = pinned(cpus().gateway, program()?)
         .args(["serve", "inference-gateway", "--config"])
         .arg(&config)
         .env("CLOISTER_LOG", if without == Without::AccessLog { "error" } else { "info" })
@@ -207,7 +227,7 @@ fn peers() -> PathBuf {
 
 async fn portkey(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
     let address = free_address()?;
-    let child = pinned(GATEWAY_CPU, "node")
+    let child = pinned(cpus().gateway, "node")
         .arg(peers().join("node_modules/@portkey-ai/gateway/build/start-server.js"))
         .args([format!("--port={}", address.port()), "--headless".to_owned()])
         .env("NODE_ENV", "production")
@@ -232,7 +252,7 @@ async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
              api_base: http://{upstream}/v1\n      api_key: none\ngeneral_settings:\n  master_key: {KEY}\n"
         ),
     )?;
-    let child = pinned(GATEWAY_CPU, "python3")
+    let child = pinned(cpus().gateway, "python3")
         .arg(peers().join("python/bin/litellm"))
         .args([
             "--host",
@@ -252,7 +272,7 @@ async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
 }
 
 /// Waits until a request is answered.
-async fn ready(process: Process) -> Result<Process, Failure> {
+async fn ready(mut process: Process) -> Result<Process, Failure> {
     let http = cloister_tests::http::plain_client();
     let url = format!("http://{}{}", process.address, process.path);
     let deadline = Instant::now() + START_PATIENCE;
@@ -270,6 +290,9 @@ async fn ready(process: Process) -> Result<Process, Failure> {
             if Instant::now() > deadline {
                 return Err(format!("{url} answers {status}: {text}").into());
             }
+        }
+        if let Some(status) = process.child.try_wait()? {
+            return Err(format!("what was to answer at {url} ended with {status}").into());
         }
         if Instant::now() > deadline {
             return Err(format!("{url} does not answer").into());

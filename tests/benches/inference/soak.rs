@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use crate::process::{LOAD_CPU, Without};
+use crate::process::Without;
 use crate::{Failure, USUAL, load, process};
 
 /// How often memory is looked at.
@@ -12,7 +12,7 @@ const LOOKS: u32 = 12;
 /// Prints what memory the gateway has in the course of so many minutes.
 pub(crate) async fn run(minutes: u32) -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
-    process::pin_this(LOAD_CPU)?;
+    process::pin_this(process::cpus().load)?;
     let upstream = process::mock(directory.path()).await?;
     let gateway = process::gateway(directory.path(), upstream.address, Without::Nothing).await?;
     let mut out = io::stdout();

@@ -11,6 +11,7 @@ const DURATION: Duration = Duration::from_secs(10);
 /// Loads a gateway and ends it, so that it can write down what it counted.
 pub(crate) async fn run() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
+    process::pin_this(process::cpus().load)?;
     let upstream = process::mock(directory.path()).await?;
     let gateway = process::gateway(directory.path(), upstream.address, Without::Nothing).await?;
     let seen = load(directory.path(), &gateway, USUAL, DURATION).await?;

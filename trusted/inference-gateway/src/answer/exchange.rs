@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cloister_aci::receipt::{Event, Receipt, Verification};
+use cloister_aci::receipt::{Event, Receipt, SignError, Verification};
 use http::HeaderMap;
 use rust_decimal::Decimal;
 use serde_json::value::RawValue;
@@ -134,7 +134,9 @@ impl Exchange {
             rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
         }
         rows.push(Row { is_last: true, ..self.row(outcome, rows.len(), now) });
-        let receipt = account.map(|account| self.receipt(account, now));
+        let receipt = account.map(|account| self.receipt(account, now)).transpose();
+        // What was used is recorded all the same.
+        let (receipt, signed) = receipt.map_or_else(|error| (None, Err(error)), |receipt| (receipt, Ok(())));
         let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
         let finished = Finished { key: self.asked.key, rows, receipt };
         self.gateway.store.finish(finished).await.map_err(|error| {
@@ -142,7 +144,10 @@ impl Exchange {
             GatewayError::new(Kind::Internal, "The answer could not be recorded")
         })?;
         self.gateway.control.used(self.asked.key, outcome.tokens, cost);
-        Ok(())
+        signed.map_err(|error| {
+            tracing::error!(request_id = self.incoming.request_id, %error, "a request has no receipt");
+            GatewayError::new(Kind::Internal, "The answer could not be recorded")
+        })
     }
 
     fn count(&self, tried: &[Tried], outcome: &Outcome, receipt: Option<&[Event]>) {
@@ -212,7 +217,7 @@ impl Exchange {
         }
     }
 
-    fn receipt(&self, account: Account, now: u64) -> KeptReceipt {
+    fn receipt(&self, account: Account, now: u64) -> Result<KeptReceipt, SignError> {
         let Account { events, answer_id: chat_id, served } = account;
         // When the channel was taken that the receipt names: a long stream may outlive its session.
         let served_at = now.saturating_sub(served.elapsed().as_secs());
@@ -231,8 +236,8 @@ impl Exchange {
             receipt_id: self.receipt_id.clone(),
             served_at,
             workload_keyset_digest: self.identity.digest.clone(),
-        });
-        KeptReceipt { id: self.receipt_id.clone(), chat_id, session_id, document, served_at }
+        })?;
+        Ok(KeptReceipt { id: self.receipt_id.clone(), chat_id, session_id, document, served_at })
     }
 }
 

@@ -15,7 +15,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cloister_aci::receipt::Receipt;
+use cloister_aci::receipt::{Receipt, SignError};
 use cloister_aci::{Keyset, TlsKey};
 use cloister_agent_client::Agent;
 use cloister_verifier::Clock;
@@ -206,10 +206,8 @@ impl Identity {
     }
 
     /// The signed document of a receipt. Some ten microseconds.
-    #[must_use]
-    pub fn sign(&self, receipt: &Receipt) -> Vec<u8> {
-        // Texts and integers only: this cannot fail.
-        receipt.sign(&self.key_id, &self.keys.receipt).unwrap_or_default()
+    pub fn sign(&self, receipt: &Receipt) -> Result<Vec<u8>, SignError> {
+        receipt.sign(&self.key_id, &self.keys.receipt)
     }
 
     /// The secrets that clients encrypt to; `None` where that is switched off.

@@ -85,7 +85,7 @@ async fn without_an_agent_receipts_are_signed_and_nothing_is_proved() {
     let identity = notary.identity();
     assert_eq!(identity.digest, identity.keyset.digest());
     assert_eq!(identity.keyset.tls_public_keys, [tls_key(None)]);
-    assert!(is_signed(&identity.sign(&receipt(&identity)), &identity.keyset));
+    assert!(is_signed(&identity.sign(&receipt(&identity)).unwrap(), &identity.keyset));
     assert!(identity.keyset.receipt_signing_keys[0].key_id.starts_with("development-"));
     let error = notary.report(None, None).await.unwrap_err();
     assert_eq!(error.kind, Kind::Unavailable);
@@ -149,7 +149,7 @@ async fn a_keyset_is_followed_by_another_before_it_ends() {
     let document = notary.keyset_document(&first.digest).unwrap().unwrap();
     assert_eq!(sha256(document.as_bytes()), first.digest);
     let keyset: Keyset = serde_json::from_str(&document).unwrap();
-    assert!(is_signed(&first.sign(&receipt(&first)), &keyset));
+    assert!(is_signed(&first.sign(&receipt(&first)).unwrap(), &keyset));
     // Another TLS key is another keyset, at once; the same one is not.
     notary.set_tls_keys(vec![tls_key(None)]);
     let third = notary.identity();

@@ -218,12 +218,17 @@ impl Store {
         let room = room.map_err(|_| StoreError::closed())?;
         let (caller, answer) = oneshot::channel();
         let (writer, wake) = self.0.writer.as_ref().ok_or_else(StoreError::closed)?;
-        let carried = change.to_bytes();
+        let (carried, is_judged) = (change.to_bytes(), change.is_judged());
         writer.put(Waiting { change, carried, caller, room });
         let left = LeftToThread(Some(wake));
-        // Others that are about to end put theirs beside it: one write carries all.
-        tokio::task::yield_now().await;
-        left.unless(writer.write_soon());
+        if is_judged {
+            // Only the thread does that.
+            drop(left);
+        } else {
+            // Others that are about to end put theirs beside it: one write carries all.
+            tokio::task::yield_now().await;
+            left.unless(writer.write_soon());
+        }
         answer.await.map_err(|_| StoreError::closed())?
     }
 }

@@ -239,9 +239,11 @@ impl Drop for Over<'_> {
                 tracing::warn!(%error, "the end of a request that got no leave could not be recorded");
             }
         });
-        // What the store has been given it writes before it ends, whoever waits for it.
-        if (&mut recording).now_or_never().is_none() {
-            tokio::spawn(recording);
+        // At the first look the store is given it, and writes it before it ends, whoever waits for it.
+        if (&mut recording).now_or_never().is_none()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(recording);
         }
     }
 }
