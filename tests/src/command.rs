@@ -121,7 +121,8 @@ pub async fn run(data_dir: &Path, arguments: &[&str]) -> Ran {
 }
 
 /// The key that the command keeps for the API at a URL, if it keeps one.
-pub(crate) fn kept_key(credentials: &Path, url: &str) -> Option<String> {
+#[must_use]
+pub fn kept_key(credentials: &Path, url: &str) -> Option<String> {
     let kept: Value = serde_json::from_slice(&std::fs::read(credentials).ok()?).ok()?;
     Some(kept["servers"][url].as_str()?.to_owned())
 }

@@ -28,6 +28,8 @@ pub(crate) struct Load<'a> {
     pub(crate) connections: u32,
     pub(crate) duration: Duration,
     pub(crate) path: &'a str,
+    /// What is posted; `None` asks for the path.
+    pub(crate) body: Option<&'a str>,
     pub(crate) headers: &'a [(String, String)],
 }
 
@@ -42,6 +44,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// Fails if a request failed.
+    pub(crate) fn all_answered(self) -> Result<Self, Failure> {
+        if self.failed > 0.0 {
+            return Err(format!("{} of {} requests failed", self.failed, self.requests).into());
+        }
+        Ok(self)
+    }
+
     pub(crate) fn rate(&self) -> f64 {
         self.requests / self.seconds
     }
@@ -67,7 +77,8 @@ impl Seen {
 impl Load<'_> {
     pub(crate) async fn run(&self, address: SocketAddr) -> Result<Seen, Failure> {
         let script = self.directory.join("load.lua");
-        std::fs::write(&script, format!("wrk.method = 'POST'\nwrk.body = '{BODY}'\n{DONE}"))?;
+        let post = self.body.map(|body| format!("wrk.method = 'POST'\nwrk.body = '{body}'\n"));
+        std::fs::write(&script, post.unwrap_or_default() + DONE)?;
         let mut command = Command::new("wrk");
         command.args(["--threads", "1", "--connections", &self.connections.to_string()]);
         command.args(["--duration", &format!("{}s", self.duration.as_secs()), "--timeout", "10s"]);

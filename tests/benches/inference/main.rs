@@ -176,10 +176,7 @@ async fn usage(
     // What is built up at first, such as connections, does not count.
     load(directory, through, connections, Duration::from_secs(1)).await?;
     let before = through.cpu()?;
-    let seen = load(directory, through, connections, duration).await?;
-    if seen.failed > 0.0 {
-        return Err(format!("{} of {} requests failed", seen.failed, seen.requests).into());
-    }
+    let seen = load(directory, through, connections, duration).await?.all_answered()?;
     let cpu_us = through.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / seen.requests.max(1.0);
     Ok(Measured { connections, seen, cpu_us })
 }
@@ -210,5 +207,6 @@ async fn shares(directory: &Path, upstream: &Process) -> Result<Vec<Goal>, Failu
 }
 
 async fn load(directory: &Path, to: &Process, connections: u32, duration: Duration) -> Result<Seen, Failure> {
-    Load { directory, connections, duration, path: to.path, headers: &to.headers }.run(to.address).await
+    let load = Load { directory, connections, duration, path: to.path, body: to.body, headers: &to.headers };
+    load.run(to.address).await
 }

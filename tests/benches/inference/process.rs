@@ -49,6 +49,8 @@ pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) path: &'static str,
+    /// What is posted there; `None` asks for it.
+    pub(crate) body: Option<&'static str>,
     pub(crate) headers: Vec<(String, String)>,
     /// Where its records are, if they are in memory.
     _memory: Option<TempDir>,
@@ -143,7 +145,15 @@ pub(crate) async fn mock(directory: &Path) -> Result<Process, Failure> {
         .args(["mock", &address.to_string()])
         .stderr(log_file(directory, "mock.log")?)
         .spawn()?;
-    ready(Process { child, address, path: "/v1/chat/completions", headers: Vec::new(), _memory: None }).await
+    ready(Process {
+        child,
+        address,
+        path: "/v1/chat/completions",
+        body: Some(BODY),
+        headers: Vec::new(),
+        _memory: None,
+    })
+    .await
 }
 
 /// A process in between that looks at nothing.
@@ -153,7 +163,15 @@ pub(crate) async fn relay(directory: &Path, upstream: SocketAddr) -> Result<Proc
         .args(["relay", &address.to_string(), &upstream.to_string()])
         .stderr(log_file(directory, "relay.log")?)
         .spawn()?;
-    ready(Process { child, address, path: "/v1/chat/completions", headers: Vec::new(), _memory: None }).await
+    ready(Process {
+        child,
+        address,
+        path: "/v1/chat/completions",
+        body: Some(BODY),
+        headers: Vec::new(),
+        _memory: None,
+    })
+    .await
 }
 
 /// What a gateway does without, to see what it costs.
@@ -208,7 +226,42 @@ pub(crate) async fn gateway(
         .stderr(log_file(&directory, "gateway.log")?)
         .spawn()?;
     let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
-    ready(Process { child, address, path: "/v1/chat/completions", headers, _memory: memory }).await
+    ready(Process {
+        child,
+        address,
+        path: "/v1/chat/completions",
+        body: Some(BODY),
+        headers,
+        _memory: memory,
+    })
+    .await
+}
+
+/// A control plane with an embedded database, asked by its administrator.
+pub(crate) async fn control_plane(directory: &Path) -> Result<Process, Failure> {
+    let [address, fleet] = [free_address()?, free_address()?];
+    let data = directory.join("control-plane");
+    let child = pinned(cpus().gateway, program()?)
+        .arg("--data-dir")
+        .arg(&data)
+        .args(["serve", "control-plane", "--api-listen", &address.to_string()])
+        .args(["--fleet-listen", &fleet.to_string(), "--requests-per-minute", "0"])
+        .env("CLOISTER_LOG", "warn")
+        .stderr(log_file(directory, "control-plane.log")?)
+        .spawn()?;
+    let (credentials, kept_as) = (data.join("credentials.json"), format!("http://{address}/api/v1"));
+    let deadline = Instant::now() + START_PATIENCE;
+    let key = loop {
+        if let Some(key) = cloister_tests::command::kept_key(&credentials, &kept_as) {
+            break key;
+        }
+        if Instant::now() > deadline {
+            return Err("the control plane does not start".into());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    let headers = vec![("x-api-key".to_owned(), key)];
+    ready(Process { child, address, path: "/api/v1/auth/me", body: None, headers, _memory: None }).await
 }
 
 type Starting<'a> = Pin<Box<dyn Future<Output = Result<Process, Failure>> + 'a>>;
@@ -239,7 +292,8 @@ async fn portkey(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
         header("x-portkey-provider", "openai".to_owned()),
         header("x-portkey-custom-host", format!("http://{upstream}/v1")),
     ];
-    ready(Process { child, address, path: "/v1/chat/completions", headers, _memory: None }).await
+    ready(Process { child, address, path: "/v1/chat/completions", body: Some(BODY), headers, _memory: None })
+        .await
 }
 
 async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
@@ -268,7 +322,8 @@ async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
         .stderr(log_file(directory, "litellm.log")?)
         .spawn()?;
     let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
-    ready(Process { child, address, path: "/v1/chat/completions", headers, _memory: None }).await
+    ready(Process { child, address, path: "/v1/chat/completions", body: Some(BODY), headers, _memory: None })
+        .await
 }
 
 /// Waits until a request is answered.
@@ -277,7 +332,10 @@ async fn ready(mut process: Process) -> Result<Process, Failure> {
     let url = format!("http://{}{}", process.address, process.path);
     let deadline = Instant::now() + START_PATIENCE;
     loop {
-        let mut request = http.post(&url).header("content-type", "application/json").body(BODY);
+        let mut request = match process.body {
+            Some(body) => http.post(&url).header("content-type", "application/json").body(body),
+            None => http.get(&url),
+        };
         for (name, value) in &process.headers {
             request = request.header(name, value);
         }
