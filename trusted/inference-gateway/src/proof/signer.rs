@@ -47,7 +47,7 @@ mod tests {
         #[test]
         fn signatures_are_those_of_the_algorithm(secret: [u8; 32], message: Vec<u8>) {
             let (key, other) = (ReceiptKey::new(&secret).unwrap(), SigningKey::from_bytes(&secret));
-            prop_assert_eq!(key.public_key(), other.verifying_key().as_bytes());
+            prop_assert_eq!(key.public_key(), other.verifying_key().to_bytes());
             prop_assert_eq!(key.sign(&message), other.sign(&message));
         }
     }
