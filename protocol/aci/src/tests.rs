@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ed25519_dalek::SigningKey;
+use ed25519_dalek::{Signature, SignatureError, Signer, SigningKey};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::receipt::{Event, Receipt, Verification};
+use crate::receipt::{Event, Receipt, SignError, Verification};
 use crate::report::{Nonce, bound, report_data, statement};
 use crate::session::{
     ChannelBinding, Claim, ClaimSource, ClaimStatus, Claims, Evidence, Fact, Session, TlsSpkiKind,
@@ -74,6 +74,20 @@ fn session() -> Session {
         upstream_name: "demo-upstream".into(),
         verifier_id: "example/1".into(),
     }
+}
+
+/// Keeps a key that it does not sign with.
+struct Silent;
+
+impl Signer<Signature> for Silent {
+    fn try_sign(&self, _: &[u8]) -> Result<Signature, SignatureError> {
+        Err(SignatureError::new())
+    }
+}
+
+#[test]
+fn a_key_that_does_not_sign_makes_no_receipt() {
+    assert!(matches!(superset().sign("receipt-1", &Silent), Err(SignError::Key(_))));
 }
 
 fn superset() -> Receipt {

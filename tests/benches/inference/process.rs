@@ -140,38 +140,24 @@ fn log_file(directory: &Path, name: &str) -> Result<Stdio, Failure> {
 
 /// The bare upstream.
 pub(crate) async fn mock(directory: &Path) -> Result<Process, Failure> {
-    let address = free_address()?;
-    let child = pinned(cpus().load, std::env::current_exe()?)
-        .args(["mock", &address.to_string()])
-        .stderr(log_file(directory, "mock.log")?)
-        .spawn()?;
-    ready(Process {
-        child,
-        address,
-        path: "/v1/chat/completions",
-        body: Some(BODY),
-        headers: Vec::new(),
-        _memory: None,
-    })
-    .await
+    part_of_this(directory, cpus().load, "mock", &[]).await
 }
 
 /// A process in between that looks at nothing.
 pub(crate) async fn relay(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
+    part_of_this(directory, cpus().gateway, "relay", &[upstream.to_string()]).await
+}
+
+/// Another process of this program. `more` stands behind its address.
+async fn part_of_this(directory: &Path, cpu: u32, part: &str, more: &[String]) -> Result<Process, Failure> {
     let address = free_address()?;
-    let child = pinned(cpus().gateway, std::env::current_exe()?)
-        .args(["relay", &address.to_string(), &upstream.to_string()])
-        .stderr(log_file(directory, "relay.log")?)
+    let child = pinned(cpu, std::env::current_exe()?)
+        .args([part, &address.to_string()])
+        .args(more)
+        .stderr(log_file(directory, &format!("{part}.log"))?)
         .spawn()?;
-    ready(Process {
-        child,
-        address,
-        path: "/v1/chat/completions",
-        body: Some(BODY),
-        headers: Vec::new(),
-        _memory: None,
-    })
-    .await
+    let (path, body) = ("/v1/chat/completions", Some(BODY));
+    ready(Process { child, address, path, body, headers: Vec::new(), _memory: None }).await
 }
 
 /// What a gateway does without, to see what it costs.
