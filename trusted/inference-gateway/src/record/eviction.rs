@@ -7,10 +7,11 @@ use redb::ReadableTable as _;
 use tracing::error;
 
 use super::StoreError;
+use super::blocks::Outline;
 use super::changes::row_ended_at;
 use super::filing::Tables;
 use super::store::Settings;
-use super::tables::{NameHash, ReceiptEntry};
+use super::tables::NameHash;
 
 /// Entries of each table that go with one write at least. A write that adds more removes more.
 const STEP: usize = 128;
@@ -32,7 +33,7 @@ pub(super) struct Eviction {
     settings: Settings,
     /// The last session that was looked at: they are looked at in turn.
     session: NameHash,
-    /// Receipts and rows that cannot be read: each goes with the next one that can.
+    /// Blocks of receipts, and rows, that cannot be read: each goes with the next one that can.
     unreadable: [BTreeSet<u64>; 2],
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
@@ -63,34 +64,38 @@ impl Eviction {
 
     fn receipts(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
         let [unreadable, _] = &mut self.unreadable;
-        let mut from = 0;
-        for removed in 0..budget {
-            let (number, names, served_at) = loop {
-                let first = tables.receipts.range(from..)?.next().transpose()?;
-                let Some((number, bytes)) = first else { return Ok(removed) };
-                let number = number.value();
-                match ReceiptEntry::parse(bytes.value()) {
-                    Ok(entry) => break (number, entry.names, entry.served_at),
-                    Err(failure) => from = skip(unreadable, number, &failure),
+        let (mut from, mut removed) = (0, 0);
+        while removed < budget {
+            let (first, block) = loop {
+                let entry = tables.receipts.range(from..)?.next().transpose()?;
+                let Some((first, block)) = entry else { return Ok(removed) };
+                let first = first.value();
+                match Outline::of(first, block.value()) {
+                    Ok(block) => break (first, block),
+                    Err(failure) => from = skip(unreadable, first, &failure),
                 }
             };
-            let stays = served_at.saturating_add(self.settings.receipts_s) > due.now;
-            if stays || number >= due.logged {
+            // All of it goes together: they were issued within moments.
+            let stays = block.served_at.saturating_add(self.settings.receipts_s) > due.now;
+            if stays || block.last >= due.logged {
                 return Ok(removed);
             }
-            tables.receipts.remove(number)?;
-            for older in before(unreadable, number) {
+            tables.receipts.remove(first)?;
+            for older in before(unreadable, first) {
                 tables.receipts.remove(older)?;
             }
-            for name in &names {
-                // A name may have gone over to a newer receipt.
-                let is_its = tables.names.get(name)?.is_some_and(|named| named.value() == number);
-                if is_its {
-                    tables.names.remove(name)?;
+            removed += block.names.len();
+            for (number, names) in block.names {
+                for name in &names {
+                    // A name may have gone over to a newer receipt.
+                    let is_its = tables.names.get(name)?.is_some_and(|named| named.value() == number);
+                    if is_its {
+                        tables.names.remove(name)?;
+                    }
                 }
             }
         }
-        Ok(budget)
+        Ok(removed)
     }
 
     fn rows(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {

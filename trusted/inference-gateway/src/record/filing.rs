@@ -4,10 +4,12 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use bytes::Bytes;
 use redb::{ReadableTable as _, Table, WriteTransaction};
 use rust_decimal::Decimal;
 
 use super::StoreError;
+use super::blocks;
 use super::changes::{Change, NewReceipt};
 use super::tables::{
     COUNTERS, FINGERPRINT_ENDS, FINGERPRINTS, NAMES, NEXT_GENERATION, NEXT_RECEIPT, NEXT_ROW, NameHash, OWED,
@@ -66,11 +68,13 @@ impl<'txn> Tables<'txn> {
             Ordering::Greater => return Err(StoreError::new("the generation before was not filed")),
         }
         let (first_receipt, first_row) = self.next()?;
-        let mut next = Next { receipt: first_receipt, row: first_row, spent: HashMap::new() };
+        let mut next =
+            Next { receipt: first_receipt, receipts: Vec::new(), row: first_row, spent: HashMap::new() };
         for change in changes {
             self.file_one(change, &mut next)?;
         }
         if next.receipt > first_receipt {
+            blocks::append(&mut self.receipts, first_receipt, &next.receipts)?;
             self.counters.insert(NEXT_RECEIPT, next.receipt)?;
         }
         if next.row > first_row {
@@ -93,7 +97,7 @@ impl<'txn> Tables<'txn> {
         Ok(())
     }
 
-    fn file_one(&mut self, change: &Change, next: &mut Next) -> Result<(), StoreError> {
+    fn file_one<'a>(&mut self, change: &'a Change, next: &mut Next<'a>) -> Result<(), StoreError> {
         match change {
             Change::Finished { key, rows, cost, receipt } => {
                 for row in rows {
@@ -105,7 +109,8 @@ impl<'txn> Tables<'txn> {
                     *sum = sum.saturating_add(*cost);
                 }
                 if let Some(receipt) = receipt {
-                    self.keep_receipt(receipt, next.receipt)?;
+                    self.name_receipt(receipt, next.receipt)?;
+                    next.receipts.push(&receipt.entry);
                     next.receipt += 1;
                 }
             }
@@ -127,8 +132,7 @@ impl<'txn> Tables<'txn> {
         Ok(())
     }
 
-    fn keep_receipt(&mut self, receipt: &NewReceipt, number: u64) -> Result<(), StoreError> {
-        self.receipts.insert(number, &receipt.entry[..])?;
+    fn name_receipt(&mut self, receipt: &NewReceipt, number: u64) -> Result<(), StoreError> {
         let [id, chat] = &receipt.names;
         self.names.insert(id, number)?;
         if chat != id {
@@ -209,8 +213,9 @@ impl<'txn> Tables<'txn> {
 }
 
 /// Where new entries go, and what they cost.
-struct Next {
+struct Next<'a> {
     receipt: u64,
+    receipts: Vec<&'a Bytes>,
     row: u64,
     spent: HashMap<KeyHash, Decimal>,
 }

@@ -3,6 +3,7 @@
 //! Receipts are durable before they are logged, and stay until they are. So after a crash, what is not in the log yet
 //! is still there to be appended, and each receipt that can be read is in the log once.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
+use super::blocks::Blocks as _;
 use super::disk::{Dir, OpenError};
 use super::filing::Tables;
 use super::shared::Shared;
@@ -243,25 +245,21 @@ impl Worker {
 struct Found {
     /// Of receipts in a row.
     records: Vec<Vec<u8>>,
-    /// The first receipt after those, if the one between cannot be read, or is not there.
+    /// The first receipt that can be read after those, if one between cannot be, or is not there.
     after_lost: Option<u64>,
 }
 
 fn found(transaction: &ReadTransaction, from: u64) -> Result<Found, StoreError> {
-    let receipts = transaction.open_table(RECEIPTS)?;
-    let mut records = Vec::new();
-    for entry in receipts.range(from..)?.take(BATCH) {
-        let (number, bytes) = entry?;
-        let (number, expected) = (number.value(), from.saturating_add(records.len() as u64));
-        if number != expected {
-            return Ok(Found { records, after_lost: Some(number) });
+    let mut found = Found { records: Vec::new(), after_lost: None };
+    transaction.open_table(RECEIPTS)?.since(from, |number, receipt| {
+        if number != from.saturating_add(found.records.len() as u64) {
+            found.after_lost = Some(number);
+            return ControlFlow::Break(());
         }
-        match ReceiptEntry::parse(bytes.value()) {
-            Ok(entry) => records.push(record(&entry)),
-            Err(_) => return Ok(Found { records, after_lost: Some(number.saturating_add(1)) }),
-        }
-    }
-    Ok(Found { records, after_lost: None })
+        found.records.push(record(receipt));
+        if found.records.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
 }
 
 pub(super) fn of_log(error: &LogError) -> StoreError {

@@ -6,11 +6,12 @@
 //! | a change is made ready by who has it, and waits | `store`, `changes`, `codec` |
 //! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `frame`, `pending` |
 //! | it becomes durable, with others | `syncer` |
-//! | it goes to the database, with others; what has had its time goes | `filer`, `filing`, `tables`, `eviction`, `age` |
+//! | it goes to the database, with others; what has had its time goes | `filer`, `filing`, `blocks`, `tables`, `eviction`, `age` |
 //! | the hash of a receipt is logged | `log` |
 //! | it is read, wherever it is | `reading`, `shared` |
 
 mod age;
+mod blocks;
 mod changes;
 mod codec;
 mod disk;

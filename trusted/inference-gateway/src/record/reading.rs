@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tracing::error;
 
+use super::blocks::Blocks as _;
 use super::changes::parse_row;
 use super::log::{self, of_log};
 use super::pending::Generation;
@@ -71,12 +72,12 @@ impl Store {
                 Ok::<_, StoreError>(recent.or(filed).or(former))
             });
             let Some(number) = by_id?.or(by_chat?) else { return Ok(None) };
-            let recent = view.generations().find_map(|generation| generation.receipt(number));
-            let filed = view.database.open_table(RECEIPTS)?.get(number)?;
-            let bytes =
-                recent.map(|bytes| &bytes[..]).or_else(|| filed.as_ref().map(redb::AccessGuard::value));
+            let bytes = match view.generations().find_map(|generation| generation.receipt(number)) {
+                Some(recent) => Some(recent.to_vec()),
+                None => view.database.open_table(RECEIPTS)?.receipt(number)?,
+            };
             let Some(bytes) = bytes else { return Ok(None) };
-            let entry = ReceiptEntry::parse(bytes)?;
+            let entry = ReceiptEntry::parse(&bytes)?;
             let is_current = entry.served_at.saturating_add(self.settings().receipts_s) > now;
             Ok(is_current.then(|| (number, entry.document.to_vec())))
         })
@@ -200,11 +201,8 @@ impl Store {
         let size = log.size();
         let found = self.shared().disk.read(|transaction| {
             let Some(index) = log::index_of(transaction, number, size)? else { return Ok(None) };
-            let receipts = transaction.open_table(RECEIPTS)?;
-            let record = receipts
-                .get(number)?
-                .map(|bytes| ReceiptEntry::parse(bytes.value()).map(|entry| log::record(&entry)));
-            Ok(record.transpose()?.map(|record| (index, record)))
+            let Some(bytes) = transaction.open_table(RECEIPTS)?.receipt(number)? else { return Ok(None) };
+            Ok(Some((index, log::record(&ReceiptEntry::parse(&bytes)?))))
         })?;
         let Some((index, record)) = found else { return Ok(None) };
         let checkpoint = log.checkpoint().map_err(|error| of_log(&error))?;

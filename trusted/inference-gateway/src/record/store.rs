@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tracing::warn;
 
 use super::age::Times;
+use super::blocks;
 use super::changes::Change;
 use super::disk::{Backing, Dir, Disk, OpenError};
 use super::eviction::Eviction;
@@ -23,7 +24,8 @@ use super::pending::Generation;
 use super::shared::{Shared, counter};
 use super::syncer::Syncer;
 use super::tables::{
-    AGE, COUNTERS, FIRST_LAYOUT, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind, VERSION, name,
+    AGE, COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind,
+    SECOND_LAYOUT, VERSION, name,
 };
 use super::trouble::Trouble;
 use super::writer::{Answer, Waiting, Writer};
@@ -291,18 +293,22 @@ fn cannot_read(dir: &Dir) -> impl Fn(StoreError) -> OpenError {
     move |error| OpenError::Damaged(path.clone(), redb::Error::Corrupted(error.0))
 }
 
-/// Brings a database of the first layout up to this one. Fails for one of a newer program.
+/// Brings a database of an earlier layout up to this one, which writes all receipts anew. Fails for one of a newer
+/// program.
 fn check_layout(dir: &Dir, disk: &Disk) -> Result<(), OpenError> {
     let found = disk.read(|transaction| counter(transaction, VERSION)).map_err(cannot_read(dir))?;
     match found {
         Some(LAYOUT) => Ok(()),
-        Some(FIRST_LAYOUT) => disk
+        Some(FIRST_LAYOUT | SECOND_LAYOUT) => disk
             .write(|transaction| {
                 let mut tables = Tables::open(transaction)?;
                 let owed = tables.counters.remove(NEXT_POST)?.map(|first| first.value());
                 if let Some(first) = owed {
                     tables.owe_since(first)?;
                 }
+                let former = transaction.open_table(FORMER_RECEIPTS)?;
+                blocks::take_over(&former, &mut tables.receipts)?;
+                transaction.delete_table(former)?;
                 tables.counters.insert(VERSION, LAYOUT)?;
                 Ok(())
             })

@@ -18,8 +18,10 @@ pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("co
 pub(super) const SECRETS: TableDefinition<&str, &[u8; 32]> = TableDefinition::new("secrets");
 /// From which receipt on the log has receipts in a row, and from which index on.
 pub(super) const LOG_SEGMENTS: TableDefinition<u64, u64> = TableDefinition::new("log segments");
-/// Receipts by number.
-pub(super) const RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipts");
+/// Blocks of receipts by the number of their first one.
+pub(super) const RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipt blocks");
+/// Receipts by number, in layouts before this one.
+pub(super) const FORMER_RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipts");
 /// Numbers of receipts by the hash of a name.
 pub(super) const NAMES: TableDefinition<&NameHash, u64> = TableDefinition::new("names");
 /// Usage rows by number: the owner, then JSON.
@@ -57,9 +59,11 @@ pub(super) const IS_LOGGING: &str = "is logging";
 /// Secret: seed of the key that signs the log of receipts.
 pub(super) const LOG_KEY: &str = "log key";
 
-/// The layout: layout 2 has a journal beside it, and knows which rows are owed.
-pub(super) const LAYOUT: u64 = 2;
-/// The layout before.
+/// The layout: layout 3 has receipts in blocks.
+pub(super) const LAYOUT: u64 = 3;
+/// Layout 2 has a journal beside it, and knows which rows are owed.
+pub(super) const SECOND_LAYOUT: u64 = 2;
+/// The layout before that one.
 pub(super) const FIRST_LAYOUT: u64 = 1;
 
 /// Stands for a name: at least 80 bits of it are of a hash, so that nobody finds a name that somebody else's stands for.

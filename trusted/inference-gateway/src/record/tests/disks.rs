@@ -169,6 +169,8 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     let store = lab.open();
     for name in ["1", "2"] {
         store.finish(finished(key, name, "1", START)).await.unwrap();
+        // Blocks of their own.
+        lab.settled(&store).await;
     }
     drop(store);
     let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
@@ -258,27 +260,43 @@ async fn receipts_are_found_whose_names_were_kept_without_their_time() {
 }
 
 #[tokio::test]
-async fn the_layout_before_becomes_this_one() {
-    use crate::record::tables::{COUNTERS, FIRST_LAYOUT, NEXT_POST, VERSION};
-    let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
-    let store = lab.open();
-    for name in ["1", "2", "3"] {
-        store.finish(finished(key, name, "1", START)).await.unwrap();
-    }
-    drop(store);
-    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
-    let transaction = database.begin_write().unwrap();
-    {
-        let mut counters = transaction.open_table(COUNTERS).unwrap();
-        counters.insert(VERSION, FIRST_LAYOUT).unwrap();
-        counters.insert(NEXT_POST, 1).unwrap();
-    }
-    transaction.commit().unwrap();
-    drop(database);
-    lab.settings.is_posting = true;
-    for _ in 0..2 {
+async fn layouts_before_become_this_one() {
+    use crate::record::blocks::Blocks as _;
+    use crate::record::tables::{
+        COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, NEXT_POST, RECEIPTS, SECOND_LAYOUT, VERSION,
+    };
+    for (layout, owed) in [(FIRST_LAYOUT, &["req_2", "req_3"][..]), (SECOND_LAYOUT, &[])] {
+        let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
         let store = lab.open();
-        let owed: Vec<_> = store.unposted(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
-        assert_eq!(owed, ["req_2", "req_3"]);
+        for name in ["1", "2", "3"] {
+            store.finish(finished(key, name, "1", START)).await.unwrap();
+        }
+        drop(store);
+        let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        {
+            let blocks = transaction.open_table(RECEIPTS).unwrap();
+            let mut former = transaction.open_table(FORMER_RECEIPTS).unwrap();
+            for number in 0..3 {
+                former.insert(number, &blocks.receipt(number).unwrap().unwrap()[..]).unwrap();
+            }
+            transaction.delete_table(blocks).unwrap();
+            let mut counters = transaction.open_table(COUNTERS).unwrap();
+            counters.insert(VERSION, layout).unwrap();
+            if layout == FIRST_LAYOUT {
+                counters.insert(NEXT_POST, 1).unwrap();
+            }
+        }
+        transaction.commit().unwrap();
+        drop(database);
+        lab.settings.is_posting = true;
+        for _ in 0..2 {
+            let store = lab.open();
+            let unposted = store.unposted(0, 10).unwrap();
+            assert_eq!(unposted.iter().map(|row| &row.row.request_id).collect::<Vec<_>>(), owed);
+            for id in ["rcpt-1", "rcpt-2", "rcpt-3"] {
+                assert_ne!(store.receipt(id, key).unwrap(), Lookup::Absent, "{id}, layout {layout}");
+            }
+        }
     }
 }

@@ -63,6 +63,8 @@ async fn a_name_that_is_used_again_is_the_newest_ones() {
     let store = lab.open();
     let keep = |receipt: KeptReceipt| store.finish(Finished { key, rows: vec![], receipt: Some(receipt) });
     keep(receipt("rcpt-1", Some("chat"), START)).await.unwrap();
+    // What is filed together goes together.
+    lab.settled(&store).await;
     lab.pass(600);
     keep(receipt("rcpt-2", Some("chat"), lab.now())).await.unwrap();
     // An upstream may call its answer like a receipt: the receipt is found first.
