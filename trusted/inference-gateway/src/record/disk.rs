@@ -13,7 +13,7 @@ use redb::{
     Database, DatabaseError, ReadTransaction, ReadableDatabase as _, StorageBackend, WriteTransaction,
 };
 
-use super::StoreError;
+use super::{StoreError, turns};
 
 /// Name of the database in the state directory.
 const DATABASE: &str = "records.redb";
@@ -273,6 +273,7 @@ impl StorageBackend for Watched {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        turns::end_if_over();
         self.disk.write_at(offset, bytes)
     }
 }

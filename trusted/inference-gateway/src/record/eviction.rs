@@ -12,6 +12,7 @@ use super::changes::row_ended_at;
 use super::filing::Tables;
 use super::store::Settings;
 use super::tables::NameHash;
+use super::turns;
 
 /// Entries of each table that go with one write at least. A write that adds more removes more.
 const STEP: usize = 128;
@@ -80,6 +81,7 @@ impl Eviction {
             if stays || block.last >= due.logged {
                 return Ok(removed);
             }
+            turns::end_if_over();
             tables.receipts.remove(first)?;
             for older in before(unreadable, first) {
                 tables.receipts.remove(older)?;
@@ -121,6 +123,7 @@ impl Eviction {
             if ended_at.saturating_add(kept_s) > due.now {
                 return Ok(removed);
             }
+            turns::end_if_over();
             tables.rows.remove(number)?;
             for older in before(unreadable, number) {
                 tables.rows.remove(older)?;

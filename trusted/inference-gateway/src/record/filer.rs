@@ -9,8 +9,10 @@ use super::StoreError;
 use super::eviction::{Due, Eviction};
 use super::filing::Tables;
 use super::shared::Shared;
+use super::store::MAX_PENDING_BYTES;
 use super::tables::AGE;
 use super::trouble::Trouble;
+use super::turns;
 
 /// Time in which changes gather, so that many share a transaction.
 const GATHER: Duration = Duration::from_millis(200);
@@ -18,6 +20,8 @@ const GATHER: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(20);
 /// What has gathered so many bytes goes at once.
 const LARGE: usize = 4 << 20;
+/// With so many bytes that have gathered it does not keep up: a quarter of what there is room for.
+const BEHIND: usize = MAX_PENDING_BYTES / 4;
 /// After so long without changes, what has had its time goes all the same.
 const IDLE: Duration = Duration::from_secs(10);
 /// Pause after the first failure; each that follows doubles it.
@@ -48,6 +52,7 @@ impl Filer {
                 },
             };
             let began = Instant::now();
+            turns::set_short(self.keeps_up());
             outcome = self.step(is_due);
             rest = if outcome.is_ok() { Rest::default() } else { rest.longer(began.elapsed()) };
             if is_ending {
@@ -60,7 +65,16 @@ impl Filer {
     }
 
     fn has_much(&self) -> bool {
-        self.shared.pending.read().gathering.bytes() >= LARGE
+        self.gathered() >= LARGE
+    }
+
+    /// Whoever does not is not to give way to those who bring more.
+    fn keeps_up(&self) -> bool {
+        self.gathered() < BEHIND
+    }
+
+    fn gathered(&self) -> usize {
+        self.shared.pending.read().gathering.bytes()
     }
 
     /// Files a generation, and removes some of what has had its time, which also happens without changes when it `is_due`.

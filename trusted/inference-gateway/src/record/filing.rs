@@ -9,12 +9,12 @@ use redb::{ReadableTable as _, Table, WriteTransaction};
 use rust_decimal::Decimal;
 
 use super::StoreError;
-use super::blocks;
 use super::changes::{Change, NewReceipt};
 use super::tables::{
     COUNTERS, FINGERPRINT_ENDS, FINGERPRINTS, NAMES, NEXT_GENERATION, NEXT_RECEIPT, NEXT_ROW, NameHash, OWED,
     RECEIPTS, ROWS, SESSION_ENDS, SESSIONS, SET_ASIDE, SPENT,
 };
+use super::{blocks, turns};
 use crate::admission::KeyHash;
 
 /// All tables, open for writing.
@@ -72,6 +72,7 @@ impl<'txn> Tables<'txn> {
             Next { receipt: first_receipt, receipts: Vec::new(), row: first_row, spent: HashMap::new() };
         for change in changes {
             self.file_one(change, &mut next)?;
+            turns::end_if_over();
         }
         if next.receipt > first_receipt {
             blocks::append(&mut self.receipts, first_receipt, &next.receipts)?;

@@ -22,7 +22,7 @@ use super::disk::{Dir, OpenError};
 use super::filing::Tables;
 use super::shared::Shared;
 use super::tables::{IS_LOGGING, LOG_KEY, LOG_SEGMENTS, NEXT_RECEIPT, RECEIPTS, ReceiptEntry, SECRETS};
-use super::{Disk, StoreError};
+use super::{Disk, StoreError, turns};
 
 /// Directory of the log in the state directory.
 const DIR: &str = "receipt-log";
@@ -183,6 +183,7 @@ impl Worker {
     }
 
     async fn run(mut self, stop: CancellationToken) {
+        turns::set_short(true);
         let mut kept = self.shared.subscribe();
         let mut is_failing = false;
         loop {
@@ -257,6 +258,7 @@ fn found(transaction: &ReadTransaction, from: u64) -> Result<Found, StoreError> 
             return ControlFlow::Break(());
         }
         found.records.push(record(receipt));
+        turns::end_if_over();
         if found.records.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     Ok(found)

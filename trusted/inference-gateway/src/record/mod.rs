@@ -6,7 +6,7 @@
 //! | a change is made ready by who has it, and waits | `store`, `changes`, `codec` |
 //! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `frame`, `pending` |
 //! | it becomes durable, with others | `syncer` |
-//! | it goes to the database, with others; what has had its time goes | `filer`, `filing`, `blocks`, `tables`, `eviction`, `age` |
+//! | it goes to the database, with others; what has had its time goes | `filer`, `turns`, `filing`, `blocks`, `tables`, `eviction`, `age` |
 //! | the hash of a receipt is logged | `log` |
 //! | it is read, wherever it is | `reading`, `shared` |
 
@@ -32,6 +32,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod turns;
 mod writer;
 
 use rust_decimal::Decimal;

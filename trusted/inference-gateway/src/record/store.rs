@@ -32,7 +32,7 @@ use super::writer::{Answer, Waiting, Writer};
 use super::{Finished, StoreError, UsageRow};
 
 /// Most bytes that are not in the database yet; more callers than that wait for room.
-const MAX_PENDING_BYTES: usize = 64 << 20;
+pub(super) const MAX_PENDING_BYTES: usize = 64 << 20;
 
 /// How long things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
