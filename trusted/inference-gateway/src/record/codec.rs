@@ -38,17 +38,17 @@ impl Change {
                 out.extend(session);
                 if let Some(receipt) = receipt {
                     out.extend(receipt.needed_until.to_le_bytes());
-                    block(&mut out, &receipt.entry);
+                    put(&mut out, &receipt.entry);
                 }
                 for row in rows {
-                    block(&mut out, row);
+                    put(&mut out, row);
                 }
             }
             Self::Session { name, document, ends } => {
                 out.push(SESSION);
                 out.extend(name);
                 out.extend(ends.to_le_bytes());
-                block(&mut out, document);
+                put(&mut out, document);
             }
             Self::Fingerprint { fingerprint, until } => {
                 out.push(FINGERPRINT);
@@ -62,7 +62,7 @@ impl Change {
             Self::SetAside { number, row } => {
                 out.push(SET_ASIDE);
                 out.extend(number.to_le_bytes());
-                block(&mut out, row);
+                put(&mut out, row);
             }
             Self::Taken { number } => {
                 out.push(TAKEN);
@@ -79,9 +79,19 @@ impl Change {
     }
 }
 
-fn block(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Bytes of a length.
+pub(super) const LENGTH_BYTES: usize = 4;
+
+/// Appends some bytes after their length.
+pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend(bytes);
+}
+
+/// What was [`put`] first, and what follows it.
+pub(super) fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
 /// What is still to be read.
@@ -98,11 +108,10 @@ impl Rest<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn block(&mut self) -> Option<Bytes> {
-        let length = usize::try_from(u32::from_le_bytes(self.array()?)).ok()?;
-        let (block, rest) = self.0.split_at_checked(length)?;
+    fn bytes(&mut self) -> Option<Bytes> {
+        let (bytes, rest) = split_first(self.0)?;
         self.0 = rest;
-        Some(Bytes::copy_from_slice(block))
+        Some(Bytes::copy_from_slice(bytes))
     }
 
     fn change(&mut self) -> Option<Change> {
@@ -119,24 +128,24 @@ impl Rest<'_> {
                 };
                 let mut rows = Vec::new();
                 while !self.0.is_empty() {
-                    rows.push(self.block()?);
+                    rows.push(self.bytes()?);
                 }
                 Change::Finished { key, rows, cost, receipt }
             }
             SESSION => {
                 let (name, ends) = (self.array()?, self.number()?);
-                Change::Session { name, document: self.block()?, ends }
+                Change::Session { name, document: self.bytes()?, ends }
             }
             FINGERPRINT => Change::Fingerprint { fingerprint: self.array()?, until: self.number()? },
             POSTED => Change::Posted { next: self.number()? },
-            SET_ASIDE => Change::SetAside { number: self.number()?, row: self.block()? },
+            SET_ASIDE => Change::SetAside { number: self.number()?, row: self.bytes()? },
             TAKEN => Change::Taken { number: self.number()? },
             _ => return None,
         })
     }
 
     fn receipt(&mut self, session: Option<NameHash>) -> Option<NewReceipt> {
-        let (needed_until, entry) = (self.number()?, self.block()?);
+        let (needed_until, entry) = (self.number()?, self.bytes()?);
         let names = ReceiptEntry::parse(&entry).ok()?.names;
         Some(NewReceipt { entry, names, session, needed_until })
     }

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use redb::{
-    Database, DatabaseError, ReadTransaction, ReadableDatabase as _, StorageBackend, WriteTransaction,
+    Database, DatabaseError, ReadTransaction, ReadableDatabase as _, StorageBackend, StorageError,
+    WriteTransaction,
 };
 
-use super::{StoreError, turns};
+use super::StoreError;
 
 /// Name of the database in the state directory.
 const DATABASE: &str = "records.redb";
@@ -72,6 +73,12 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
+    /// The database of an earlier program could not be brought up to this one. It is as it was.
+    #[error(
+        "{}: the records of an earlier version could not be taken over, and are as they were: is there room for a second \
+         copy of them?", .0.display()
+    )]
+    Upgrade(PathBuf, #[source] StoreError),
     /// The log of receipts cannot be used.
     #[error("the log of receipts cannot be used")]
     Log(#[source] StoreError),
@@ -184,8 +191,18 @@ fn open(path: &Path, backing: &Backing, unsure: &Arc<AtomicBool>) -> Result<Data
     let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
     database.map_err(|error| match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::Busy(path.to_owned()),
+        // It could not even be tried.
+        DatabaseError::Storage(StorageError::Io(error)) if is_of_disk(&error) => {
+            OpenError::File(path.to_owned(), error)
+        }
         error => OpenError::Damaged(path.to_owned(), error.into()),
     })
+}
+
+/// Whether it says something about the disk, and nothing about what is on it.
+fn is_of_disk(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
 }
 
 /// Where the bytes of the database and the journal go: to files, or to a test's bad disk.
@@ -273,7 +290,6 @@ impl StorageBackend for Watched {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        turns::end_if_over();
         self.disk.write_at(offset, bytes)
     }
 }

@@ -76,7 +76,7 @@ impl Eviction {
                     Err(failure) => from = skip(unreadable, first, &failure),
                 }
             };
-            // All of it goes together: they were issued within moments.
+            // All of it goes together, when the newest may. Nobody is shown one that has had its time.
             let stays = block.served_at.saturating_add(self.settings.receipts_s) > due.now;
             if stays || block.last >= due.logged {
                 return Ok(removed);

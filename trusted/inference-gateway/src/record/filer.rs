@@ -56,6 +56,7 @@ impl Filer {
             outcome = self.step(is_due);
             rest = if outcome.is_ok() { Rest::default() } else { rest.longer(began.elapsed()) };
             if is_ending {
+                turns::set_short(false);
                 while outcome == Ok(true) {
                     outcome = self.step(false);
                 }
@@ -70,9 +71,10 @@ impl Filer {
 
     /// Whoever does not is not to give way to those who bring more.
     fn keeps_up(&self) -> bool {
-        self.gathered() < BEHIND
+        self.shared.pending.read().bytes() < BEHIND
     }
 
+    /// In bytes.
     fn gathered(&self) -> usize {
         self.shared.pending.read().gathering.bytes()
     }

@@ -68,15 +68,14 @@ impl<'txn> Tables<'txn> {
             Ordering::Greater => return Err(StoreError::new("the generation before was not filed")),
         }
         let (first_receipt, first_row) = self.next()?;
-        let mut next =
-            Next { receipt: first_receipt, receipts: Vec::new(), row: first_row, spent: HashMap::new() };
+        let mut next = Next { first_receipt, receipts: Vec::new(), row: first_row, spent: HashMap::new() };
         for change in changes {
             self.file_one(change, &mut next)?;
             turns::end_if_over();
         }
-        if next.receipt > first_receipt {
+        if !next.receipts.is_empty() {
             blocks::append(&mut self.receipts, first_receipt, &next.receipts)?;
-            self.counters.insert(NEXT_RECEIPT, next.receipt)?;
+            self.counters.insert(NEXT_RECEIPT, next.receipt())?;
         }
         if next.row > first_row {
             self.counters.insert(NEXT_ROW, next.row)?;
@@ -110,9 +109,8 @@ impl<'txn> Tables<'txn> {
                     *sum = sum.saturating_add(*cost);
                 }
                 if let Some(receipt) = receipt {
-                    self.name_receipt(receipt, next.receipt)?;
+                    self.name_receipt(receipt, next.receipt())?;
                     next.receipts.push(&receipt.entry);
-                    next.receipt += 1;
                 }
             }
             Change::Session { name, document, ends } => {
@@ -213,10 +211,17 @@ impl<'txn> Tables<'txn> {
     }
 }
 
-/// Where new entries go, and what they cost.
+/// What a generation adds: receipts, from a number on, where the next row goes, and what was spent.
 struct Next<'a> {
-    receipt: u64,
+    first_receipt: u64,
     receipts: Vec<&'a Bytes>,
     row: u64,
     spent: HashMap<KeyHash, Decimal>,
+}
+
+impl Next<'_> {
+    /// Number of the next receipt.
+    fn receipt(&self) -> u64 {
+        self.first_receipt.saturating_add(self.receipts.len() as u64)
+    }
 }

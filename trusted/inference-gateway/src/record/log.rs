@@ -183,7 +183,6 @@ impl Worker {
     }
 
     async fn run(mut self, stop: CancellationToken) {
-        turns::set_short(true);
         let mut kept = self.shared.subscribe();
         let mut is_failing = false;
         loop {
@@ -215,6 +214,7 @@ impl Worker {
     /// Appends some receipts; false if there are none. What cannot be read is left out, and holds up no other.
     async fn append(&mut self) -> Result<bool, StoreError> {
         let from = self.next();
+        turns::set_short(true);
         let Found { records, after_lost } = self.shared.disk.read(|transaction| found(transaction, from))?;
         if records.is_empty() {
             let Some(number) = after_lost else { return Ok(false) };

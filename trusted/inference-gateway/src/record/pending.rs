@@ -119,6 +119,11 @@ impl Pending {
         self.gathering.number + u64::from(!self.gathering.changes.is_empty())
     }
 
+    /// Memory that all changes take, in bytes, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.since(0).map(Generation::bytes).sum()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.going.is_none() && self.gathering.changes.is_empty()
     }

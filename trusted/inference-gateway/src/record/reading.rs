@@ -78,6 +78,10 @@ impl Store {
             };
             let Some(bytes) = bytes else { return Ok(None) };
             let entry = ReceiptEntry::parse(&bytes)?;
+            // Of a block that was changed, another one may stand there.
+            if !names.iter().flatten().any(|name| entry.names.contains(name)) {
+                return Err(StoreError::damaged("a receipt"));
+            }
             let is_current = entry.served_at.saturating_add(self.settings().receipts_s) > now;
             Ok(is_current.then(|| (number, entry.document.to_vec())))
         })

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use cloister_verifier::Clock;
 use redb::{Database, ReadableDatabase as _};
 use tokio::sync::{Semaphore, oneshot};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::age::Times;
 use super::blocks;
@@ -88,7 +88,8 @@ impl Store {
     /// Opens the store in a directory; makes both where there are none.
     ///
     /// Fails if another process has it open, or if what is there cannot be read: records are never begun anew over
-    /// old ones. After a crash, this reads the whole database, about a second for a GiB.
+    /// old ones. After a crash, this reads the whole database, about a second for a GiB. A database of an earlier version
+    /// is brought up to this one, which takes as much room again as it has receipts, or fails and changes nothing.
     pub fn open(dir: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         Self::open_with(dir, settings, clock, Backing::file())
     }
@@ -299,8 +300,9 @@ fn check_layout(dir: &Dir, disk: &Disk) -> Result<(), OpenError> {
     let found = disk.read(|transaction| counter(transaction, VERSION)).map_err(cannot_read(dir))?;
     match found {
         Some(LAYOUT) => Ok(()),
-        Some(FIRST_LAYOUT | SECOND_LAYOUT) => disk
-            .write(|transaction| {
+        Some(FIRST_LAYOUT | SECOND_LAYOUT) => {
+            info!("receipts of an earlier version are taken over, which writes them anew");
+            let taken_over = disk.write(|transaction| {
                 let mut tables = Tables::open(transaction)?;
                 let owed = tables.counters.remove(NEXT_POST)?.map(|first| first.value());
                 if let Some(first) = owed {
@@ -311,8 +313,9 @@ fn check_layout(dir: &Dir, disk: &Disk) -> Result<(), OpenError> {
                 transaction.delete_table(former)?;
                 tables.counters.insert(VERSION, LAYOUT)?;
                 Ok(())
-            })
-            .map_err(cannot_read(dir)),
+            });
+            taken_over.map_err(|error| OpenError::Upgrade(dir.database_path(), error))
+        }
         _ => {
             let found = found.unwrap_or_default();
             Err(OpenError::Layout { path: dir.database_path(), found, known: LAYOUT })

@@ -7,25 +7,28 @@ use std::time::{Duration, Instant};
 
 /// How long a turn is.
 const TURN: Duration = Duration::from_micros(200);
+/// So many turns end. Where others never rest, each end may cost as much as a scheduler's slice, some milliseconds: who
+/// has more to do than this does not follow.
+const TURNS: u32 = 128;
 
 thread_local! {
-    /// When the turn of this thread began; `None` where it has no end.
-    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// When the turn of this thread began, and how many follow; `None` where it has no end.
+    static TURN_OF_THIS: Cell<Option<(Instant, u32)>> = const { Cell::new(None) };
 }
 
-/// This thread has short turns from now on, or turns without an end, as threads have that never asked.
+/// The next turns of this thread are short, or its turn has no end, as that of threads that never asked.
 pub(super) fn set_short(is_short: bool) {
-    BEGAN.set(is_short.then(Instant::now));
+    TURN_OF_THIS.set(is_short.then(|| (Instant::now(), TURNS)));
 }
 
-/// Lets others have the processor if the turn is over; tells whether it was.
+/// Lets others have the processor if the turn is over; tells whether it was. Whoever calls this holds nothing that others
+/// wait for.
 pub(super) fn end_if_over() -> bool {
-    let is_over = BEGAN.get().is_some_and(|began| began.elapsed() > TURN);
-    if is_over {
-        thread::yield_now();
-        BEGAN.set(Some(Instant::now()));
-    }
-    is_over
+    let over = TURN_OF_THIS.get().filter(|(began, _)| began.elapsed() > TURN);
+    let Some((_, left)) = over else { return false };
+    thread::yield_now();
+    TURN_OF_THIS.set(left.checked_sub(1).map(|left| (Instant::now(), left)));
+    true
 }
 
 #[cfg(test)]
@@ -35,7 +38,14 @@ mod tests {
     #[test]
     fn only_short_turns_end() {
         set_short(true);
-        while !end_if_over() {}
+        for _ in 0..=TURNS {
+            while !end_if_over() {}
+        }
+        let began = Instant::now();
+        while began.elapsed() < 2 * TURN {
+            assert!(!end_if_over(), "the last one has no end");
+        }
+        set_short(true);
         set_short(false);
         let began = Instant::now();
         while began.elapsed() < 2 * TURN {

@@ -16,6 +16,8 @@ pub(crate) enum Disk {
     Well,
     /// It takes nothing.
     Full,
+    /// It takes nothing more than it has room for already.
+    NoLarger,
     /// It takes nothing of the database.
     FullForDatabase,
     /// It does not say that it keeps anything.
@@ -111,6 +113,9 @@ impl Medium for Through {
         self.lives()?;
         if self.is_journal && (self.is(Disk::Torn) || self.is(Disk::Cut)) {
             return Err(io::Error::other("torn"));
+        }
+        if self.is(Disk::NoLarger) && length > self.file.length()? {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         self.file.resize(length)
     }

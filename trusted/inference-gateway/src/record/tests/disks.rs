@@ -260,8 +260,26 @@ async fn receipts_are_found_whose_names_were_kept_without_their_time() {
 }
 
 #[tokio::test]
+async fn nobody_is_given_what_has_another_name() {
+    use crate::record::tables::{NAMES, NameKind, name};
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    store.finish(finished(KeyHash::of("other"), "2", "1", START)).await.unwrap();
+    drop(store);
+    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(NAMES).unwrap().insert(&name(NameKind::Receipt, Some(key), "rcpt-1"), 1).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    lab.open().receipt("rcpt-1", key).unwrap_err();
+}
+
+#[tokio::test]
 async fn layouts_before_become_this_one() {
     use crate::record::blocks::Blocks as _;
+    use redb::TableHandle as _;
+
     use crate::record::tables::{
         COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, NEXT_POST, RECEIPTS, SECOND_LAYOUT, VERSION,
     };
@@ -280,6 +298,8 @@ async fn layouts_before_become_this_one() {
             for number in 0..3 {
                 former.insert(number, &blocks.receipt(number).unwrap().unwrap()[..]).unwrap();
             }
+            // More than there is room for in the file.
+            former.insert(3, &vec![b'?'; 4 << 20][..]).unwrap();
             transaction.delete_table(blocks).unwrap();
             let mut counters = transaction.open_table(COUNTERS).unwrap();
             counters.insert(VERSION, layout).unwrap();
@@ -290,8 +310,19 @@ async fn layouts_before_become_this_one() {
         transaction.commit().unwrap();
         drop(database);
         lab.settings.is_posting = true;
+        let bad = Bad::default();
+        for (disk, is_begun) in [(Disk::Full, false), (Disk::NoLarger, true)] {
+            bad.becomes(disk);
+            let error = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap_err();
+            assert_eq!(matches!(error, OpenError::Upgrade(..)), is_begun, "{error}");
+            assert_eq!(matches!(error, OpenError::File(..)), !is_begun, "{error}");
+        }
         for _ in 0..2 {
             let store = lab.open();
+            let has_former = store.shared().disk.read(|transaction| {
+                Ok(transaction.list_tables()?.any(|table| table.name() == FORMER_RECEIPTS.name()))
+            });
+            assert_eq!(has_former, Ok(false));
             let unposted = store.unposted(0, 10).unwrap();
             assert_eq!(unposted.iter().map(|row| &row.row.request_id).collect::<Vec<_>>(), owed);
             for id in ["rcpt-1", "rcpt-2", "rcpt-3"] {

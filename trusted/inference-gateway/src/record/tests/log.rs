@@ -6,7 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
-use crate::record::tables::{COUNTERS, NEXT_RECEIPT, RECEIPTS};
+use crate::record::blocks::append;
+use crate::record::tables::{COUNTERS, NEXT_RECEIPT, RECEIPTS, ReceiptEntry};
 use crate::record::{Inclusion, OpenError, Store};
 
 fn lab() -> Lab {
@@ -112,6 +113,28 @@ async fn what_cannot_be_read_is_left_out_of_the_log_and_holds_up_no_other() {
         check(&store, &inclusion, &format!("rcpt-{name}"));
         check(&store, &proved(&store, "rcpt-1", key).await, "rcpt-1");
     }
+}
+
+#[tokio::test]
+async fn a_block_is_logged_around_what_cannot_be_read_in_it() {
+    let (lab, key) = (lab(), KeyHash::of("key"));
+    let store = lab.open();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    proved(&store, "rcpt-1", key).await;
+    drop(store);
+    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let other = ReceiptEntry { served_at: START, names: [[1; 16]; 2], id: b"rcpt-other", document: b"{}" };
+    let other = other.to_bytes();
+    append(&mut transaction.open_table(RECEIPTS).unwrap(), 1, &[&other[..], b"?", &other]).unwrap();
+    transaction.open_table(COUNTERS).unwrap().insert(NEXT_RECEIPT, 4).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let store = lab.open();
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    let inclusion = proved(&store, "rcpt-2", key).await;
+    assert_eq!(inclusion.index, 3, "after the two that can be read");
+    check(&store, &inclusion, "rcpt-2");
 }
 
 #[tokio::test]
