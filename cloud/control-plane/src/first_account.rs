@@ -89,11 +89,12 @@ pub(crate) async fn insert_key(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::tests::embedded;
 
     #[tokio::test]
     async fn the_first_key_is_what_the_first_record_is_about() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+        let store = embedded(dir.path()).await;
         let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
         let key = make_first_account(&store, &clock, Random).await.unwrap().unwrap();
         assert!(make_first_account(&store, &clock, Random).await.unwrap().is_none());

@@ -34,6 +34,14 @@ pub enum PostgresError {
     },
 }
 
+/// A database of the server.
+#[derive(Debug, Clone)]
+pub struct ThrowawayDatabase {
+    name: String,
+    /// How it is connected to.
+    pub url: String,
+}
+
 /// A running server.
 pub struct ThrowawayPostgres {
     dir: TempDir,
@@ -95,11 +103,22 @@ impl ThrowawayPostgres {
         last.map_or(Ok(()), |output| check("pg_isready", &output))
     }
 
-    /// Makes an empty database and returns its URL.
-    pub fn new_database(&self) -> Result<String, PostgresError> {
+    /// Makes an empty database.
+    pub fn new_database(&self) -> Result<ThrowawayDatabase, PostgresError> {
+        self.create("template0")
+    }
+
+    /// Makes a copy of a database that nobody is connected to.
+    pub fn copy_of(&self, database: &ThrowawayDatabase) -> Result<ThrowawayDatabase, PostgresError> {
+        self.create(&database.name)
+    }
+
+    fn create(&self, template: &str) -> Result<ThrowawayDatabase, PostgresError> {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        check("createdb", &self.client("createdb").arg(&name).output()?)?;
-        Ok(format!("postgres://test@localhost/{name}?host={}", self.dir.path().display()))
+        let mut createdb = self.client("createdb");
+        check("createdb", &createdb.args(["--strategy=file_copy", "--template", template, &name]).output()?)?;
+        let url = format!("postgres://test@localhost/{name}?host={}", self.dir.path().display());
+        Ok(ThrowawayDatabase { name, url })
     }
 
     fn client(&self, program: &str) -> Command {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
 use super::*;
-use crate::store::tests::{cvm, ground, on_both};
+use crate::store::tests::{cvm, embedded, ground, on_both};
 
 /// The files of an image, `sha256sum.txt` last.
 pub(crate) fn image_files(version: &str, is_dev: bool) -> Vec<(String, Vec<u8>)> {
@@ -191,7 +191,7 @@ async fn retired_images_stay_while_a_cvm_has_them() {
 
 async fn alone() -> Place {
     let dir = tempfile::tempdir().unwrap().keep();
-    Place::new(Store::open_file(&dir.join("store.db")).await.unwrap())
+    Place::new(embedded(&dir).await)
 }
 
 #[tokio::test]

@@ -152,6 +152,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::store::tests::embedded;
 
     const SIGNER: &str = include_str!("fixtures/signer.txt");
     const ONE: &str = "intel:tdx:ppid:811dca2a26b952e85bb6448b097ba4fd";
@@ -169,7 +170,7 @@ mod tests {
     }
 
     async fn proof_of_cloud(dir: &Path, clock: &Clock) -> ProofOfCloud {
-        let store = Store::open_file(&dir.join("store.db")).await.unwrap();
+        let store = embedded(dir).await;
         let source = dir.join("list.json").to_str().unwrap().parse().unwrap();
         let config = ProofOfCloudConfig { source, signer: SIGNER.trim().parse().unwrap() };
         ProofOfCloud::new(Some(config), store, clock.clone())

@@ -13,11 +13,13 @@ pub(crate) mod prepared_changes;
 mod routes;
 mod webhooks;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use cloister_app_compose::{AppId, ComposeHash, OsImageHash};
 use cloister_management_api::KeyScope;
-use cloister_throwaway_postgres::ThrowawayPostgres;
+use cloister_throwaway_postgres::{ThrowawayDatabase, ThrowawayPostgres};
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::*;
@@ -25,17 +27,43 @@ use crate::operations::{CvmStatus, OperationKind, OperationStatus};
 
 const NOW: i64 = 1_790_000_000_000;
 
+/// A fresh embedded database in a directory: a copy of one that was made once, because migrations take longer than most
+/// tests.
+pub(crate) async fn embedded(dir: &Path) -> Store {
+    static MADE: OnceCell<Vec<u8>> = OnceCell::const_new();
+    let made = MADE.get_or_init(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        Store::open_file(&path).await.unwrap().close().await;
+        std::fs::read(path).unwrap()
+    });
+    let path = dir.join("store.db");
+    std::fs::write(&path, made.await).unwrap();
+    Store::open_file(&path).await.unwrap()
+}
+
+/// A fresh PostgreSQL database; as above.
+pub(crate) async fn postgres() -> Store {
+    static MADE: OnceCell<ThrowawayDatabase> = OnceCell::const_new();
+    let server = ThrowawayPostgres::shared().unwrap();
+    let made = MADE.get_or_init(|| async {
+        let database = server.new_database().unwrap();
+        Store::open(&database.url).await.unwrap().close().await;
+        database
+    });
+    Store::open(&server.copy_of(made.await).unwrap().url).await.unwrap()
+}
+
 /// Runs a test against a fresh embedded database and a fresh PostgreSQL database.
 pub(crate) async fn on_both<F: Future<Output = ()>>(test: impl Fn(Store) -> F) {
     let dir = tempfile::tempdir().unwrap();
-    test(Store::open_file(&dir.path().join("store.db")).await.unwrap()).await;
+    test(embedded(dir.path()).await).await;
     on_postgres(test).await;
 }
 
 /// Runs a test of what only several processes do, which the embedded database does not have.
 pub(crate) async fn on_postgres<F: Future<Output = ()>>(test: impl Fn(Store) -> F) {
-    let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
-    let store = Store::open(&url).await.unwrap();
+    let store = postgres().await;
     test(store.clone()).await;
     store.close().await;
 }

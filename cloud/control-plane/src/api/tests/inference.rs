@@ -6,7 +6,6 @@ use std::path::Path;
 use axum::body::Body;
 use axum::http::Request;
 use cloister_management_api::{TokenId, WorkspaceId};
-use cloister_throwaway_postgres::ThrowawayPostgres;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use crate::api::auth::hash_key;
 use crate::clock::Clock;
 use crate::inference::{Inference, InferenceConfig};
 use crate::operations::CvmStatus;
-use crate::store::Store;
+use crate::store::tests::{embedded, postgres};
 
 const TOKEN: &str = "gateway-token-of-thirty-two-bytes-or-more";
 const PER_MINUTE: u32 = 20;
@@ -33,10 +32,9 @@ pub(super) fn served(dir: &Path) -> Inference {
 async fn on_both<F: Future<Output = ()>>(test: impl Fn(Installation) -> F) {
     let clock = || Clock::manual(START.parse().unwrap());
     let data = tempfile::tempdir().unwrap();
-    let store = Store::open_file(&data.path().join("store.db")).await.unwrap();
+    let store = embedded(data.path()).await;
     test(Installation::on(store, clock(), data).await).await;
-    let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
-    let store = Store::open(&url).await.unwrap();
+    let store = postgres().await;
     test(Installation::on(store.clone(), clock(), tempfile::tempdir().unwrap()).await).await;
     store.close().await;
 }

@@ -53,7 +53,6 @@ use cloister_app_compose::{Additions, Draft, OsImageHash};
 use cloister_fleet_tls::{Authority, Identity};
 use cloister_management_api::{ApiVersion, KeyScope};
 use cloister_node_api::{NodeCapacity, NodeImage, NodeReport, Platform};
-use cloister_throwaway_postgres::ThrowawayPostgres;
 use http_body_util::BodyExt;
 use jiff::civil::date;
 use serde_json::{Value, json};
@@ -74,6 +73,7 @@ use crate::operations::{CvmStatus, Lifecycle};
 use crate::os_images::Library;
 use crate::people::People;
 use crate::proof_of_cloud::{ProofOfCloud, ProofOfCloudConfig};
+use crate::store::tests::{embedded, postgres};
 use crate::store::{CvmRow, NewApiKey, Store};
 use crate::webhooks::Secrets;
 
@@ -202,7 +202,7 @@ impl Installation {
 
     async fn with_clock(clock: Clock) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&data.path().join("store.db")).await.unwrap();
+        let store = embedded(data.path()).await;
         Self::on(store, clock, data).await
     }
 
@@ -211,8 +211,7 @@ impl Installation {
     }
 
     async fn on_postgres_at(clock: Clock) -> Self {
-        let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
-        let store = Store::open(&url).await.unwrap();
+        let store = postgres().await;
         Self::on(store, clock, tempfile::tempdir().unwrap()).await
     }
 

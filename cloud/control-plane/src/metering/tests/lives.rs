@@ -8,7 +8,6 @@ mod plans;
 use std::sync::Arc;
 
 use cloister_metering::{Billed, UsageType};
-use cloister_throwaway_postgres::ThrowawayPostgres;
 use proptest::test_runner::{Config, TestRunner};
 use rust_decimal::Decimal;
 use uuid::Uuid;
@@ -17,7 +16,7 @@ use plans::{Gap, Plan, plans};
 
 use super::model::{Taps, Tariff};
 use super::*;
-use crate::store::tests::provision;
+use crate::store::tests::{embedded, postgres, provision};
 use crate::store::{GpuSlots, NewCvm, NewRevision};
 
 const SLOT: &str = "0000:41:00.0";
@@ -273,7 +272,7 @@ fn whatever_happens_the_minutes_are_those_that_were_served() {
     check_lives(64, |plan| {
         let dir = tempfile::tempdir().unwrap();
         runtime().block_on(async {
-            let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+            let store = embedded(dir.path()).await;
             World::live_through(store, plan).await;
         });
     });
@@ -282,9 +281,8 @@ fn whatever_happens_the_minutes_are_those_that_were_served() {
 #[test]
 fn the_same_holds_in_postgresql() {
     check_lives(12, |plan| {
-        let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
         runtime().block_on(async {
-            let store = Store::open(&url).await.unwrap();
+            let store = postgres().await;
             World::live_through(store.clone(), plan).await;
             store.close().await;
         });

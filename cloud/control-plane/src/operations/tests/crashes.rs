@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use super::*;
+use crate::store::tests::embedded;
 
 /// Panics once at one boundary, which ends the worker's task with its lease still held.
 fn die_once_at(kind: OperationKind, step: Step, boundary: Boundary) -> (Observer, Arc<Mutex<bool>>) {
@@ -179,7 +180,7 @@ async fn a_change_survives_a_death_at_every_boundary_on_the_way_and_on_the_way_b
     for (power, fails) in ways {
         let way = Way { kind, power, fails };
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+        let store = embedded(dir.path()).await;
         Bench::changes_through_deaths(store, way, 1).await;
     }
     on_both(|store| Bench::changes_through_deaths(store, Way { kind, power: Power::On, fails: true }, 5))

@@ -7,6 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::random::{Act, act, runtime};
 use super::*;
 use crate::store::UsageScope;
+use crate::store::tests::embedded;
 
 const MINUTE_MS: i64 = 60_000;
 
@@ -96,7 +97,7 @@ fn whatever_happens_what_the_node_ran_is_what_is_metered() {
     let outcome = runner.run(&turns(), |turns| {
         let dir = tempfile::tempdir().unwrap();
         runtime().block_on(async {
-            let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+            let store = embedded(dir.path()).await;
             Bench::live_by_the_clock(store, turns).await;
         });
         Ok(())

@@ -6,6 +6,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::store::NodeRow;
+use crate::store::tests::embedded;
 
 /// What somebody does, or what happens.
 #[derive(Debug, Clone)]
@@ -136,7 +137,7 @@ fn whatever_happens_a_cvm_comes_to_rest_as_its_history_says() {
     let outcome = runner.run(&prop::collection::vec(act(), 4..14), |acts| {
         let dir = tempfile::tempdir().unwrap();
         runtime().block_on(async {
-            let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+            let store = embedded(dir.path()).await;
             Bench::live_through(store, acts).await;
         });
         Ok(())

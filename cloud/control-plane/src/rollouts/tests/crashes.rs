@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::operations::Step;
 use crate::operations::tests::fake_nodes::Fault;
-use crate::store::tests::on_both;
+use crate::store::tests::{embedded, on_both};
 
 /// Ends the round at the moment with this number, counted over the whole rollout; how many there were.
 fn die_at(number: usize) -> (Observer, Arc<AtomicUsize>) {
@@ -51,7 +51,7 @@ async fn update(store: Store, death: usize, fails: bool) -> bool {
 
 async fn on_file<F: Future<Output = bool>>(run: impl FnOnce(Store) -> F) -> bool {
     let dir = tempfile::tempdir().unwrap();
-    run(Store::open_file(&dir.path().join("store.db")).await.unwrap()).await
+    run(embedded(dir.path()).await).await
 }
 
 #[tokio::test]

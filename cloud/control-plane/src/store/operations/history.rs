@@ -140,12 +140,13 @@ impl OperationFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::tests::embedded;
 
     /// What a filtered page costs must not depend on how many operations of other kinds there are.
     #[tokio::test]
     async fn operations_of_a_kind_are_found_by_their_index() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&dir.path().join("plan.db")).await.unwrap();
+        let store = embedded(dir.path()).await;
         for statement in [PAGE_OF_KIND, COUNT_OF_KIND] {
             let mut query = sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
             query = query.bind(1_i64).bind(i64::MIN).bind(i64::MAX);

@@ -94,7 +94,7 @@ fn what_is_settled_and_the_rest_are_what_was_used() {
         .run(&lives, |acts| {
             let dir = tempfile::tempdir().unwrap();
             runtime.block_on(async {
-                let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+                let store = embedded(dir.path()).await;
                 live(store, &acts).await;
             });
             Ok(())
@@ -105,8 +105,7 @@ fn what_is_settled_and_the_rest_are_what_was_used() {
     runner
         .run(&lives, |acts| {
             runtime.block_on(async {
-                let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
-                let store = Store::open(&url).await.unwrap();
+                let store = postgres().await;
                 live(store.clone(), &acts).await;
                 store.close().await;
             });

@@ -110,14 +110,13 @@ fn every_attempt_counts_once() {
     run(16, |tellings| {
         let dir = tempfile::tempdir().unwrap();
         runtime.block_on(async {
-            let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+            let store = embedded(dir.path()).await;
             live(store, &tellings).await;
         });
     });
     run(4, |tellings| {
         runtime.block_on(async {
-            let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
-            let store = Store::open(&url).await.unwrap();
+            let store = postgres().await;
             live(store.clone(), &tellings).await;
             store.close().await;
         });

@@ -5,14 +5,13 @@ mod credit;
 mod usage;
 
 use cloister_metering::PriceList;
-use cloister_throwaway_postgres::ThrowawayPostgres;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
 use super::{Answer, Installation, START};
 use crate::clock::Clock;
 use crate::operations::CvmStatus;
-use crate::store::Store;
+use crate::store::tests::{embedded, postgres};
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -23,10 +22,9 @@ async fn on_both<F: Future<Output = ()>>(test: impl Fn(Installation) -> F) {
     let prices = || PriceList::parse(PRICES).unwrap();
     let clock = || Clock::manual(START.parse().unwrap());
     let data = tempfile::tempdir().unwrap();
-    let store = Store::open_file(&data.path().join("store.db")).await.unwrap();
+    let store = embedded(data.path()).await;
     test(Installation::on(store.with_prices(prices()), clock(), data).await).await;
-    let url = ThrowawayPostgres::shared().unwrap().new_database().unwrap();
-    let store = Store::open(&url).await.unwrap().with_prices(prices());
+    let store = postgres().await.with_prices(prices());
     test(Installation::on(store.clone(), clock(), tempfile::tempdir().unwrap()).await).await;
     store.close().await;
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
+use crate::store::tests::embedded;
 
 /// What somebody does, or what happens.
 #[derive(Debug, Clone)]
@@ -154,7 +155,7 @@ fn whatever_happens_each_event_arrives_or_is_given_up_and_each_attempt_is_record
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let store = Store::open_file(&dir.path().join("store.db")).await.unwrap();
+            let store = embedded(dir.path()).await;
             Bench::live_through(store, acts).await;
         });
         Ok(())
