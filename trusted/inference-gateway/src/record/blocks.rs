@@ -272,8 +272,8 @@ mod tests {
             block[at] ^= flip;
             let (found, _) = split(&block);
             prop_assert!(found.len() >= hit);
-            for (number, receipt) in (0..).zip(&found[..hit]) {
-                prop_assert_eq!(*receipt, &entry(number, lengths[number as usize])[..]);
+            for ((number, length), receipt) in (0..).zip(&lengths).zip(&found[..hit]) {
+                prop_assert_eq!(*receipt, &entry(number, *length)[..]);
             }
             let _ = Outline::of(u64::MAX, &block);
         }
