@@ -1,4 +1,4 @@
-//! Blocks: receipts in a row that stand together in the database. Each on its own would cost three times the work.
+//! Blocks: receipts in a row that stand together in the database, which works by the page: each on its own costs more.
 //!
 //! A block is kept under the number of its first receipt: each receipt after its length. Pages of the database double in
 //! size; a block fills most of the one that it takes.

@@ -21,8 +21,8 @@ pub(super) fn set_short(is_short: bool) {
     TURN_OF_THIS.set(is_short.then(|| (Instant::now(), TURNS)));
 }
 
-/// Lets others have the processor if the turn is over; tells whether it was. Whoever calls this holds nothing that others
-/// wait for.
+/// Lets others have the processor if the turn is over; tells whether it was. Not for where a lock is held that reads
+/// of the database take, as its own writes to the disk do.
 pub(super) fn end_if_over() -> bool {
     let over = TURN_OF_THIS.get().filter(|(began, _)| began.elapsed() > TURN);
     let Some((_, left)) = over else { return false };

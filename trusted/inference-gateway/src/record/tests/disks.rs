@@ -173,12 +173,10 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
         lab.settled(&store).await;
     }
     drop(store);
-    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
-    let transaction = database.begin_write().unwrap();
-    transaction.open_table(RECEIPTS).unwrap().insert(0, &b"?"[..]).unwrap();
-    transaction.open_table(ROWS).unwrap().insert(0, &b"?"[..]).unwrap();
-    transaction.commit().unwrap();
-    drop(database);
+    lab.edit(|transaction| {
+        transaction.open_table(RECEIPTS).unwrap().insert(0, &b"?"[..]).unwrap();
+        transaction.open_table(ROWS).unwrap().insert(0, &b"?"[..]).unwrap();
+    });
     let store = lab.open();
     lab.pass(6000);
     store.finish(finished(key, "3", "1", lab.now())).await.unwrap();
@@ -245,17 +243,13 @@ async fn receipts_are_found_whose_names_were_kept_without_their_time() {
     let ids = [(NameKind::Receipt, format!("rcpt-{unique}")), (NameKind::Chat, format!("req_{unique}"))];
     let found = |store: &Store| ids.each_ref().map(|(_, id)| store.receipt(id, key).unwrap());
     assert!(found(&lab.open()).iter().all(|found| *found != Lookup::Absent));
-    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
-    let transaction = database.begin_write().unwrap();
-    {
+    lab.edit(|transaction| {
         let mut names = transaction.open_table(NAMES).unwrap();
         for (kind, id) in &ids {
             names.remove(&name(*kind, Some(key), id)).unwrap().unwrap();
             names.insert(&former_name(*kind, Some(key), id), 0).unwrap();
         }
-    }
-    transaction.commit().unwrap();
-    drop(database);
+    });
     assert!(found(&lab.open()).iter().all(|found| *found != Lookup::Absent));
 }
 
@@ -267,19 +261,21 @@ async fn nobody_is_given_what_has_another_name() {
     store.finish(finished(key, "1", "1", START)).await.unwrap();
     store.finish(finished(KeyHash::of("other"), "2", "1", START)).await.unwrap();
     drop(store);
-    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
-    let transaction = database.begin_write().unwrap();
-    transaction.open_table(NAMES).unwrap().insert(&name(NameKind::Receipt, Some(key), "rcpt-1"), 1).unwrap();
-    transaction.commit().unwrap();
-    drop(database);
+    lab.edit(|transaction| {
+        transaction
+            .open_table(NAMES)
+            .unwrap()
+            .insert(&name(NameKind::Receipt, Some(key), "rcpt-1"), 1)
+            .unwrap();
+    });
     lab.open().receipt("rcpt-1", key).unwrap_err();
 }
 
 #[tokio::test]
 async fn layouts_before_become_this_one() {
-    use crate::record::blocks::Blocks as _;
     use redb::TableHandle as _;
 
+    use crate::record::blocks::Blocks as _;
     use crate::record::tables::{
         COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, NEXT_POST, RECEIPTS, SECOND_LAYOUT, VERSION,
     };
@@ -290,9 +286,7 @@ async fn layouts_before_become_this_one() {
             store.finish(finished(key, name, "1", START)).await.unwrap();
         }
         drop(store);
-        let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
-        let transaction = database.begin_write().unwrap();
-        {
+        lab.edit(|transaction| {
             let blocks = transaction.open_table(RECEIPTS).unwrap();
             let mut former = transaction.open_table(FORMER_RECEIPTS).unwrap();
             for number in 0..3 {
@@ -306,9 +300,7 @@ async fn layouts_before_become_this_one() {
             if layout == FIRST_LAYOUT {
                 counters.insert(NEXT_POST, 1).unwrap();
             }
-        }
-        transaction.commit().unwrap();
-        drop(database);
+        });
         lab.settings.is_posting = true;
         let bad = Bad::default();
         for (disk, is_begun) in [(Disk::Full, false), (Disk::NoLarger, true)] {

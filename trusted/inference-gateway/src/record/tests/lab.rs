@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cloister_verifier::Clock;
 use jiff::Timestamp;
+use redb::{Database, WriteTransaction};
 use tempfile::TempDir;
 
 use crate::admission::KeyHash;
@@ -67,6 +68,14 @@ impl Lab {
 
     pub(super) fn try_open(&self) -> Result<Store, OpenError> {
         Store::open_with(&self.path(), self.settings, self.times(), Backing::file())
+    }
+
+    /// Changes the database of a store that is closed by hand.
+    pub(super) fn edit(&self, change: impl FnOnce(&WriteTransaction)) {
+        let database = Database::open(self.path().join("records.redb")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        change(&transaction);
+        transaction.commit().unwrap();
     }
 
     /// Waits until all that was acknowledged is in the database.

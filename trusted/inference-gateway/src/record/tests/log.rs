@@ -98,13 +98,11 @@ async fn what_cannot_be_read_is_left_out_of_the_log_and_holds_up_no_other() {
     store.finish(finished(key, "1", "1", START)).await.unwrap();
     proved(&store, "rcpt-1", key).await;
     drop(store);
-    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
-    let transaction = database.begin_write().unwrap();
-    transaction.open_table(RECEIPTS).unwrap().insert(1, &b"?"[..]).unwrap();
-    // The one with the number 2 is gone.
-    transaction.open_table(COUNTERS).unwrap().insert(NEXT_RECEIPT, 3).unwrap();
-    transaction.commit().unwrap();
-    drop(database);
+    lab.edit(|transaction| {
+        transaction.open_table(RECEIPTS).unwrap().insert(1, &b"?"[..]).unwrap();
+        // The one with the number 2 is gone.
+        transaction.open_table(COUNTERS).unwrap().insert(NEXT_RECEIPT, 3).unwrap();
+    });
     for (name, index) in [("2", 1), ("3", 2)] {
         let store = lab.open();
         store.finish(finished(key, name, "1", START)).await.unwrap();
@@ -122,14 +120,13 @@ async fn a_block_is_logged_around_what_cannot_be_read_in_it() {
     store.finish(finished(key, "1", "1", START)).await.unwrap();
     proved(&store, "rcpt-1", key).await;
     drop(store);
-    let database = redb::Database::open(lab.path().join("records.redb")).unwrap();
-    let transaction = database.begin_write().unwrap();
-    let other = ReceiptEntry { served_at: START, names: [[1; 16]; 2], id: b"rcpt-other", document: b"{}" };
-    let other = other.to_bytes();
-    append(&mut transaction.open_table(RECEIPTS).unwrap(), 1, &[&other[..], b"?", &other]).unwrap();
-    transaction.open_table(COUNTERS).unwrap().insert(NEXT_RECEIPT, 4).unwrap();
-    transaction.commit().unwrap();
-    drop(database);
+    lab.edit(|transaction| {
+        let other =
+            ReceiptEntry { served_at: START, names: [[1; 16]; 2], id: b"rcpt-other", document: b"{}" };
+        let other = other.to_bytes();
+        append(&mut transaction.open_table(RECEIPTS).unwrap(), 1, &[&other[..], b"?", &other]).unwrap();
+        transaction.open_table(COUNTERS).unwrap().insert(NEXT_RECEIPT, 4).unwrap();
+    });
     let store = lab.open();
     store.finish(finished(key, "2", "1", START)).await.unwrap();
     let inclusion = proved(&store, "rcpt-2", key).await;
