@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::Failure;
+use crate::process::Process;
 
 /// A chat of about 100 bytes.
 pub(crate) const BODY: &str =
@@ -31,6 +32,8 @@ pub(crate) struct Load<'a> {
     /// What is posted; `None` asks for the path.
     pub(crate) body: Option<&'a str>,
     pub(crate) headers: &'a [(String, String)],
+    /// What each connection waits before it asks again.
+    pub(crate) pause: Duration,
 }
 
 /// What came of it.
@@ -74,11 +77,23 @@ impl Seen {
     }
 }
 
-impl Load<'_> {
+impl<'a> Load<'a> {
+    /// What a process is asked, as fast as it answers.
+    pub(crate) fn of(directory: &'a Path, to: &'a Process, connections: u32, duration: Duration) -> Self {
+        let Process { path, body, headers, .. } = to;
+        Self { directory, connections, duration, path, body: *body, headers, pause: Duration::ZERO }
+    }
+
     pub(crate) async fn run(&self, address: SocketAddr) -> Result<Seen, Failure> {
         let script = self.directory.join("load.lua");
         let post = self.body.map(|body| format!("wrk.method = 'POST'\nwrk.body = '{body}'\n"));
-        std::fs::write(&script, post.unwrap_or_default() + DONE)?;
+        // Whoever has this function waits, if for nothing, too.
+        let pause = (!self.pause.is_zero())
+            .then(|| format!("function delay() return {} end\n", self.pause.as_millis()));
+        std::fs::write(
+            &script,
+            [post, pause, Some(DONE.to_owned())].into_iter().flatten().collect::<String>(),
+        )?;
         let mut command = Command::new("wrk");
         command.args(["--threads", "1", "--connections", &self.connections.to_string()]);
         command.args(["--duration", &format!("{}s", self.duration.as_secs()), "--timeout", "10s"]);

@@ -207,6 +207,5 @@ async fn shares(directory: &Path, upstream: &Process) -> Result<Vec<Goal>, Failu
 }
 
 async fn load(directory: &Path, to: &Process, connections: u32, duration: Duration) -> Result<Seen, Failure> {
-    let load = Load { directory, connections, duration, path: to.path, body: to.body, headers: &to.headers };
-    load.run(to.address).await
+    Load::of(directory, to, connections, duration).run(to.address).await
 }

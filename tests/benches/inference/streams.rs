@@ -100,23 +100,37 @@ fn post(http: &reqwest::Client, address: SocketAddr, body: &'static str) -> reqw
         .body(body)
 }
 
-/// Resident memory, in megabytes, with many streams that have been open for a while.
-pub(crate) async fn resident_mb_with_many(gateway: &Process) -> Result<f64, Failure> {
-    let seconds = std::env::var("CLOISTER_BENCH_STREAM_SECONDS").ok().and_then(|text| text.parse().ok());
-    let seconds = seconds.unwrap_or(OPEN_SECONDS);
+/// Streams that stay open.
+pub(crate) struct Open(Vec<tokio::task::JoinHandle<()>>);
+
+impl Open {
+    /// Closes them and tells how many they were. Fails if one did not stay open.
+    pub(crate) fn close(self) -> Result<usize, Failure> {
+        if self.0.iter().any(tokio::task::JoinHandle::is_finished) {
+            return Err("a stream did not stay open".into());
+        }
+        self.0.iter().for_each(tokio::task::JoinHandle::abort);
+        Ok(self.0.len())
+    }
+}
+
+/// Opens many streams.
+pub(crate) async fn open(gateway: &Process) -> Result<Open, Failure> {
     let http = client()?;
     let mut readers = Vec::with_capacity(OPEN);
     for _ in 0..OPEN {
         let mut answer = post(&http, gateway.address, SLOW).send().await?.error_for_status()?;
         readers.push(tokio::spawn(async move { while let Ok(Some(_)) = answer.chunk().await {} }));
     }
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    Ok(Open(readers))
+}
+
+/// Resident memory, in megabytes, with many streams that have been open for a while.
+pub(crate) async fn resident_mb_with_many(gateway: &Process) -> Result<f64, Failure> {
+    let seconds = std::env::var("CLOISTER_BENCH_STREAM_SECONDS").ok().and_then(|text| text.parse().ok());
+    let open = open(gateway).await?;
+    tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(OPEN_SECONDS))).await;
     let resident_mb = gateway.resident_mb()?;
-    if readers.iter().any(tokio::task::JoinHandle::is_finished) {
-        return Err("a stream did not stay open".into());
-    }
-    for reader in readers {
-        reader.abort();
-    }
+    open.close()?;
     Ok(resident_mb)
 }

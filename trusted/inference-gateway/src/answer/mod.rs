@@ -47,6 +47,7 @@ use attempt::{Committed, Trace};
 use exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use failure::Spent;
 use outlet::Outlet;
+use relay::Streaming;
 use walk::{Current, Exhausted, Tried, Walk};
 use wire::Wire;
 
@@ -82,8 +83,13 @@ pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTracke
     let (head, response) = oneshot::channel();
     let requests = gateway.requests.clone();
     let (surface, request_id) = (incoming.surface, incoming.request_id.clone());
-    // It is large, and moved often on its way to the runtime.
-    drop(requests.spawn(Box::pin(work(gateway, incoming, head))));
+    // Each part is large and over soon, or long and small: a stream that stays open should take little memory.
+    let begun = Box::pin(begin(gateway, incoming, head));
+    drop(requests.spawn(async move {
+        if let Some(streaming) = begun.await {
+            Box::pin(streaming.relay()).await;
+        }
+    }));
     drop(token);
     response.await.unwrap_or_else(|_| {
         let error = GatewayError::new(Kind::Internal, "The request failed");
@@ -91,11 +97,14 @@ pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTracke
     })
 }
 
-/// What is large and over soon has memory of its own here and below: a stream that stays open should take little.
-async fn work(gateway: Arc<Gateway>, incoming: Incoming, head: oneshot::Sender<Response>) {
-    if let Some((exchange, outlet)) = Box::pin(admit(gateway, incoming, head)).await {
-        carry_out(exchange, outlet).await;
-    }
+/// All that comes before a stream, and what is no stream.
+async fn begin(
+    gateway: Arc<Gateway>,
+    incoming: Incoming,
+    head: oneshot::Sender<Response>,
+) -> Option<Box<Streaming>> {
+    let (exchange, outlet) = admit(gateway, incoming, head).await?;
+    carry_out(exchange, outlet).await
 }
 
 /// Finds out what is asked and whether it may be; tells the client if not.
@@ -143,8 +152,8 @@ async fn admit(
     Some((Box::new(exchange), outlet))
 }
 
-/// Has a request answered, and records it.
-async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) {
+/// Has a request answered, and records it; but for a stream, which is only begun.
+async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) -> Option<Box<Streaming>> {
     let mut walk = Walk::new(&exchange);
     let walked = {
         let mut walking = Box::pin(walk.run());
@@ -168,7 +177,7 @@ async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) {
         (None, current) if outlet.is_closed() => Box::pin(left(&exchange, &tried, current, outlet)).await,
         (None, current) => Box::pin(cut_off(&exchange, &tried, current, outlet)).await,
         (Some(Ok(Committed::Stream(opening))), Some(current)) => {
-            relay::relay(&exchange, &tried, current, *opening, outlet).await;
+            return Some(Box::new(Streaming { exchange, tried, current, opening: *opening, outlet }));
         }
         (Some(Ok(Committed::Whole(whole, _))), Some(Current { trace, watch }))
             if exchange.asked.is_left() =>
@@ -194,6 +203,7 @@ async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) {
         // A walk commits to the attempt that is under way.
         (Some(Ok(_)), None) => {}
     }
+    None
 }
 
 /// 64 random bits, and the id of a receipt. `None` when the system has no random numbers: two receipts could share an

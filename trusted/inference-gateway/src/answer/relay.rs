@@ -22,13 +22,31 @@ pub(super) const SMALL: usize = 4096;
 /// What a client is told about a stream that broke.
 const BROKEN: &str = "The upstream provider returned an error";
 
-/// A stream and who gets it.
+/// A stream that has begun.
 #[derive(Debug)]
-pub(super) struct Relay<'a> {
+pub(super) struct Streaming {
+    pub(super) exchange: Box<Exchange>,
+    /// The attempts before the one that answers.
+    pub(super) tried: Vec<Tried>,
+    pub(super) current: Current,
+    pub(super) opening: Opening,
+    pub(super) outlet: Outlet,
+}
+
+/// Who gets a stream.
+#[derive(Debug)]
+struct Relay<'a> {
     exchange: &'a Exchange,
-    outlet: Outlet,
+    outlet: &'a mut Outlet,
     /// Longest time in which a client may take nothing.
     stall: Duration,
+}
+
+/// What is left of a stream that has ended.
+#[derive(Debug)]
+struct Ended<'a> {
+    exchange: &'a Exchange,
+    outlet: Outlet,
     /// When the request went to the upstream, since it came in.
     sent: Duration,
     /// When the first content came, since then.
@@ -54,60 +72,60 @@ impl End {
     }
 }
 
-/// Relays a stream to its end, and records it before its last bytes.
-pub(super) async fn relay(
-    exchange: &Exchange,
-    tried: &[Tried],
-    Current { mut trace, watch }: Current,
-    opening: Opening,
-    outlet: Outlet,
-) {
-    let Opening { held, mut feed, end } = opening;
-    watch.began();
-    let first_content = trace.sent.elapsed();
-    let stall = Duration::from_secs(trace.route.upstream.timeouts.idle.into());
-    let sent = trace.sent.duration_since(exchange.began);
-    let mut relay = Relay { exchange, outlet, stall, sent, first_content };
-    // The first bytes wait with the head, so that one write carries both.
-    let begun = relay.pass(&held).await;
-    drop(held);
-    let is_taken = relay.outlet.open(exchange).is_ok();
-    let relayed = async {
-        match begun {
-            _ if !is_taken => End::Left,
-            Err(end) => end,
-            Ok(()) => relay.run(&trace.route, &mut feed, end).await,
+impl Streaming {
+    /// Relays the stream to its end, and records it before its last bytes. What is large stays in the box: a future has
+    /// room for what it is given, and once more for where that moves.
+    pub(super) async fn relay(mut self: Box<Self>) {
+        let (exchange, trace) = (&*self.exchange, &mut self.current.trace);
+        let Opening { held, feed, end } = &mut self.opening;
+        let (held, last) = (std::mem::take(held), end.take());
+        self.current.watch.began();
+        let first_content = trace.sent.elapsed();
+        let sent = trace.sent.duration_since(exchange.began);
+        let stall = Duration::from_secs(trace.route.upstream.timeouts.idle.into());
+        let mut relay = Relay { exchange, outlet: &mut self.outlet, stall };
+        // The first bytes wait with the head, so that one write carries both.
+        let begun = relay.pass(&held).await;
+        drop(held);
+        let is_taken = relay.outlet.open(exchange).is_ok();
+        let relayed = async {
+            match begun {
+                _ if !is_taken => End::Left,
+                Err(end) => end,
+                Ok(()) => relay.run(&trace.route, feed, last).await,
+            }
+        };
+        let end = tokio::select! {
+            end = relayed => end,
+            () = exchange.gateway.cut.cancelled() => {
+                End::Broken { message: ending().message, source: "gateway", why: STOPPED, is_fault: false }
+            }
+        };
+        if matches!(end, End::Left) {
+            let time = Duration::from_millis(exchange.live.config.read_on_ms);
+            tokio::select! {
+                () = feed.read_on(time) => {}
+                () = exchange.gateway.cut.cancelled() => {}
+            }
         }
-    };
-    let end = tokio::select! {
-        end = relayed => end,
-        () = exchange.gateway.cut.cancelled() => {
-            End::Broken { message: ending().message, source: "gateway", why: STOPPED, is_fault: false }
+        trace.received_hash = Some(written(feed.received.clone()));
+        trace.upstream_model = feed.translator.upstream_model().map(str::to_owned);
+        match &end {
+            End::Whole(_) => {
+                let completion = feed.translator.tokens().completion;
+                trace.route.speed.note(first_content, completion, trace.sent.elapsed());
+                self.current.watch.succeeded();
+            }
+            End::Broken { is_fault: true, .. } => self.current.watch.failed(),
+            End::Broken { .. } | End::Left => drop(self.current.watch),
         }
-    };
-    if matches!(end, End::Left) {
-        let time = Duration::from_millis(exchange.live.config.read_on_ms);
-        tokio::select! {
-            () = feed.read_on(time) => {}
-            () = exchange.gateway.cut.cancelled() => {}
+        let is_whole = matches!(end, End::Whole(_));
+        let ended = Ended { exchange, outlet: self.outlet, sent, first_content };
+        Box::pin(ended.finish(&self.tried, trace, feed, end)).await;
+        // What did not end is not read for nobody: the upstream would go on.
+        if is_whole {
+            self.opening.feed.drain().await;
         }
-    }
-    trace.received_hash = Some(written(feed.received.clone()));
-    trace.upstream_model = feed.translator.upstream_model().map(str::to_owned);
-    match &end {
-        End::Whole(_) => {
-            let completion = feed.translator.tokens().completion;
-            trace.route.speed.note(first_content, completion, trace.sent.elapsed());
-            watch.succeeded();
-        }
-        End::Broken { is_fault: true, .. } => watch.failed(),
-        End::Broken { .. } | End::Left => drop(watch),
-    }
-    let is_whole = matches!(end, End::Whole(_));
-    Box::pin(relay.finish(tried, &trace, &mut feed, end)).await;
-    // What did not end is not read for nobody: the upstream would go on.
-    if is_whole {
-        feed.drain().await;
     }
 }
 
@@ -204,7 +222,9 @@ impl Relay<'_> {
         place.send(COMMENT);
         Ok(())
     }
+}
 
+impl Ended<'_> {
     /// Records the stream, then lets its last bytes go.
     async fn finish(mut self, tried: &[Tried], trace: &Trace, feed: &mut Feed, end: End) {
         let (status, last, failure) = match end {
