@@ -19,8 +19,8 @@ if [ ! -x "$profdata" ] && command -v rustup >/dev/null; then
 fi
 [ -x "$profdata" ] || die "$profdata is missing: install the llvm-tools of the Rust toolchain that $(command -v rustc) is of"
 
-# Addresses that the loader fills in take a hundredth of the room when packed: 2 MB of the file, and of each process. Needs
-# glibc 2.36 (Debian 12) where it runs.
+# Addresses that the loader fills in take a hundredth of the room when packed: 2 MB of the file, which every process would
+# read. Needs glibc 2.36 (Debian 12) where it runs and, because programs of the build have it, too, where it is built.
 packed=-Clink-arg=-Wl,-z,pack-relative-relocs
 
 # build FLAG DIRECTORY: by a flag of the compiler. Encoded, so that its path may have spaces.

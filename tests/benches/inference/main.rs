@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p cloister-tests --bench inference` measures the gateway; with `-- --peers` also those of the npm and
 //! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs. `-- --soak 60` tells instead what memory the
-//! gateway has while it is under load for so many minutes.
+//! gateway has for so many minutes, with a thousand open streams and a fraction of the load that it could take.
 
 mod load;
 mod mock;

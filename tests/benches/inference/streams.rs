@@ -105,12 +105,15 @@ pub(crate) struct Open(Vec<tokio::task::JoinHandle<()>>);
 
 impl Open {
     /// Closes them and tells how many they were. Fails if one did not stay open.
-    pub(crate) fn close(self) -> Result<usize, Failure> {
-        if self.0.iter().any(tokio::task::JoinHandle::is_finished) {
-            return Err("a stream did not stay open".into());
+    pub(crate) async fn close(self) -> Result<usize, Failure> {
+        let number = self.0.len();
+        for reader in self.0 {
+            reader.abort();
+            if reader.await.is_ok() {
+                return Err("a stream did not stay open".into());
+            }
         }
-        self.0.iter().for_each(tokio::task::JoinHandle::abort);
-        Ok(self.0.len())
+        Ok(number)
     }
 }
 
@@ -131,6 +134,6 @@ pub(crate) async fn resident_mb_with_many(gateway: &Process) -> Result<f64, Fail
     let open = open(gateway).await?;
     tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(OPEN_SECONDS))).await;
     let resident_mb = gateway.resident_mb()?;
-    open.close()?;
+    open.close().await?;
     Ok(resident_mb)
 }

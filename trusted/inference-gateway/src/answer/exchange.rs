@@ -94,6 +94,16 @@ impl Outcome {
             failure: Some(failure),
         }
     }
+
+    /// The key did not sign: to the client, unless it left, it is a failure, and a stream that has begun breaks off.
+    fn lose_signature(&mut self, is_streaming: bool) {
+        self.status = match self.status {
+            499 => 499,
+            _ if is_streaming && self.first_content.is_some() => 502,
+            _ => 500,
+        };
+        self.failure = Some(("gateway", "the receipt could not be signed"));
+    }
 }
 
 impl Exchange {
@@ -122,21 +132,25 @@ impl Exchange {
     pub(super) async fn finish(
         &self,
         tried: &[Tried],
-        outcome: &Outcome,
+        mut outcome: Outcome,
         account: Option<Account>,
     ) -> Result<(), GatewayError> {
         let now = crate::gateway::unix_now();
-        self.count(tried, outcome, account.as_ref().map(|account| account.events.as_slice()));
+        let receipt = account.map(|account| self.receipt(account, now)).transpose();
+        // What was used is recorded all the same.
+        let (receipt, signed) = receipt.map_or_else(|error| (None, Err(error)), |receipt| (receipt, Ok(())));
+        let answered = outcome.status;
+        if signed.is_err() {
+            outcome.lose_signature(self.asked.shaped.is_streaming);
+        }
+        self.count(tried, answered, &outcome, receipt.is_some());
         let mut rows: Vec<Row> = Vec::with_capacity(tried.len() + 1);
         for attempt in tried {
             let failed =
                 Outcome::nothing(attempt.status, Some(attempt.route_id.clone()), ("upstream", attempt.why));
             rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
         }
-        rows.push(Row { is_last: true, ..self.row(outcome, rows.len(), now) });
-        let receipt = account.map(|account| self.receipt(account, now)).transpose();
-        // What was used is recorded all the same.
-        let (receipt, signed) = receipt.map_or_else(|error| (None, Err(error)), |receipt| (receipt, Ok(())));
+        rows.push(Row { is_last: true, ..self.row(&outcome, rows.len(), now) });
         let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
         let finished = Finished { key: self.asked.key, rows, receipt };
         self.gateway.store.finish(finished).await.map_err(|error| {
@@ -150,17 +164,13 @@ impl Exchange {
         })
     }
 
-    fn count(&self, tried: &[Tried], outcome: &Outcome, receipt: Option<&[Event]>) {
+    /// Counts it; `answered` is the status that the last attempt had.
+    fn count(&self, tried: &[Tried], answered: u16, outcome: &Outcome, has_receipt: bool) {
         let Asked { shaped, .. } = &self.asked;
         let metrics = &self.gateway.metrics;
         let of_attempts = tried.iter().map(|attempt| attempt.status);
-        for status in of_attempts.chain(outcome.route_id.as_ref().map(|_| outcome.status)) {
+        for status in of_attempts.chain(outcome.route_id.as_ref().map(|_| answered)) {
             metrics.upstream_answered(shaped.surface, shaped.is_streaming, status, &shaped.model);
-        }
-        for event in receipt.unwrap_or_default() {
-            if let Event::UpstreamVerified { required, verification, .. } = event {
-                metrics.verified(matches!(verification, Verification::Verified { .. }), *required);
-            }
         }
         metrics.finished(&observe::Outcome {
             request_id: &self.incoming.request_id,
@@ -174,7 +184,7 @@ impl Exchange {
                 .or_else(|| tried.last().map(|attempt| attempt.route_id.as_str())),
             attempts: tried.len() + usize::from(outcome.route_id.is_some()),
             status: outcome.status,
-            has_receipt: receipt.is_some(),
+            has_receipt,
             before_upstream: outcome.sent,
             first_content: outcome.first_content,
             total: self.began.elapsed(),
@@ -217,8 +227,15 @@ impl Exchange {
         }
     }
 
+    /// The signed receipt. Counts the verifications that it tells of.
     fn receipt(&self, account: Account, now: u64) -> Result<KeptReceipt, SignError> {
         let Account { events, answer_id: chat_id, served } = account;
+        for event in &events {
+            if let Event::UpstreamVerified { required, verification, .. } = event {
+                let is_verified = matches!(verification, Verification::Verified { .. });
+                self.gateway.metrics.verified(is_verified, *required);
+            }
+        }
         // When the channel was taken that the receipt names: a long stream may outlive its session.
         let served_at = now.saturating_sub(served.elapsed().as_secs());
         let session_id = events.iter().find_map(|event| match event {

@@ -83,7 +83,8 @@ pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTracke
     let (head, response) = oneshot::channel();
     let requests = gateway.requests.clone();
     let (surface, request_id) = (incoming.surface, incoming.request_id.clone());
-    // Each part is large and over soon, or long and small: a stream that stays open should take little memory.
+    // A stream that stays open should take little memory: what comes before has its own, which goes back, and so has all
+    // that is seldom, here and below.
     let begun = Box::pin(begin(gateway, incoming, head));
     drop(requests.spawn(async move {
         if let Some(streaming) = begun.await {
@@ -241,7 +242,7 @@ async fn record_left(
     let account = begun.map(|trace| exchange.account(trace, &outlet.wire, false));
     let left = Outcome::nothing(499, route_id, (CLIENT, "the client left"));
     let outcome = Outcome { usage: spent.usage, tokens: spent.tokens, ..left };
-    drop(exchange.finish(tried, &outcome, account).await);
+    drop(exchange.finish(tried, outcome, account).await);
 }
 
 /// The gateway ends before anything was answered.
@@ -250,17 +251,17 @@ async fn cut_off(exchange: &Exchange, tried: &[Tried], current: Option<Current>,
     let route_id = current.as_ref().map(|current| current.trace.route.id.clone());
     let outcome = Outcome::nothing(error.status().as_u16(), route_id, ("gateway", STOPPED));
     let Some(current) = current else {
-        let recorded = exchange.finish(tried, &outcome, None).await;
+        let recorded = exchange.finish(tried, outcome, None).await;
         return outlet.deny(exchange, &recorded.err().unwrap_or(error));
     };
-    tell(exchange, tried, &outcome, &current.trace, &error, outlet).await;
+    tell(exchange, tried, outcome, &current.trace, &error, outlet).await;
 }
 
 /// Tells a failure, once it is recorded.
 async fn tell(
     exchange: &Exchange,
     tried: &[Tried],
-    outcome: &Outcome,
+    outcome: Outcome,
     trace: &Trace,
     error: &GatewayError,
     mut outlet: Outlet,
@@ -303,7 +304,7 @@ async fn deliver(
     match sealed {
         Ok(body) => {
             let account = exchange.account(trace, wire, true);
-            match exchange.finish(tried, &outcome, Some(account)).await {
+            match exchange.finish(tried, outcome, Some(account)).await {
                 // A client that does not read keeps the memory: others wait for it.
                 Ok(()) => respond::whole(exchange, share.hold(body)),
                 Err(error) => unrecorded(exchange, &error),
@@ -313,7 +314,7 @@ async fn deliver(
             let body = refusal(&error, exchange.incoming.surface, &exchange.incoming.request_id);
             wire.own(&body);
             let account = exchange.account(trace, wire, false);
-            match exchange.finish(tried, &outcome, Some(account)).await {
+            match exchange.finish(tried, outcome, Some(account)).await {
                 Ok(()) => respond::recorded_error(exchange, &error, body),
                 Err(error) => unrecorded(exchange, &error),
             }
@@ -337,7 +338,7 @@ async fn refuse(exchange: &Exchange, mut tried: Vec<Tried>, exhausted: Option<Ex
         Some(Spent { usage, tokens }) => Outcome { usage, tokens, ..nothing },
         None => nothing,
     };
-    tell(exchange, &tried, &outcome, &trace, &error, outlet).await;
+    tell(exchange, &tried, outcome, &trace, &error, outlet).await;
 }
 
 /// What could not be recorded is not answered, and has no receipt.

@@ -65,6 +65,11 @@ enum End {
 }
 
 impl End {
+    /// The gateway ends.
+    fn stopped() -> Self {
+        Self::Broken { message: ending().message, source: "gateway", why: STOPPED, is_fault: false }
+    }
+
     /// The gateway has no memory.
     fn no_room() -> Self {
         let Failure { error, source, why, .. } = Failure::no_room();
@@ -78,28 +83,30 @@ impl Streaming {
     pub(super) async fn relay(mut self: Box<Self>) {
         let (exchange, trace) = (&*self.exchange, &mut self.current.trace);
         let Opening { held, feed, end } = &mut self.opening;
-        let (held, last) = (std::mem::take(held), end.take());
         self.current.watch.began();
         let first_content = trace.sent.elapsed();
         let sent = trace.sent.duration_since(exchange.began);
         let stall = Duration::from_secs(trace.route.upstream.timeouts.idle.into());
         let mut relay = Relay { exchange, outlet: &mut self.outlet, stall };
         // The first bytes wait with the head, so that one write carries both.
-        let begun = relay.pass(&held).await;
-        drop(held);
+        let ready = Instant::now();
+        let passed = tokio::select! {
+            passed = relay.pass(held, true) => passed,
+            () = exchange.gateway.cut.cancelled() => Err(End::stopped()),
+        };
+        *held = Bytes::new();
+        feed.was_kept_waiting(ready.elapsed());
         let is_taken = relay.outlet.open(exchange).is_ok();
         let relayed = async {
-            match begun {
+            match passed {
                 _ if !is_taken => End::Left,
                 Err(end) => end,
-                Ok(()) => relay.run(&trace.route, feed, last).await,
+                Ok(()) => relay.run(&trace.route, feed, end).await,
             }
         };
         let end = tokio::select! {
             end = relayed => end,
-            () = exchange.gateway.cut.cancelled() => {
-                End::Broken { message: ending().message, source: "gateway", why: STOPPED, is_fault: false }
-            }
+            () = exchange.gateway.cut.cancelled() => End::stopped(),
         };
         if matches!(end, End::Left) {
             let time = Duration::from_millis(exchange.live.config.read_on_ms);
@@ -144,7 +151,7 @@ async fn room(exchange: &Exchange, length: usize, patience: Duration) -> Result<
 
 impl Relay<'_> {
     /// Passes on what comes, until the end.
-    async fn run(&mut self, route: &Route, feed: &mut Feed, mut end: Option<Fed>) -> End {
+    async fn run(&mut self, route: &Route, feed: &mut Feed, end: &mut Option<Fed>) -> End {
         let pause = Duration::from_millis(self.exchange.live.config.sse_keepalive_ms);
         let mut silent_since = Instant::now();
         loop {
@@ -161,7 +168,7 @@ impl Relay<'_> {
             let passed = match next {
                 None => self.comment().await,
                 Some(Fed::Bytes { bytes, .. }) if bytes.is_empty() => continue,
-                Some(Fed::Bytes { bytes, .. }) => self.pass(&bytes).await,
+                Some(Fed::Bytes { bytes, .. }) => self.pass(&bytes, false).await,
                 Some(Fed::Whole(bytes)) => return End::Whole(bytes),
                 Some(Fed::Failed(fault)) => {
                     let message = public_in_stream(&fault, route);
@@ -186,8 +193,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Whole events of the answer.
-    async fn pass(&mut self, clear: &Bytes) -> Result<(), End> {
+    /// Whole events of the answer, which may have their share of the memory for bodies.
+    async fn pass(&mut self, clear: &Bytes, has_share: bool) -> Result<(), End> {
         if clear.is_empty() {
             return Ok(());
         }
@@ -195,7 +202,11 @@ impl Relay<'_> {
             return Err(End::Left);
         };
         // What is hashed is sent: so there has to be room for it before.
-        let share = room(self.exchange, clear.len(), self.stall).await?;
+        let share = if has_share && !self.outlet.wire.encrypts() {
+            None
+        } else {
+            room(self.exchange, clear.len(), self.stall).await?
+        };
         match self.outlet.wire.events(clear) {
             Ok(bytes) => {
                 place.send(match share {
@@ -263,7 +274,7 @@ impl Ended<'_> {
             failure,
         };
         let account = self.exchange.account(trace, &self.outlet.wire, true);
-        let last = match self.exchange.finish(tried, &outcome, Some(account)).await {
+        let last = match self.exchange.finish(tried, outcome, Some(account)).await {
             Ok(()) => last,
             // An answer without a record must not look whole.
             Err(error) => feed.translator.broken_tail(&error.message),

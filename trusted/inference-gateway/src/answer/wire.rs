@@ -22,6 +22,11 @@ impl Wire {
         Self { clear: sealer.as_ref().map(|_| Sha256::new()), sealer, sent: Sha256::new() }
     }
 
+    /// Whether anything is encrypted: what goes out has memory of its own then.
+    pub(super) const fn encrypts(&self) -> bool {
+        self.sealer.is_some()
+    }
+
     /// A whole answer. Fails rather than let anything go out in clear.
     pub(super) fn body(&mut self, clear: &Bytes) -> Result<Bytes, GatewayError> {
         let sealed = match &mut self.sealer {

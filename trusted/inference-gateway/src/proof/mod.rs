@@ -210,6 +210,12 @@ impl Identity {
         receipt.sign(&self.key_id, &self.keys.receipt)
     }
 
+    /// From now on, or no longer, its key does not sign.
+    #[cfg(test)]
+    pub(crate) fn fail_to_sign(&self, fails: bool) {
+        self.keys.receipt.fails.store(fails, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// The secrets that clients encrypt to; `None` where that is switched off.
     pub(crate) fn decryption(&self) -> Option<&Arc<Keys>> {
         (!self.keyset.e2ee_public_keys.is_empty()).then_some(&self.keys)

@@ -9,16 +9,26 @@ use super::keys::KeysError;
 
 /// An Ed25519 key (RFC 8032). Every answer has its signature, which is most of what a receipt costs: AWS-LC makes it in
 /// some three fifths of the time that others take.
-pub(super) struct ReceiptKey(Ed25519KeyPair);
+pub(super) struct ReceiptKey {
+    pair: Ed25519KeyPair,
+    /// What a library without memory does.
+    #[cfg(test)]
+    pub(super) fails: std::sync::atomic::AtomicBool,
+}
 
 impl ReceiptKey {
     pub(super) fn new(secret: &[u8; 32]) -> Result<Self, KeysError> {
-        Ed25519KeyPair::from_seed_unchecked(secret).map(Self).map_err(|_| KeysError::Signing)
+        let pair = Ed25519KeyPair::from_seed_unchecked(secret).map_err(|_| KeysError::Signing)?;
+        Ok(Self {
+            pair,
+            #[cfg(test)]
+            fails: std::sync::atomic::AtomicBool::default(),
+        })
     }
 
     /// 32 bytes.
     pub(super) fn public_key(&self) -> &[u8] {
-        self.0.public_key().as_ref()
+        self.pair.public_key().as_ref()
     }
 }
 
@@ -30,7 +40,11 @@ impl fmt::Debug for ReceiptKey {
 
 impl Signer<Signature> for ReceiptKey {
     fn try_sign(&self, message: &[u8]) -> Result<Signature, SignatureError> {
-        let signature = self.0.try_sign(message).map_err(|_| SignatureError::new())?;
+        #[cfg(test)]
+        if self.fails.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(SignatureError::new());
+        }
+        let signature = self.pair.try_sign(message).map_err(|_| SignatureError::new())?;
         Signature::from_slice(signature.as_ref())
     }
 }

@@ -97,6 +97,22 @@ async fn what_is_held_back_counts() {
     until(|| bodies.left() == all).await;
 }
 
+/// It needs no more to go out: streams that wait for others' memory would keep their own.
+#[tokio::test]
+async fn what_was_held_back_goes_out_with_the_memory_it_has() {
+    const LENGTH: usize = 100 << 10;
+    let long = role().repeat(LENGTH / role().len() + 1);
+    let fake = Fake::start(move |_, _| streamed(&[long.clone(), word("one"), stop(), done()])).await;
+    let limits = json!({"timeouts": {"connect": 1, "first_byte": 5, "idle": 1}});
+    let one = upstream("one", &fake.url(), 0, &limits);
+    let bench = Bench::new(vec![one], json!({"body_memory_mib": 32})).await;
+    let mut others = bench.running.gateway().bodies.share(1);
+    others.try_cover((32 << 20) - LENGTH * 3 / 2).unwrap();
+    let reply = bench.ask(&chat(true)).await;
+    assert!(seen(&reply).is_done);
+    bench.checked_receipt(&reply);
+}
+
 /// A stream whose next event has no room ends with an error, and no other route is asked.
 #[tokio::test]
 async fn half_an_event_that_has_no_room_ends_its_stream() {

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::support::*;
+use crate::admission::KeyHash;
+use crate::record::Lookup;
 use crate::upstream::fake::{Act, Fake, json as reply, until};
 
 #[tokio::test]
@@ -185,4 +187,31 @@ async fn answers_are_recorded_before_they_are_given() {
         assert_eq!(bench.ask(&chat(false)).await.status, 200);
         assert_eq!(bench.rows().len(), count, "recorded before it is answered");
     }
+}
+
+/// What cannot be signed for does not look whole, and costs what it cost.
+#[tokio::test]
+async fn without_a_signature_no_answer_looks_whole() {
+    let fake = good().await;
+    let bench = Bench::alone(&fake).await;
+    let identity = bench.running.gateway().notary.identity();
+    identity.fail_to_sign(true);
+    let refused = bench.ask(&chat(false)).await;
+    assert_eq!(refused.error(), (500, "internal_error".to_owned()));
+    assert_eq!(refused.header("x-receipt-id"), None);
+    assert!(!refused.text().contains("one two three"));
+    let broken = bench.ask(&chat(true)).await;
+    assert_broken(&seen(&broken), "one two three");
+    let store = &bench.running.gateway().store;
+    let promised = broken.header("x-receipt-id").unwrap();
+    assert!(matches!(store.receipt(promised, KeyHash::of(KEY)), Ok(Lookup::Absent)));
+    for (row, status) in bench.rows_of(2).await.iter().map(|row| &row.row).zip([500, 502]) {
+        assert_eq!((row.status, row.cost.normalize().to_string().as_str()), (status, "0.016"));
+        assert_eq!(row.error_source.as_deref(), Some("gateway"));
+    }
+    // The next one has its receipt again.
+    identity.fail_to_sign(false);
+    let whole = bench.ask(&chat(true)).await;
+    assert_eq!(seen(&whole), complete());
+    bench.checked_receipt(&whole);
 }
