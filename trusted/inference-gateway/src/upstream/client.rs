@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::GaiResolver;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
@@ -74,23 +75,6 @@ impl Outgoing {
 
 impl Client {
     pub(super) fn new(tls: ClientConfig, manner: Manner) -> Self {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        // It is shared among the addresses of a name, so that one that is silent leaves time for another.
-        http.set_connect_timeout(Some(manner.connect));
-        http.set_keepalive(Some(PROBE_INTERVAL));
-        http.set_keepalive_interval(Some(PROBE_INTERVAL));
-        http.set_keepalive_retries(Some(PROBES));
-        http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        let https = HttpsConnectorBuilder::new().with_tls_config(tls);
-        let https = if manner.is_https_only { https.https_only() } else { https.https_or_http() };
-        let https = https.enable_http1();
-        let https = if manner.is_http2 {
-            https.enable_http2().wrap_connector(http)
-        } else {
-            https.wrap_connector(http)
-        };
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -99,7 +83,7 @@ impl Client {
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_INTERVAL)
-            .build(Connector { https, patience: manner.connect });
+            .build(Connector::new(GaiResolver::new(), tls, manner));
         Self(client)
     }
 
@@ -122,12 +106,36 @@ impl Client {
 
 /// Opens connections, with a limit for all that takes.
 #[derive(Clone)]
-struct Connector {
-    https: HttpsConnector<HttpConnector>,
+pub(super) struct Connector<R = GaiResolver> {
+    https: HttpsConnector<HttpConnector<R>>,
     patience: Duration,
 }
 
-impl fmt::Debug for Connector {
+impl<R> Connector<R> {
+    /// To the addresses that `names` finds.
+    pub(super) fn new(names: R, tls: ClientConfig, manner: Manner) -> Self {
+        let mut http = HttpConnector::new_with_resolver(names);
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        // It is shared among the addresses of a name, so that one that is silent leaves time for another.
+        http.set_connect_timeout(Some(manner.connect));
+        http.set_keepalive(Some(PROBE_INTERVAL));
+        http.set_keepalive_interval(Some(PROBE_INTERVAL));
+        http.set_keepalive_retries(Some(PROBES));
+        http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        let https = HttpsConnectorBuilder::new().with_tls_config(tls);
+        let https = if manner.is_https_only { https.https_only() } else { https.https_or_http() };
+        let https = https.enable_http1();
+        let https = if manner.is_http2 {
+            https.enable_http2().wrap_connector(http)
+        } else {
+            https.wrap_connector(http)
+        };
+        Self { https, patience: manner.connect }
+    }
+}
+
+impl<R> fmt::Debug for Connector<R> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Connector").field("patience", &self.patience).finish_non_exhaustive()
     }
@@ -135,7 +143,15 @@ impl fmt::Debug for Connector {
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-impl Service<Uri> for Connector {
+impl<R> Service<Uri> for Connector<R>
+where
+    HttpsConnector<HttpConnector<R>>: Service<
+            Uri,
+            Response = MaybeHttpsStream<TokioIo<TcpStream>>,
+            Error = BoxError,
+            Future: Send + 'static,
+        >,
+{
     type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;

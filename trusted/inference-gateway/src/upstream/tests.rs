@@ -1,12 +1,15 @@
 //! What goes over connections, and over which.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Uri};
 use serde_json::{Value, json};
+use tower::Service as _;
 
+use super::client::{Connector, Manner};
 use super::fake::{
     Act, Fake, chunk, gone_after_one, http2, http2_going_away, json as json_reply, reply, stream_head, until,
 };
@@ -306,4 +309,43 @@ fn unusable_authorities_are_refused() {
     }
     let made = upstream("https://127.0.0.1:1", &json!({"ca_file": "/nowhere/ca.pem"}));
     assert!(made.unwrap_err().to_string().contains("/nowhere/ca.pem"));
+}
+
+/// A listener whose queue is full: whoever connects hears nothing.
+fn silent() -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let queued = std::iter::from_fn(|| {
+        std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()
+    });
+    let queued = queued.collect();
+    (listener, queued)
+}
+
+/// One address of a provider that is dead, or silent, costs some of the time, and no request.
+#[tokio::test]
+async fn the_other_addresses_of_a_name_are_tried() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    let live = fake.url().rsplit('/').next().unwrap().parse::<SocketAddr>().unwrap();
+    let (silent, _queued) = silent();
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let manner = Manner { connect: Duration::from_secs(2), is_https_only: false, is_http2: false };
+    for (first, second, is_reached) in [
+        (dead, live, true),
+        (silent.local_addr().unwrap(), live, true),
+        (live, dead, true),
+        (dead, silent.local_addr().unwrap(), false),
+    ] {
+        let names = tower::service_fn(move |_| async move {
+            Ok::<_, std::convert::Infallible>([first, second].into_iter())
+        });
+        let tls = rustls::ClientConfig::builder()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let mut connector = Connector::new(names, tls, manner);
+        // Without a port: each address has its own.
+        let reached = connector.call(Uri::from_static("http://name.test")).await;
+        assert_eq!(reached.is_ok(), is_reached, "{first} {second}");
+    }
 }
