@@ -106,17 +106,18 @@ async fn a_slow_client_is_not_a_slow_route() {
     let long = "x".repeat(64 << 10);
     let fake = Fake::start(move |_, _| {
         let mut acts = begun(&[role()]);
-        acts.extend((0..256).map(|_| Act::Send(chunk(&word(&long)))));
+        // More than the buffers in between take.
+        acts.extend((0..128).map(|_| Act::Send(chunk(&word(&long)))));
         acts.extend([stop(), done()].iter().map(|event| Act::Send(chunk(event))));
         acts.push(Act::Send(chunk(b"")));
         acts
     })
     .await;
-    let limits = json!({"timeouts": {"connect": 1, "first_byte": 1, "idle": 5, "total": 2}});
+    let limits = json!({"timeouts": {"connect": 5, "first_byte": 5, "idle": 9, "total": 4}});
     let bench = Bench::new(vec![upstream("one", &fake.url(), 0, &limits)], json!({})).await;
     let response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
     // It takes nothing for longer than all of it may take.
-    let clock = Fake::start(|_, _| vec![Act::Pause(SECOND * 5 / 2), Act::Send(json_reply(200, "{}"))]).await;
+    let clock = Fake::start(|_, _| vec![Act::Pause(SECOND * 5), Act::Send(json_reply(200, "{}"))]).await;
     bench.client.get(clock.url()).send().await.unwrap();
     let headers = response.headers().clone();
     let reply = Reply { status: 200, headers, body: response.bytes().await.unwrap() };
