@@ -1,6 +1,5 @@
 //! `wrk`, asked to say what it saw in numbers.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,12 +25,9 @@ end
 /// What is sent.
 pub(crate) struct Load<'a> {
     pub(crate) directory: &'a Path,
+    pub(crate) to: &'a Process,
     pub(crate) connections: u32,
     pub(crate) duration: Duration,
-    pub(crate) path: &'a str,
-    /// What is posted; `None` asks for the path.
-    pub(crate) body: Option<&'a str>,
-    pub(crate) headers: &'a [(String, String)],
     /// What each connection waits before it asks again.
     pub(crate) pause: Duration,
 }
@@ -77,16 +73,11 @@ impl Seen {
     }
 }
 
-impl<'a> Load<'a> {
-    /// What a process is asked, as fast as it answers.
-    pub(crate) fn of(directory: &'a Path, to: &'a Process, connections: u32, duration: Duration) -> Self {
-        let Process { path, body, headers, .. } = to;
-        Self { directory, connections, duration, path, body: *body, headers, pause: Duration::ZERO }
-    }
-
-    pub(crate) async fn run(&self, address: SocketAddr) -> Result<Seen, Failure> {
+impl Load<'_> {
+    pub(crate) async fn run(&self) -> Result<Seen, Failure> {
         let script = self.directory.join("load.lua");
-        let post = self.body.map(|body| format!("wrk.method = 'POST'\nwrk.body = '{body}'\n"));
+        let Process { address, path, body, headers, .. } = self.to;
+        let post = body.map(|body| format!("wrk.method = 'POST'\nwrk.body = '{body}'\n"));
         // Whoever has this function waits, if for nothing, too.
         let pause = (!self.pause.is_zero())
             .then(|| format!("function delay() return {} end\n", self.pause.as_millis()));
@@ -98,14 +89,13 @@ impl<'a> Load<'a> {
         command.args(["--threads", "1", "--connections", &self.connections.to_string()]);
         command.args(["--duration", &format!("{}s", self.duration.as_secs()), "--timeout", "10s"]);
         command.arg("--script").arg(&script);
-        for (name, value) in self.headers {
+        for (name, value) in headers {
             command.arg("--header").arg(format!("{name}: {value}"));
         }
         command.args(["--header", "content-type: application/json"]);
-        let output =
-            command.arg(format!("http://{address}{}", self.path)).output().await.map_err(|error| {
-                format!("wrk cannot be run; scripts/install-dependencies.sh test installs it: {error}")
-            })?;
+        let output = command.arg(format!("http://{address}{path}")).output().await.map_err(|error| {
+            format!("wrk cannot be run; scripts/install-dependencies.sh test installs it: {error}")
+        })?;
         let text = String::from_utf8_lossy(&output.stdout);
         let numbers = text.lines().find_map(|line| line.strip_prefix("SEEN "));
         let numbers: Vec<f64> =

@@ -207,5 +207,5 @@ async fn shares(directory: &Path, upstream: &Process) -> Result<Vec<Goal>, Failu
 }
 
 async fn load(directory: &Path, to: &Process, connections: u32, duration: Duration) -> Result<Seen, Failure> {
-    Load::of(directory, to, connections, duration).run(to.address).await
+    Load { directory, to, connections, duration, pause: Duration::ZERO }.run().await
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::load::{Load, Seen};
-use crate::process::{Process, Without};
+use crate::process::Without;
 use crate::{Failure, USUAL, process, streams};
 
-/// How often is told what was seen. Each time there are new streams.
-const LOOKS: u32 = 12;
+/// Each has new streams, and a row of the table.
+const ROUNDS: u32 = 12;
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// What each connection waits before it asks again. At the full rate the receipts of an hour take some 90 GB.
@@ -32,18 +32,23 @@ pub(crate) async fn run(minutes: u32) -> Result<(), Failure> {
     )?;
     writeln!(out, "|---|---|---|---|---|---|---|")?;
     writeln!(out, "| 0 | 0 | 0 | | | | {:.1} MB |", gateway.resident_mb()?)?;
-    let each = Duration::from_secs(60 * u64::from(minutes)) / LOOKS;
+    let each = Duration::from_secs(60 * u64::from(minutes)) / ROUNDS;
     let (mut requests, mut failed) = (0.0, 0.0);
-    for look in 1..=LOOKS {
+    for round in 1..=ROUNDS {
         let streams = streams::open(&gateway).await?;
-        let load =
-            Load { pause: PAUSE, ..Load::of(directory.path(), &gateway, USUAL, each.saturating_sub(REST)) };
-        let (seen, most_mb) = watched(&load, &gateway).await?;
+        let load = Load {
+            directory: directory.path(),
+            to: &gateway,
+            connections: USUAL,
+            duration: each.saturating_sub(REST),
+            pause: PAUSE,
+        };
+        let (seen, most_mb) = watched(&load).await?;
         requests += seen.requests;
         failed += seen.failed;
         let (rate, streams) = (seen.rate(), streams.close().await?);
         tokio::time::sleep(REST).await;
-        let (minutes, idle_mb) = ((each * look).as_secs_f64() / 60.0, gateway.resident_mb()?);
+        let (minutes, idle_mb) = ((each * round).as_secs_f64() / 60.0, gateway.resident_mb()?);
         writeln!(
             out,
             "| {minutes:.1} | {requests} | {failed} | {rate:.0} | {streams} | {most_mb:.1} MB | {idle_mb:.1} MB |"
@@ -53,15 +58,15 @@ pub(crate) async fn run(minutes: u32) -> Result<(), Failure> {
 }
 
 /// What came of a load, and the most memory in its course, in megabytes.
-async fn watched(load: &Load<'_>, gateway: &Process) -> Result<(Seen, f64), Failure> {
-    let mut running = Box::pin(load.run(gateway.address));
+async fn watched(load: &Load<'_>) -> Result<(Seen, f64), Failure> {
+    let mut running = Box::pin(load.run());
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut most_mb = 0.0_f64;
     loop {
         tokio::select! {
             seen = &mut running => return Ok((seen?, most_mb)),
-            _ = looks.tick() => most_mb = most_mb.max(gateway.resident_mb()?),
+            _ = looks.tick() => most_mb = most_mb.max(load.to.resident_mb()?),
         }
     }
 }

@@ -318,8 +318,8 @@ fn silent() -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
     let address = listener.local_addr().unwrap();
     let queued = std::iter::from_fn(|| {
         std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()
-    });
-    let queued = queued.collect();
+    })
+    .collect();
     (listener, queued)
 }
 
@@ -329,7 +329,7 @@ async fn the_other_addresses_of_a_name_are_tried() {
     let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
     let live = fake.url().rsplit('/').next().unwrap().parse::<SocketAddr>().unwrap();
     let (silent, _queued) = silent();
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = SocketAddr::from(([127, 0, 0, 1], 1));
     let manner = Manner { connect: Duration::from_secs(2), is_https_only: false, is_http2: false };
     for (first, second, is_reached) in [
         (dead, live, true),
