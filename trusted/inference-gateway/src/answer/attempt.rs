@@ -16,7 +16,7 @@ use super::feed::{Break, Fed, Feed};
 use super::relay::SMALL;
 use crate::door::Share;
 use crate::error::{GatewayError, Kind};
-use crate::format::{self, Outgoing, Translate, Whole};
+use crate::format::{self, Outgoing, Translate, Whole, fault};
 use crate::gateway::{Gateway, Live};
 use crate::record::SessionHold;
 use crate::routing::Route;
@@ -350,7 +350,10 @@ async fn whole(
             Some(spent) => Failure::unusable(spent),
             None if translator.lacks_choices() => Failure::fewer(),
             // Whatever it says that it used: nobody asked for that.
-            None => Failure::malformed(),
+            None => match fault::reported(&body) {
+                Some(fault) => Failure::reported(&trace.route, &fault),
+                None => Failure::malformed(),
+            },
         }
     })?;
     trace.upstream_model.clone_from(&whole.upstream_model);

@@ -147,12 +147,13 @@ impl Failure {
         Self { judgement, ..Self::new(Rank::Answered, error, "the upstream answered with an error") }
     }
 
-    /// The upstream reported a failure in a stream before anything of the answer.
+    /// The upstream reported a failure with a status of success: instead of the answer, or in a stream before anything of
+    /// it.
     pub(super) fn reported(route: &Route, fault: &UpstreamFault) -> Self {
         let is_own = fault::is_about_request(fault);
         let status = if is_own { StatusCode::BAD_REQUEST } else { StatusCode::BAD_GATEWAY };
         let error = fault::public(status, fault, route);
-        let failure = Self::new(Rank::Answered, error, "the upstream reported an error in its stream");
+        let failure = Self::new(Rank::Answered, error, "the upstream reported an error in its answer");
         if is_own {
             let judgement = Judgement { then: Then::Answer, recorded: status.as_u16(), ..failure.judgement };
             return Self { judgement, ..failure };

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use crate::format::UpstreamFault;
-use crate::format::fault::{declares_quota, is_about_route, is_exhausted, is_quota, names_media};
+use crate::format::fault::{declares_quota, is_about_route, is_exhausted, is_quota, is_refusal, names_media};
 
 /// What becomes of a request after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,18 +32,21 @@ pub(super) struct Judgement {
 /// | Answer | The walk | The route |
 /// |---|---|---|
 /// | the operator's account is empty | goes on | at fault, where that is declared: words can repeat a prompt |
-/// | 401, 402, 429, 5xx, or no error at all | goes on | at fault |
+/// | a refusal that is declared: of a context's length, or by a policy | ends | not at fault |
+/// | 401, 402, 408, 429, 5xx, or no error at all | goes on | at fault |
 /// | 403, 404 | goes on | at fault, where it says nothing, or that it does not know the key or the model |
 /// | the same about a picture that the request refers to | ends | not at fault |
 /// | any other 4xx | ends | not at fault |
 pub(super) fn judge(status: StatusCode, fault: &UpstreamFault, request: &[u8]) -> Judgement {
     let quota = is_quota(fault);
+    let is_refused = !quota && is_refusal(fault);
     let is_busy = !quota
+        && !is_refused
         && (status == StatusCode::TOO_MANY_REQUESTS || (status.is_server_error() && is_exhausted(fault)));
-    let is_own_trouble = !status.is_client_error() || matches!(status.as_u16(), 401..=404 | 429);
+    let is_own_trouble = !status.is_client_error() || matches!(status.as_u16(), 401..=404 | 408 | 429);
     let (then, is_fault_of_route) = if quota {
         (Then::Next, declares_quota(fault) || is_own_trouble)
-    } else if is_own_trouble && !names_media(fault, request) {
+    } else if is_own_trouble && !is_refused && !names_media(fault, request) {
         (Then::Next, !matches!(status.as_u16(), 403 | 404) || is_about_route(fault))
     } else {
         (Then::Answer, false)
@@ -71,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_table() {
-        for status in [401, 402, 403, 404, 500, 502, 503, 504, 304, 307] {
+        for status in [401, 402, 403, 404, 408, 500, 502, 503, 504, 304, 307] {
             assert_eq!(judged(status, "", None), (Then::Next, false, true, status), "{status}");
         }
         assert_eq!(judged(429, "", None), (Then::Next, true, true, 429));
@@ -101,5 +104,12 @@ mod tests {
             assert_eq!(judged(403, "flagged", kind), (Then::Next, false, is_fault, 403), "{kind:?}");
         }
         assert_eq!(judged(500, "could not fetch https://other.example/", None).0, Then::Next);
+        // No other upstream is asked for what one refused, whatever it calls that.
+        for kind in ["context_length_exceeded", "content_filter", "content_policy_violation"] {
+            for status in [400, 403, 404, 413, 422, 429, 500, 503] {
+                let refused = judged(status, "no", Some(kind));
+                assert_eq!(refused, (Then::Answer, false, false, status), "{status} {kind}");
+            }
+        }
     }
 }

@@ -91,12 +91,14 @@ impl<'a> Walk<'a> {
     /// One attempt. `None` is to go on.
     async fn attempt(&mut self, route: &Arc<Route>) -> Option<Result<Committed, ()>> {
         let Exchange { gateway, live, incoming, asked, .. } = self.exchange;
+        // From here on its breaker hears of it: also that nothing is sent.
+        let watch = Watch::new(gateway, route);
         if asked.is_left() {
             return Some(Err(()));
         }
         let required = asked.is_verified_only || is_required_by(route);
         let trace = Trace::new(Arc::clone(route), required);
-        let Current { trace, .. } = self.current.insert(Current { trace, watch: Watch::new(gateway, route) });
+        let Current { trace, .. } = self.current.insert(Current { trace, watch });
         let failure = match (Attempt { gateway, live, incoming, asked, route }).make(trace).await {
             Ok(committed) => return Some(Ok(committed)),
             Err(failure) => failure,
@@ -105,9 +107,17 @@ impl<'a> Walk<'a> {
         if failure.judgement.is_fault_of_route {
             watch.failed();
         }
+        let status = failure.judgement.recorded;
+        tracing::info!(
+            request_id = incoming.request_id,
+            route = route.id,
+            status,
+            why = failure.why,
+            "an attempt failed"
+        );
         self.tried.push(Tried {
             route_id: route.id.clone(),
-            status: failure.judgement.recorded,
+            status,
             why: failure.why,
             ended: self.exchange.began.elapsed(),
         });

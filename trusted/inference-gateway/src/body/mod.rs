@@ -2,6 +2,7 @@
 //! they are, so that nothing is changed by being read and written again.
 
 mod depth;
+mod once;
 mod provider;
 mod raw;
 
@@ -72,6 +73,14 @@ impl<'a> Body<'a> {
         serde_json::from_slice::<Members<'a>>(bytes)
             .map(|Members(members)| Self { members })
             .map_err(|error| GatewayError::new(Kind::InvalidRequest, format!("invalid json: {error}")))
+    }
+
+    /// The same of all that a client sends: no object in it has a member twice, however deep it lies.
+    pub fn parse_whole(bytes: &'a [u8]) -> Result<Self, GatewayError> {
+        let body = Self::parse(bytes)?;
+        once::check(bytes)
+            .map_err(|error| GatewayError::new(Kind::InvalidRequest, format!("invalid json: {error}")))?;
+        Ok(body)
     }
 
     /// A member as it was sent. One that is `null` is as good as absent.

@@ -10,6 +10,8 @@ use crate::error::GatewayError;
 const MEMBER: &str = "provider";
 /// Most names in one of its lists.
 const MAX_NAMES: usize = 100;
+/// Most bytes of it: a control plane gets it as it is.
+const MAX_BYTES: usize = 16 << 10;
 
 /// What orders the candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -79,6 +81,10 @@ impl Constraints {
     /// writes one relies on it.
     pub fn of(body: &Body<'_>) -> Result<Self, GatewayError> {
         let Some(raw) = body.raw(MEMBER) else { return Ok(Self::default()) };
+        if raw.get().len() > MAX_BYTES {
+            let message = format!("'provider' must be shorter than {MAX_BYTES} bytes");
+            return Err(GatewayError::parameter(MEMBER, message));
+        }
         let object = object(raw)?;
         if let Some(name) = object.names().find(|name| name.starts_with("aci_") && !is_known_aci(name)) {
             return Err(wrong(name, "is not known; known are aci_verified and aci_session_ids"));
@@ -208,6 +214,7 @@ mod tests {
             ("[]", "provider"),
             ("\"x\"", "provider"),
             (r#"{"zdr":true,"zdr":false}"#, "provider"),
+            (&format!(r#"{{"unknown":"{}"}}"#, "x".repeat(MAX_BYTES)), "provider"),
             (r#"{"zdr":"true"}"#, "provider.zdr"),
             (r#"{"zdr":1}"#, "provider.zdr"),
             (r#"{"only":"a"}"#, "provider.only"),

@@ -26,7 +26,9 @@ pub fn refused(error: &GatewayError, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = error.status();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(seconds) = error.retry_after {
+    // Who is told to come back later is told when, at least that it is not at once.
+    let is_limit = error.status() == StatusCode::TOO_MANY_REQUESTS;
+    if let Some(seconds) = error.retry_after.or_else(|| is_limit.then_some(1)) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     if let Some(left) = &error.left {

@@ -18,11 +18,8 @@ const QUOTA_KINDS: [&str; 4] =
 /// The same in their words.
 const QUOTA_WORDS: [&str; 3] =
     ["credit balance is too low", "exceeded your current quota", "no credits remaining"];
-/// Kinds by which upstreams say that the request is at fault, whatever the status.
-const REQUEST_KINDS: [&str; 10] = [
-    "invalid_request_error",
-    "invalid_request",
-    "BadRequestError",
+/// Kinds by which upstreams refuse what the request says, for its length or by their policy, whatever the status.
+const REFUSAL_KINDS: [&str; 7] = [
     "request_too_large",
     "invalid_prompt",
     "context_length_exceeded",
@@ -31,6 +28,8 @@ const REQUEST_KINDS: [&str; 10] = [
     "image_content_policy_violation",
     "string_above_max_length",
 ];
+/// Kinds by which upstreams say that the request is at fault in another way. Some say so, too, where it is not.
+const REQUEST_KINDS: [&str; 3] = ["invalid_request_error", "invalid_request", "BadRequestError"];
 /// Kinds by which upstreams say that they do not know the operator's key, or not the route's model.
 const ROUTE_KINDS: [&str; 5] =
     ["model_not_found", "invalid_api_key", "authentication_error", "permission_error", "permission_denied"];
@@ -42,6 +41,9 @@ const EXHAUSTED: [&str; 5] = [
     "all providers are exhausted",
     "no available capacity",
 ];
+
+/// The type of an event that is an error, and says nothing of its kind.
+const EVENT: &str = "error";
 
 members! {
     struct Outer { error, message, detail, kind as "type", code, param }
@@ -64,6 +66,13 @@ pub fn read(body: &[u8]) -> UpstreamFault {
     }
 }
 
+/// What an upstream reports instead of an answer, with a status of success; `None` for a body without an `error`.
+#[must_use]
+pub fn reported(body: &[u8]) -> Option<UpstreamFault> {
+    let outer: Outer<'_> = std::str::from_utf8(body).ok().and_then(object)?;
+    outer.error.value().map(|error| of_member(error.get()))
+}
+
 /// Reads an `error` member, JSON: an object or a text.
 pub(super) fn of_member(error: &str) -> UpstreamFault {
     let Some(inner) = object::<Inner<'_>>(error) else {
@@ -81,12 +90,12 @@ fn text(value: Raw<'_>) -> Option<String> {
     value.read::<String>().filter(|text| text.len() <= MAX_TEXT)
 }
 
-/// The code says more than the type, where both are words and the code is a known one.
+/// The code says more than the type, where both are words and the code is a known one, or the type is that of an event.
 fn kind(kind: Raw<'_>, code: Raw<'_>) -> Option<String> {
-    let (kind, code) = (text(kind), text(code));
-    let is_telling = code.as_deref().is_some_and(|code| {
-        QUOTA_KINDS.contains(&code) || EXHAUSTED.contains(&code) || ROUTE_KINDS.contains(&code)
-    });
+    let (kind, code) = (text(kind).filter(|kind| kind != EVENT), text(code));
+    let telling: [&[&str]; 4] = [&QUOTA_KINDS, &EXHAUSTED, &ROUTE_KINDS, &REFUSAL_KINDS];
+    let is_telling =
+        code.as_deref().is_some_and(|code| telling.into_iter().any(|kinds| kinds.contains(&code)));
     if is_telling { code } else { kind.or(code) }
 }
 
@@ -100,7 +109,15 @@ pub fn declares_quota(fault: &UpstreamFault) -> bool {
 /// Whether an upstream declares, by kind, that the request is at fault.
 #[must_use]
 pub fn is_about_request(fault: &UpstreamFault) -> bool {
-    fault.kind.as_deref().is_some_and(|kind| REQUEST_KINDS.contains(&kind)) && !is_quota(fault)
+    let is_declared = fault.kind.as_deref().is_some_and(|kind| REQUEST_KINDS.contains(&kind));
+    (is_declared || is_refusal(fault)) && !is_quota(fault)
+}
+
+/// Whether an upstream declares, by kind, that it refuses what the request says: too much, or against its policy. No other
+/// upstream is to be asked then.
+#[must_use]
+pub fn is_refusal(fault: &UpstreamFault) -> bool {
+    fault.kind.as_deref().is_some_and(|kind| REFUSAL_KINDS.contains(&kind))
 }
 
 /// Whether a 403 or 404 is about the operator's key or the route's model: so it is declared, or nothing is said at all.

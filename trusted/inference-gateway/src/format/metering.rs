@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use super::counts;
 use super::features::Characters;
 use crate::accounting::{Tokens, cost};
 use crate::body::{members, to_json};
@@ -74,7 +75,7 @@ impl Meter {
 
     fn note(&mut self, usage: &RawValue, after: Option<Characters>) -> Option<Box<RawValue>> {
         let tokens = Tokens::parse(usage.get()).filter(|_| usage.get().len() <= MAX_BYTES)?;
-        let told = Told { usage: usage.to_owned(), tokens, after };
+        let told = Told { usage: counts::only(usage), tokens, after };
         let billed = if after.is_some() { tokens } else { self.at_least(&told) };
         let shown = self.with_cost(usage, billed)?;
         self.told = Some(told);

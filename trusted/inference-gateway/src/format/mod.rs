@@ -3,6 +3,7 @@
 mod anthropic;
 mod capacity;
 mod chat;
+mod counts;
 pub mod fault;
 mod features;
 mod frame;

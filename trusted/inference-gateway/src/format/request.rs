@@ -37,7 +37,7 @@ fn required<'a>(body: &Body<'a>, name: &str) -> Result<&'a RawValue, GatewayErro
 /// Reads and shapes a request: checks its types, takes out what is the gateway's own, refuses parameters that the
 /// model is known not to have.
 pub fn shape(surface: Surface, bytes: &Bytes, model: &Model) -> Result<Shaped, GatewayError> {
-    let body = &Body::parse(bytes)?;
+    let body = &Body::parse_whole(bytes)?;
     let asked = asked_model(body)?;
     let supported = model.config.supported_parameters.as_deref();
     let parameters = parameters::check(surface, body, supported)?;

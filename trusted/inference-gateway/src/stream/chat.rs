@@ -250,10 +250,9 @@ impl ChatStream {
             self.choices.resize(index + 1, None);
         }
         // Some engines send an empty one with every chunk.
-        let ended = self.choices.get_mut(index).filter(|_| choice.finish_reason.says_something());
-        if let Some(reason) = ended {
-            let told: Option<String> = choice.finish_reason.read();
-            *reason = Some(told.filter(|told| told.len() <= MAX_REASON_BYTES).unwrap_or_default());
+        let told: Option<String> = choice.finish_reason.read().filter(|told: &String| !told.is_empty());
+        if let (Some(reason), Some(told)) = (self.choices.get_mut(index), told) {
+            *reason = Some(if told.len() <= MAX_REASON_BYTES { told } else { String::new() });
         }
     }
 

@@ -4,7 +4,7 @@ use cloister_aci::e2ee::{self, Context, Purpose, SecretKey, Suite};
 use serde_json::{Value, json};
 
 use super::support::*;
-use crate::upstream::fake::{Act, Fake};
+use crate::upstream::fake::{Act, Fake, until};
 
 const SUITES: [Suite; 2] = [Suite::X25519, Suite::Secp256k1];
 
@@ -132,4 +132,29 @@ async fn what_the_gateway_itself_says_can_be_read() {
     let refused = Client::new(&bench, Suite::X25519, 1).ask(&bench, &chat(true)).await;
     assert_eq!(refused.error(), (400, "invalid_request_error".to_owned()));
     bench.checked_receipt(&refused);
+}
+
+/// What was held back goes out longer than it came, and may have to wait for others' memory: not beyond the end.
+#[tokio::test]
+async fn a_first_piece_that_waits_for_memory_hears_the_end() {
+    const LENGTH: usize = 100 << 10;
+    let long = role().repeat(LENGTH / role().len() + 1);
+    let fake = Fake::start(move |_, _| streamed(&[long.clone(), word("one"), stop(), done()])).await;
+    let patient = json!({"timeouts": {"connect": 60, "first_byte": 60, "idle": 60}});
+    let one = upstream("one", &fake.url(), 0, &patient);
+    let bench = Bench::new(vec![one], json!({"body_memory_mib": 32})).await;
+    let gateway = bench.running.gateway();
+    let mut others = gateway.bodies.share(1);
+    others.try_cover((32 << 20) - LENGTH * 3).unwrap();
+    let (client, request) = (Client::new(&bench, Suite::X25519, 0), chat(true));
+    // Who waits has all that is left.
+    let end = async {
+        until(|| gateway.bodies.left() == 0).await;
+        gateway.cut.cancel();
+    };
+    let (reply, ()) = tokio::join!(client.ask(&bench, &request), end);
+    assert_eq!(reply.status, 200);
+    assert_eq!(seen(&reply).error, Some(crate::door::ending().message));
+    assert_broken(&seen(&reply), "");
+    bench.checked_receipt(&reply);
 }

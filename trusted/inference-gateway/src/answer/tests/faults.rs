@@ -30,6 +30,15 @@ async fn falls_back(first: &Fake) -> Bench {
     bench
 }
 
+/// The same of an answer at once; the attempt that failed is recorded with a status.
+async fn falls_back_whole(first: &Fake, status: u16) {
+    let bench = Bench::pair(first, &good().await).await;
+    let reply = bench.ask(&chat(false)).await;
+    assert!(reply.status == 200 && reply.text().contains("one two three"), "{}", reply.text());
+    let rows = bench.rows();
+    assert_eq!((rows.len(), rows[0].row.status), (2, status));
+}
+
 async fn always(acts: Vec<Act>) -> Fake {
     Fake::start(move |_, _| acts.clone()).await
 }
@@ -203,6 +212,63 @@ async fn f14_and_f15_the_requests_own_faults() {
         let rows = bench.rows();
         assert_eq!(rows.len(), 2, "the attempt is its own summary");
         assert_eq!(rows[0].row.status, 400);
+    }
+}
+
+/// Whatever the status of a refusal, no other route is asked; and no route is to blame.
+#[tokio::test]
+async fn refusals_never_fail_over() {
+    const LONG: &str =
+        r#"{"error":{"message":"too long","type":"invalid_request_error","code":"context_length_exceeded"}}"#;
+    const POLICY: &str = r#"{"error":{"message":"against the rules","type":"permission_error","code":"content_policy_violation"}}"#;
+    const FAILED: &str = r#"{"id":"r","object":"response","status":"failed","output":[],"error":{"code":"invalid_prompt","message":"against the rules"}}"#;
+    let flat =
+        data(r#"{"type":"error","code":"context_length_exceeded","message":"too long","sequence_number":1}"#);
+    let input = |stream: bool| json!({"model": MODEL, "input": "a secret prompt", "stream": stream});
+    for (path, request, reply) in [
+        ("/v1/chat/completions", chat(false), vec![Act::Send(json_reply(403, POLICY))]),
+        ("/v1/chat/completions", chat(true), vec![Act::Send(json_reply(500, LONG))]),
+        ("/v1/chat/completions", chat(false), vec![Act::Send(json_reply(200, LONG))]),
+        ("/v1/responses", input(false), vec![Act::Send(json_reply(200, FAILED))]),
+        ("/v1/responses", input(true), streamed(&[flat])),
+    ] {
+        let (first, second) = (always(reply).await, good().await);
+        let bench = Bench::pair(&first, &second).await;
+        // More often than a route may fail.
+        for _ in 0..6 {
+            let refused = bench.ask_at(path, &request).await;
+            assert_eq!(refused.error(), (400, "invalid_request_error".to_owned()), "{}", refused.text());
+            bench.checked_receipt(&refused);
+        }
+        assert_eq!((first.seen.lock().len(), second.seen.lock().len()), (6, 0));
+    }
+}
+
+/// Other errors with a status of success are the upstream's.
+#[tokio::test]
+async fn an_error_with_a_status_of_success_is_no_answer() {
+    falls_back_whole(&always(vec![Act::Send(json_reply(200, ERROR))]).await, 502).await;
+    let quota = r#"{"error":{"message":"no","code":"insufficient_quota"}}"#;
+    falls_back_whole(&always(vec![Act::Send(json_reply(200, quota))]).await, 402).await;
+}
+
+/// An upstream that was too slow to read the request is no better than one that was too slow to answer it.
+#[tokio::test]
+async fn a_408_is_the_upstreams() {
+    let first = always(vec![Act::Send(json_reply(408, "{}"))]).await;
+    falls_back_whole(&first, 408).await;
+    let failed = Bench::alone(&first).await.ask(&chat(false)).await;
+    assert_eq!(failed.error(), (502, "upstream_error".to_owned()));
+}
+
+/// Whoever is told that it is too early is told until when.
+#[tokio::test]
+async fn every_429_says_when_to_come_back() {
+    let full = r#"{"error":{"message":"all targets exhausted"}}"#;
+    for reply in [json_reply(429, ERROR), json_reply(503, full)] {
+        let failed = Bench::alone(&always(vec![Act::Send(reply)]).await).await.ask(&chat(false)).await;
+        assert_eq!(failed.error(), (429, "rate_limit_error".to_owned()));
+        assert_eq!(failed.header("retry-after"), Some("1"));
     }
 }
 

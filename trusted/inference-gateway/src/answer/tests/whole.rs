@@ -189,6 +189,61 @@ async fn answers_are_recorded_before_they_are_given() {
     }
 }
 
+/// Whatever upstreams say, nothing of a conversation is kept.
+#[tokio::test]
+async fn no_word_of_a_conversation_reaches_the_disk() {
+    const SAID: &str = "a secret prompt";
+    let usage = format!(r#"{{"prompt_tokens":10,"completion_tokens":3,"debug":"{SAID}","{SAID}":1}}"#);
+    let whole = WHOLE.replace("one two three", &format!("You said: {SAID}, one two three"));
+    let told =
+        format!(r#"{{"error":{{"message":"no {SAID}","type":"{SAID}","code":"{SAID}","param":"{SAID}"}}}}"#);
+    let last = data(&format!(r#"{{"id":"{SAID}","choices":[],"usage":{usage}}}"#));
+    let fake = Fake::start(move |number, _| match number {
+        0 => vec![Act::Send(reply(
+            200,
+            &whole.replace(r#""total_tokens":13"#, &format!(r#""debug":"{SAID}""#)),
+        ))],
+        1 => streamed(&[role(), word(SAID), stop(), last.clone(), done()]),
+        2 => streamed(&[role(), word(SAID)]),
+        3 => streamed(&[data(&told)]),
+        4 => vec![Act::Send(reply(400, &told))],
+        5 => vec![Act::Send(reply(200, &told))],
+        _ => vec![Act::Send(reply(500, &told))],
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    let mut headers = vec![];
+    for number in 0..7 {
+        headers.push(bench.ask(&chat((1..4).contains(&number))).await.headers);
+    }
+    assert!(bench.rows().len() >= 7);
+    let (store, dir) = bench.stop(std::time::Duration::ZERO).await;
+    for headers in headers {
+        let reply = Reply { status: 200, headers, body: bytes::Bytes::new() };
+        assert!(!receipt(&store, &reply).to_string().contains(SAID));
+    }
+    let rows = serde_json::to_string(
+        &store.usage(0, 10).unwrap().into_iter().map(|row| row.row).collect::<Vec<_>>(),
+    );
+    assert!(!rows.unwrap().contains(SAID));
+    drop(store);
+    let (mut files, mut directories) = (0, vec![dir.path().join("state")]);
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            let is_in = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+            assert!(![SAID, "one two three"].into_iter().any(is_in), "{}", path.display());
+            files += 1;
+        }
+    }
+    assert!(files >= 2, "the journal and the database");
+}
+
 /// What cannot be signed for does not look whole, and costs what it cost.
 #[tokio::test]
 async fn without_a_signature_no_answer_looks_whole() {
@@ -214,4 +269,30 @@ async fn without_a_signature_no_answer_looks_whole() {
     let whole = bench.ask(&chat(true)).await;
     assert_eq!(seen(&whole), complete());
     bench.checked_receipt(&whole);
+}
+
+/// Nor is anything told with a receipt that is none; a client that left stays one.
+#[tokio::test]
+async fn without_a_signature_failures_are_the_gateways_own() {
+    let fake = Fake::start(|number, _| {
+        if number == 0 {
+            return vec![Act::Send(reply(400, r#"{"error":{"message":"too long"}}"#))];
+        }
+        let mut acts = begun(&answer()[..2]);
+        acts.push(Act::Hang);
+        acts
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    bench.running.gateway().notary.identity().fail_to_sign(true);
+    let refused = bench.ask(&chat(false)).await;
+    assert_eq!(refused.error(), (500, "internal_error".to_owned()));
+    assert_eq!(refused.header("x-receipt-id"), None);
+    let mut response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
+    response.chunk().await.unwrap().unwrap();
+    drop(response);
+    for (row, status) in bench.rows_of(2).await.iter().map(|row| &row.row).zip([500, 499]) {
+        assert_eq!((row.status, row.error_source.as_deref()), (status, Some("gateway")));
+        assert_eq!(row.selected_route_id.as_deref(), Some("one:vendor/model"));
+    }
 }

@@ -27,14 +27,18 @@ const STOPS: [(&str, &str); 8] = [
     ("model_context_window_exceeded", "length"),
 ];
 
-/// Anthropic's word as OpenAI's.
-fn finish_reason(stop_reason: &str) -> &'static str {
-    STOPS.iter().find(|(anthropic, _)| *anthropic == stop_reason).map_or("stop", |(_, openai)| openai)
+/// Anthropic's word as OpenAI's. One that is not known stays: any other would be made up, and `stop` would make an answer
+/// look whole that an engine aborted.
+fn finish_reason(stop_reason: &str) -> &str {
+    STOPS.iter().find(|(anthropic, _)| *anthropic == stop_reason).map_or(stop_reason, |(_, openai)| openai)
 }
 
-/// OpenAI's word as Anthropic's.
-fn stop_reason(finish_reason: &str) -> &'static str {
-    STOPS.iter().find(|(_, openai)| *openai == finish_reason).map_or("end_turn", |(anthropic, _)| anthropic)
+/// OpenAI's word as Anthropic's, in the same way.
+fn stop_reason(finish_reason: &str) -> &str {
+    STOPS
+        .iter()
+        .find(|(_, openai)| *openai == finish_reason)
+        .map_or(finish_reason, |(anthropic, _)| anthropic)
 }
 
 fn wrong(name: &str, what: &str) -> GatewayError {

@@ -92,7 +92,8 @@ impl ToMessages {
         if let Some(sequence) = &self.stop_sequence {
             object.text("stop_reason", "stop_sequence").text("stop_sequence", sequence)
         } else {
-            let reason = stop_reason(self.finish_reason.as_deref().unwrap_or("stop"));
+            // What says no reason was not whole: nothing is made up here.
+            let reason = stop_reason(self.finish_reason.as_deref().unwrap_or_default());
             object.text("stop_reason", reason).json("stop_sequence", "null")
         }
     }
@@ -266,6 +267,10 @@ impl Translate for ToMessages {
     fn whole(&mut self, body: &[u8]) -> Result<Whole, NotAnAnswer> {
         let chunk: Chunk<'_> = answer(body)?;
         let (Verdict::Content | Verdict::Frame) = self.stream.take(&chunk) else { return Err(NotAnAnswer) };
+        // As of a stream: it says why it ended.
+        if self.stream.ended() == Ended::Truncated {
+            return Err(NotAnAnswer);
+        }
         let choice = chunk.choices.as_ref().and_then(|choices| choices.0.first()).ok_or(NotAnAnswer)?;
         let message = choice.message.ok_or(NotAnAnswer)?;
         for text in message.shown().into_iter().filter_map(Raw::text) {

@@ -133,10 +133,18 @@ fn a_chat_answer_becomes_a_message() {
         ("content_filter", Value::Null, "refusal", Value::Null),
         ("stop", json!("END"), "stop_sequence", json!("END")),
         ("stop", json!(7), "end_turn", Value::Null),
+        // What nobody knows is not made up.
+        ("abort", Value::Null, "abort", Value::Null),
     ] {
         let answer = json!({"choices": [{"index": 0, "finish_reason": finish, "stop_reason": engine, "message": {"content": "x"}}]});
         let message = whole(Surface::Messages, &ask, &answer, &openai());
         assert_eq!((&message["stop_reason"], &message["stop_sequence"]), (&json!(stop), &sequence));
+    }
+    // Nor is half an answer a whole one.
+    for finish in [Value::Null, json!(""), json!(1)] {
+        let answer = json!({"choices": [{"index": 0, "finish_reason": finish, "message": {"content": "x"}}]});
+        let mut translator = follow(Surface::Messages, &ask.to_string(), &openai());
+        assert!(translator.whole(answer.to_string().as_bytes()).is_err(), "{answer}");
     }
 }
 
@@ -264,6 +272,10 @@ fn a_message_becomes_a_chat_answer() {
             "usage": {"prompt_tokens": 14, "completion_tokens": 20, "total_tokens": 34, "prompt_tokens_details": {"cached_tokens": 4},
                 "cache_creation_input_tokens": 0, "cost": 0.000_052}})
     );
+    let mut unknown = answer.clone();
+    unknown["stop_reason"] = json!("compaction");
+    let told = whole(Surface::Chat, &ask, &unknown, &anthropic());
+    assert_eq!(told["choices"][0]["finish_reason"], "compaction", "not made up");
     let mut hiding = ask;
     hiding["reasoning"] = json!({"exclude": true});
     assert!(!whole(Surface::Chat, &hiding, &answer, &anthropic()).to_string().contains("hm"));
