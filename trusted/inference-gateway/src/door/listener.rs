@@ -4,19 +4,16 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use bytes::Bytes;
-use http::{Request, Response, Version};
-use hyper::body::{Frame, Incoming, SizeHint};
+use http::{Request, Version};
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -26,14 +23,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::activity::{Activity, Busy};
 use super::tls::Certificate;
 
 /// Most connections at a time; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
 /// How often a silent HTTP/2 connection is asked whether it lives, and how long it has to say so.
 const PING: Duration = Duration::from_secs(20);
-/// How long a connection that should end may go on.
-const FAREWELL: Duration = Duration::from_secs(5);
 /// Most bytes of a request's head.
 const MAX_HEAD_BYTES: u32 = 64 << 10;
 /// Most headers of a request.
@@ -60,12 +56,18 @@ pub(super) struct Patience {
     pub(super) head: Duration,
     /// Between requests.
     pub(super) idle: Duration,
+    /// For a piece of an answer ([`PIECE`](super::activity::PIECE)); what was given before it may lie in buffers.
+    pub(super) piece: Duration,
+    /// For what is under way when a connection should end.
+    pub(super) farewell: Duration,
 }
 
 const PATIENCE: Patience = Patience {
     handshake: Duration::from_secs(10),
     head: Duration::from_secs(20),
     idle: Duration::from_secs(90),
+    piece: Duration::from_mins(2),
+    farewell: Duration::from_secs(5),
 };
 
 /// Serves connections until it is told to stop; then ends each after the answers that are on their way.
@@ -222,7 +224,8 @@ where
     }
 }
 
-/// Lets a connection do its work until it ends, idles for too long or is told to stop.
+/// Lets a connection do its work until it ends, idles for too long or is told to stop, or takes nothing of its answers for
+/// too long: what they hold is others' memory.
 async fn drive(
     mut connection: Pin<&mut impl GracefulConnection>,
     activity: &Activity,
@@ -231,87 +234,25 @@ async fn drive(
 ) {
     loop {
         let idle_at = || activity.idle_since().map(|since| since + patience.idle);
-        let look = idle_at().unwrap_or_else(|| Instant::now() + patience.idle);
+        let stalled_at = || activity.stalled_since().map(|since| since + patience.piece);
+        let is_past = |end: Option<Instant>| end.is_some_and(|end| Instant::now() >= end);
+        // What ends sooner may begin meanwhile.
+        let soon = Instant::now() + patience.idle.min(patience.piece);
+        let look = [idle_at(), stalled_at()].into_iter().flatten().fold(soon, Instant::min);
         tokio::select! {
             // What clients do to their connections is theirs to know.
             _ = connection.as_mut() => return,
             () = stop.cancelled() => break,
             () = sleep_until(look) => {
-                if idle_at().is_some_and(|end| Instant::now() >= end) {
+                if is_past(stalled_at()) {
+                    return;
+                }
+                if is_past(idle_at()) {
                     break;
                 }
             }
         }
     }
     connection.as_mut().graceful_shutdown();
-    let _ = timeout(FAREWELL, connection).await;
-}
-
-/// Whether a connection is in use.
-struct Activity(Mutex<State>);
-
-struct State {
-    requests: usize,
-    since: Instant,
-}
-
-impl Default for Activity {
-    fn default() -> Self {
-        Self(Mutex::new(State { requests: 0, since: Instant::now() }))
-    }
-}
-
-impl Activity {
-    /// Since when the connection is idle, if it is.
-    fn idle_since(&self) -> Option<Instant> {
-        let state = self.0.lock();
-        (state.requests == 0).then_some(state.since)
-    }
-}
-
-/// A request until the last byte of its answer.
-struct Busy(Arc<Activity>);
-
-impl Busy {
-    fn begin(activity: &Arc<Activity>) -> Self {
-        activity.0.lock().requests += 1;
-        Self(Arc::clone(activity))
-    }
-
-    fn follow(self, response: Response<Body>) -> Response<Followed> {
-        response.map(|body| Followed { body, _busy: self })
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut state = self.0.0.lock();
-        state.requests = state.requests.saturating_sub(1);
-        state.since = Instant::now();
-    }
-}
-
-struct Followed {
-    body: Body,
-    _busy: Busy,
-}
-
-impl hyper::body::Body for Followed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    let _ = timeout(patience.farewell, connection).await;
 }

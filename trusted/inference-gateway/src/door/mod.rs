@@ -1,5 +1,6 @@
 //! HTTP: paths, methods, headers, limits, and errors in the clients' formats.
 
+mod activity;
 mod budget;
 mod caller;
 mod errors;

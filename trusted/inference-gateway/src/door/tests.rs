@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
+use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::poll;
 use http::Version;
@@ -15,16 +18,19 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
 use super::headers;
 use super::listener::{Patience, serve_with, spoken};
 use crate::admission::KeyHash;
 use crate::run::{Running, start};
+use crate::upstream::fake::until;
 
 const KEY: &str = "sk-test-key";
 const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(50);
+const PATIENT: Patience = Patience { handshake: LONG, head: LONG, idle: LONG, piece: LONG, farewell: LONG };
 
 /// A gateway whose one upstream is never asked.
 struct Lab {
@@ -258,8 +264,7 @@ async fn a_handler_that_panics_is_a_fault_of_the_gateway_and_no_more() {
         .route("/panic", get(panics))
         .route("/fine", get(|| async { "fine" }))
         .layer(from_fn_with_state(gateway, headers::every_response));
-    let patience = Patience { handshake: LONG, head: LONG, idle: LONG };
-    let address = listen(router, patience).await;
+    let address = listen(router, PATIENT).await;
     let mut stream = connect(address, b"GET /panic HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let (status, body) = next(&mut stream).await;
     let error =
@@ -279,13 +284,66 @@ async fn listen(router: Router, patience: Patience) -> SocketAddr {
 #[tokio::test]
 async fn who_takes_too_long_is_not_waited_for() {
     let fine = || Router::new().route("/fine", get(|| async { "fine" }));
-    let slow = listen(fine(), Patience { handshake: LONG, head: SHORT, idle: LONG }).await;
+    let slow = listen(fine(), Patience { head: SHORT, ..PATIENT }).await;
     for head in ["GET /fine HTTP/1.1\r\nhost: x\r\n", "G"] {
         let answer = rest(connect(slow, head.as_bytes()).await).await;
         assert!(!answer.contains("fine"), "{answer}");
     }
-    let idle = listen(fine(), Patience { handshake: LONG, head: LONG, idle: SHORT }).await;
+    let idle = listen(fine(), Patience { idle: SHORT, ..PATIENT }).await;
     assert_eq!(rest(connect(idle, b"").await).await, "");
     let answer = rest(connect(idle, b"GET /fine HTTP/1.1\r\nhost: x\r\n\r\n").await).await;
     assert!(answer.ends_with("\r\n\r\nfine"), "{answer}");
+}
+
+/// A long answer, and whether anybody still holds it.
+fn long() -> (Router, Arc<()>) {
+    const LENGTH: usize = 48 << 20;
+    struct Held(Vec<u8>, #[expect(dead_code, reason = "it counts who holds the answer")] Arc<()>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let holders = Arc::new(());
+    let held = Arc::clone(&holders);
+    let answer = move || {
+        let held = Held(vec![b'x'; LENGTH], Arc::clone(&held));
+        async { Body::from(Bytes::from_owner(held)) }
+    };
+    (Router::new().route("/long", get(answer)), holders)
+}
+
+/// However long it takes: as long as it takes something, it gets all.
+#[tokio::test]
+async fn a_slow_reader_gets_all_of_its_answer() {
+    let (router, holders) = long();
+    let hasty = Patience { idle: SHORT, farewell: SHORT, ..PATIENT };
+    let address = listen(router, hasty).await;
+    let mut stream = connect(address, b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let (mut read, mut piece, mut pause) = (0, vec![0; 1 << 20], interval(SHORT / 4));
+    let length = loop {
+        pause.tick().await;
+        let some = stream.read(&mut piece).await.unwrap();
+        if some == 0 {
+            break read;
+        }
+        read += some;
+    };
+    assert!(length > 48 << 20, "{length}");
+    until(|| Arc::strong_count(&holders) == 2).await;
+}
+
+/// A client that takes nothing keeps nobody's memory, over either version.
+#[tokio::test]
+async fn who_takes_nothing_is_given_up() {
+    let (router, holders) = long();
+    let address = listen(router, Patience { piece: SHORT, ..PATIENT }).await;
+    let silent = connect(address, b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    until(|| Arc::strong_count(&holders) == 3).await;
+    until(|| Arc::strong_count(&holders) == 2).await;
+    drop(silent);
+    let response = h2c().get(format!("http://{address}/long")).send().await.unwrap();
+    assert_eq!((response.version(), response.content_length()), (Version::HTTP_2, Some(48 << 20)));
+    until(|| Arc::strong_count(&holders) == 2).await;
+    assert!(response.bytes().await.is_err());
 }

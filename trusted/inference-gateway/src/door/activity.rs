@@ -1,0 +1,147 @@
+//! Whether a connection is in use, and whether its client takes what it is given.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Response;
+use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Most bytes that a connection is given at once. It comes back for more when there is room: so a slow client is told from
+/// one that takes nothing.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// What goes on over a connection.
+pub(super) struct Activity(Mutex<State>);
+
+struct State {
+    /// Requests that are under way.
+    requests: usize,
+    /// When the last one ended.
+    since: Instant,
+    /// The number of the next one.
+    next: u64,
+    /// Pieces after which nobody has come for more yet: whose, and when they were given.
+    given: Vec<(u64, Instant)>,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self(Mutex::new(State { requests: 0, since: Instant::now(), next: 0, given: Vec::new() }))
+    }
+}
+
+impl Activity {
+    /// Since when the connection is idle, if it is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let state = self.0.lock();
+        (state.requests == 0).then_some(state.since)
+    }
+
+    /// Since when the client takes nothing of one of its answers, if there is more of it.
+    pub(super) fn stalled_since(&self) -> Option<Instant> {
+        self.0.lock().given.iter().map(|(_, since)| *since).min()
+    }
+}
+
+/// A request until all of its answer was given.
+pub(super) struct Busy {
+    activity: Arc<Activity>,
+    number: u64,
+}
+
+impl Busy {
+    pub(super) fn begin(activity: &Arc<Activity>) -> Self {
+        let mut state = activity.0.lock();
+        state.requests += 1;
+        state.next = state.next.wrapping_add(1);
+        Self { activity: Arc::clone(activity), number: state.next }
+    }
+
+    pub(super) fn follow(self, response: Response<Body>) -> Response<Followed> {
+        response.map(|body| Followed { body, rest: Bytes::new(), is_given: false, busy: self })
+    }
+
+    fn forget(&self, state: &mut State) {
+        state.given.retain(|(number, _)| *number != self.number);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.activity.0.lock();
+        self.forget(&mut state);
+        state.requests = state.requests.saturating_sub(1);
+        state.since = Instant::now();
+    }
+}
+
+/// A body that is given piece by piece.
+pub(super) struct Followed {
+    body: Body,
+    /// Of a frame that is longer than a piece.
+    rest: Bytes,
+    /// Whether it is among those of which a piece was given.
+    is_given: bool,
+    busy: Busy,
+}
+
+impl Followed {
+    /// Its next piece.
+    fn give(&mut self, mut data: Bytes) -> Frame<Bytes> {
+        let piece = data.split_to(data.len().min(PIECE));
+        self.rest = data;
+        // Nobody comes back after the last one.
+        if !hyper::body::Body::is_end_stream(self) {
+            self.busy.activity.0.lock().given.push((self.busy.number, Instant::now()));
+            self.is_given = true;
+        }
+        Frame::data(piece)
+    }
+}
+
+impl hyper::body::Body for Followed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if std::mem::take(&mut self.is_given) {
+            let mut state = self.busy.activity.0.lock();
+            self.busy.forget(&mut state);
+        }
+        let rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.give(rest))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| match frame.into_data() {
+                Ok(data) => self.give(data),
+                Err(trailers) => trailers,
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (mut size, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if rest > 0 {
+            let upper = size.upper();
+            size.set_lower(size.lower() + rest);
+            if let Some(upper) = upper {
+                size.set_upper(upper + rest);
+            }
+        }
+        size
+    }
+}
