@@ -17,7 +17,7 @@ use crate::e2ee::Shares;
 use crate::observe::Metrics;
 use crate::operator::Office;
 use crate::proof::Notary;
-use crate::record::Store;
+use crate::record::{Arrears, Store};
 use crate::routing::Catalogue;
 use crate::upstream::{Upstream, UpstreamError};
 use crate::verification::Verifications;
@@ -59,6 +59,8 @@ pub struct Gateway {
     pub control: Control,
     /// What stays of requests.
     pub store: Store,
+    /// Requests whose records wait for the disk.
+    pub arrears: Arrears,
     /// Who signs.
     pub notary: Notary,
     /// What upstreams proved.
@@ -95,6 +97,7 @@ impl Gateway {
             live: RwLock::new(Arc::new(live)),
             control,
             store,
+            arrears: Arrears::default(),
             notary,
             verifications,
             metrics: Metrics::default(),

@@ -98,6 +98,8 @@ async fn start_on(file: &Path, backing: Backing) -> Result<Running, StartError> 
         tokio::spawn(verification::run(Arc::clone(&gateway), stop.clone())),
         tokio::spawn(watch::watch(Arc::clone(&gateway), tls, Arc::clone(&look_again), stop.clone())),
     ];
+    let (owing, stopped) = (Arc::clone(&gateway), stop.clone());
+    tasks.push(tokio::spawn(async move { owing.arrears.run(&owing.store, stopped).await }));
     let metrics_address = metrics.as_ref().map(|(_, address)| *address);
     if let Some((listener, _)) = metrics {
         let router = observe::open_routes(Arc::clone(&gateway));
@@ -156,6 +158,7 @@ impl Running {
         }
         // Nothing comes any more; what came in the last moment is over, too.
         self.cut_off().await;
+        self.gateway.arrears.close(&self.gateway.store).await;
     }
 
     async fn cut_off(&self) {

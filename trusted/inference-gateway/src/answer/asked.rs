@@ -206,8 +206,10 @@ async fn withdraw(
         prefix_hash: admission.prefix_hash.clone(),
         ..Row::refused(&incoming.request_id, path, &wanted.model, error.status().as_u16(), now)
     };
-    if let Err(error) = gateway.store.finish(Finished { key, rows: vec![row], receipt: None }).await {
-        tracing::warn!(request_id = incoming.request_id, %error, "a refused request could not be recorded");
+    let finished = Finished { key, rows: vec![row], receipt: None };
+    if let Err(error) = gateway.store.finish(finished.clone()).await {
+        tracing::warn!(request_id = incoming.request_id, %error, "a refused request could not be recorded yet");
+        gateway.arrears.add(finished);
     }
 }
 

@@ -95,14 +95,15 @@ impl Outcome {
         }
     }
 
-    /// The key did not sign: to the client, unless it left, it is a failure, and a stream that has begun breaks off.
-    fn lose_signature(&mut self, is_streaming: bool) {
+    /// The answer cannot be signed for, or recorded: to the client, unless it left, it is a failure, and a stream that has
+    /// begun breaks off.
+    fn lose(&mut self, is_streaming: bool, why: &'static str) {
         self.status = match self.status {
             499 => 499,
             _ if is_streaming && self.first_content.is_some() => 502,
             _ => 500,
         };
-        self.failure = Some(("gateway", "the receipt could not be signed"));
+        self.failure = Some(("gateway", why));
     }
 }
 
@@ -128,7 +129,8 @@ impl Exchange {
         Account { events, answer_id, served: trace.sent }
     }
 
-    /// Records everything about the request, durably, and counts what it used.
+    /// Records everything about the request, durably, and counts what it used. What cannot be recorded now is when that can
+    /// be, as a failure.
     pub(super) async fn finish(
         &self,
         tried: &[Tried],
@@ -139,29 +141,42 @@ impl Exchange {
         let receipt = account.map(|account| self.receipt(account, now)).transpose();
         // What was used is recorded all the same.
         let (receipt, signed) = receipt.map_or_else(|error| (None, Err(error)), |receipt| (receipt, Ok(())));
-        let answered = outcome.status;
+        let (answered, is_streaming) = (outcome.status, self.asked.shaped.is_streaming);
         if signed.is_err() {
-            outcome.lose_signature(self.asked.shaped.is_streaming);
+            outcome.lose(is_streaming, "the receipt could not be signed");
         }
         self.count(tried, answered, &outcome, receipt.is_some());
+        let rows = self.rows(tried, &outcome, now);
+        let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
+        let (key, tokens) = (self.asked.key, outcome.tokens);
+        let recorded = self.gateway.store.finish(Finished { key, rows, receipt }).await;
+        if recorded.is_err() {
+            outcome.lose(is_streaming, "the answer could not be recorded");
+            self.gateway.arrears.add(Finished { key, rows: self.rows(tried, &outcome, now), receipt: None });
+        }
+        self.gateway.control.used(key, tokens, cost);
+        let failed = recorded.err().map(|error| error.to_string());
+        let Some(error) = failed.or_else(|| signed.err().map(|error| error.to_string())) else {
+            return Ok(());
+        };
+        tracing::error!(
+            request_id = self.incoming.request_id,
+            error,
+            "a request could not be recorded, or signed for"
+        );
+        Err(GatewayError::new(Kind::Internal, "The answer could not be recorded"))
+    }
+
+    /// A row for each attempt; the last one is the outcome.
+    fn rows(&self, tried: &[Tried], outcome: &Outcome, now: u64) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::with_capacity(tried.len() + 1);
         for attempt in tried {
             let failed =
                 Outcome::nothing(attempt.status, Some(attempt.route_id.clone()), ("upstream", attempt.why));
             rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
         }
-        rows.push(Row { is_last: true, ..self.row(&outcome, rows.len(), now) });
-        let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
-        let finished = Finished { key: self.asked.key, rows, receipt };
-        self.gateway.store.finish(finished).await.map_err(|error| {
-            tracing::error!(request_id = self.incoming.request_id, %error, "a request could not be recorded");
-            GatewayError::new(Kind::Internal, "The answer could not be recorded")
-        })?;
-        self.gateway.control.used(self.asked.key, outcome.tokens, cost);
-        signed.map_err(|error| {
-            tracing::error!(request_id = self.incoming.request_id, %error, "a request has no receipt");
-            GatewayError::new(Kind::Internal, "The answer could not be recorded")
-        })
+        rows.push(Row { is_last: true, ..self.row(outcome, rows.len(), now) });
+        rows
     }
 
     /// Counts it; `answered` is the status that the last attempt had.

@@ -287,6 +287,11 @@ fn figures(gateway: &Gateway) -> Response {
             "Memory of records that are written and not in the database yet.",
             gateway.store.pending_bytes(),
         ),
+        (
+            "private_ai_gateway_records_waiting",
+            "Requests that are over and that the disk does not take.",
+            gateway.arrears.waiting(),
+        ),
     ] {
         text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
         line(name, "", value, &mut text);

@@ -11,6 +11,7 @@
 //! | it is read, wherever it is | `reading`, `shared` |
 
 mod age;
+mod arrears;
 mod blocks;
 mod changes;
 mod codec;
@@ -41,6 +42,7 @@ use serde::{Deserialize, Serialize};
 use crate::admission::KeyHash;
 use crate::config::Pricing;
 
+pub use arrears::Arrears;
 pub(crate) use disk::Backing;
 use disk::Disk;
 pub use disk::OpenError;

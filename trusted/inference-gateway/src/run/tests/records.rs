@@ -52,4 +52,32 @@ async fn nothing_is_begun_that_cannot_be_recorded() {
         tokio::task::yield_now().await;
     }
     assert_eq!((reply(bench.chat("plain")).await.status, healthy(&bench).await), (StatusCode::OK, 1));
+    // What was used when the disk was full is recorded, too.
+    until(|| bench.running.gateway.arrears.waiting() == 0).await;
+    let mut rows = bench.running.gateway.store.usage(0, 10).unwrap();
+    rows.sort_by_key(|row| row.row.status);
+    let told: Vec<_> = rows.iter().map(|row| (row.row.status, row.row.error_source.as_deref())).collect();
+    assert_eq!(told, [(200, None), (200, None), (500, Some("gateway"))]);
+    assert_eq!((rows[2].row.prompt_tokens, rows[2].row.completion_tokens), (1, 1));
+    let path = format!("/v1/aci/receipts/{}", rows[2].row.request_id);
+    assert_eq!(bench.get(&path, Some(KEY)).await.status, StatusCode::NOT_FOUND);
+}
+
+/// Nor does a gateway that ends wait for ever for such a disk; what it can still record, it does.
+#[tokio::test]
+async fn an_end_records_what_waits_if_it_can() {
+    for (disk, rows) in [(Disk::Full, 0), (Disk::Well, 1)] {
+        let bad = Bad::default();
+        let bench = Bench::on(bad.backing(), |_, _| {}).await;
+        bench.leave.add_permits(1);
+        bad.becomes(Disk::Full);
+        assert_eq!(reply(bench.chat("plain")).await.status, StatusCode::INTERNAL_SERVER_ERROR);
+        bad.becomes(disk);
+        let store = bench.running.gateway.store.clone();
+        if rows > 0 {
+            until(|| store.trouble().is_none()).await;
+        }
+        bench.running.stop(PATIENCE, std::future::pending()).await;
+        assert_eq!(store.usage(0, 10).unwrap().len(), rows);
+    }
 }
