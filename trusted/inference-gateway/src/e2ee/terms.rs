@@ -101,8 +101,9 @@ impl Terms {
         let challenge =
             challenge.ok_or_else(|| refused("e2ee_invalid_nonce", "X-E2EE-Nonce must be 64 hex digits"))?;
         let ts = accepted(timestamp, now)?;
+        // Without the client's key, which nothing binds to what is encrypted: who ends TLS could send it again beside
+        // another one, or beside another spelling of the same.
         let fingerprint = Sha256::new()
-            .chain_update(&client_key)
             .chain_update(service_key(keys, suite))
             .chain_update(challenge)
             .finalize()

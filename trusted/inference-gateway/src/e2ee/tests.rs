@@ -251,7 +251,10 @@ async fn a_challenge_is_new_once_for_as_long_as_its_time_is_accepted() {
     let (early, late) = (TS - 300, TS + 300);
     lab.open_at(&headers(suite), Surface::Chat, &chat(suite), early).await.unwrap();
     let again = with(suite, "x-e2ee-nonce", &NONCE.to_uppercase());
-    for (headers, now) in [(headers(suite), early), (headers(suite), late), (again, TS)] {
+    // Nothing binds the client's key to what is encrypted: another one does not make it new.
+    let other = hex::encode(SecretKey::new(suite, &[8; 32]).unwrap().public_key());
+    let other = with(suite, "x-client-pub-key", &other);
+    for (headers, now) in [(headers(suite), early), (headers(suite), late), (again, TS), (other, TS)] {
         // The same nonce in other letters is the same; it is part of what is authenticated, as it was sent.
         let mut body = chat(suite);
         if headers[3].1 != NONCE {
