@@ -103,11 +103,8 @@ impl Terms {
         let ts = accepted(timestamp, now)?;
         // Without the client's key, which nothing binds to what is encrypted: who ends TLS could send it again beside
         // another one, or beside another spelling of the same.
-        let fingerprint = Sha256::new()
-            .chain_update(service_key(keys, suite))
-            .chain_update(challenge)
-            .finalize()
-            .into();
+        let fingerprint =
+            Sha256::new().chain_update(service_key(keys, suite)).chain_update(challenge).finalize().into();
         let version = Version::Two { nonce: nonce.to_owned(), ts };
         Self { version, suite, client_key, fingerprint }.usable()
     }

@@ -323,3 +323,35 @@ async fn a_stream_that_is_none_goes_to_the_next_route() {
         falls_back(&always(vec![Act::Send(first)]).await).await;
     }
 }
+
+/// Figures say what happened.
+#[tokio::test]
+async fn what_happens_is_counted() {
+    let first = Fake::start(|number, _| match number {
+        0 => vec![Act::Send(json_reply(500, ERROR))],
+        1 => broken(&[role(), word("one")]),
+        _ => vec![Act::Send(json_reply(400, ERROR))],
+    })
+    .await;
+    let second = good().await;
+    let routes = [("one", &first, 0), ("two", &second, 1)]
+        .map(|(name, fake, priority)| upstream(name, &fake.url(), priority, &json!({})));
+    let bench = Bench::new(routes.to_vec(), json!({"metrics_bind": "127.0.0.1:0"})).await;
+    for stream in [true, true, false] {
+        bench.ask(&chat(stream)).await;
+    }
+    let names = ["requests_total", "responses_total", "upstream_", "receipts", "stream_errors"];
+    let counted = bench.figures(&names).await.join("\n").replace("endpoint=\"/v1/chat/completions\",", "");
+    let expected = r#"receipts_issued_total{mode="buffered",model_id="vendor/model"} 1
+receipts_issued_total{mode="stream",model_id="vendor/model"} 2
+requests_total{mode="buffered",e2ee="false"} 1
+requests_total{mode="stream",e2ee="false"} 2
+responses_total{status="200"} 2
+responses_total{status="400"} 1
+stream_errors_total{kind="upstream"} 1
+upstream_responses_total{mode="buffered",status_class="4xx",model_id="vendor/model"} 1
+upstream_responses_total{mode="stream",status_class="2xx",model_id="vendor/model"} 1
+upstream_responses_total{mode="stream",status_class="5xx",model_id="vendor/model"} 2
+upstream_verifications_total{result="failed",required="false"} 3"#;
+    assert_eq!(counted, expected);
+}

@@ -1,9 +1,11 @@
 //! Streams: their bytes, their silence, their end.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use super::support::*;
 use crate::upstream::fake::{Act, Fake, chunk, stream_head, until};
@@ -131,4 +133,35 @@ async fn other_surfaces_go_the_same_way() {
     let vector = bench.ask_at("/v1/embeddings", &json!({"model": MODEL, "input": "x"})).await;
     assert_eq!((vector.status, &vector.json()["data"][0]["embedding"]), (200, &json!([0.5])));
     assert_eq!(bench.checked_receipt(&vector)["chat_id"], serde_json::Value::Null);
+}
+
+/// Whatever the configuration becomes, a stream ends as it began.
+#[tokio::test]
+async fn another_configuration_drops_no_stream() {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let first = Fake::start(move |_, _| {
+        let mut acts = begun(&answer()[..3]);
+        acts.push(Act::Wait(Arc::clone(&held)));
+        acts.extend(answer()[3..].iter().map(|event| Act::Send(chunk(event))));
+        acts.push(Act::Send(chunk(b"")));
+        acts
+    })
+    .await;
+    let second = good().await;
+    let bench = Bench::alone(&first).await;
+    let mut response = bench.request("/v1/chat/completions", &chat(true)).send().await.unwrap();
+    let headers = response.headers().clone();
+    let mut got = Vec::new();
+    while !String::from_utf8_lossy(&got).contains("two") {
+        got.extend_from_slice(&response.chunk().await.unwrap().unwrap());
+    }
+    bench.reconfigure(vec![upstream("other", &second.url(), 0, &json!({}))]).await;
+    assert_eq!(seen(&bench.ask(&chat(true)).await), complete());
+    assert_eq!((first.seen.lock().len(), second.seen.lock().len()), (1, 1), "it holds");
+    gate.add_permits(1);
+    got.extend_from_slice(&response.bytes().await.unwrap());
+    let reply = Reply { status: 200, headers, body: got.into() };
+    assert_eq!(seen(&reply), complete());
+    bench.checked_receipt(&reply);
 }

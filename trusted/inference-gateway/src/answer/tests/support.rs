@@ -114,6 +114,30 @@ impl Bench {
         Reply { status, headers, body: response.bytes().await.unwrap() }
     }
 
+    /// Another configuration holds from now on.
+    pub(super) async fn reconfigure(&self, upstreams: Vec<Value>) {
+        let file = self.dir.path().join("gateway.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        config["upstreams"] = upstreams.into();
+        let before = self.running.gateway().live();
+        std::fs::write(&file, config.to_string()).unwrap();
+        self.running.reload();
+        until(|| !std::sync::Arc::ptr_eq(&before, &self.running.gateway().live())).await;
+    }
+
+    /// The figures that begin with a name, but for those of time, in order.
+    pub(super) async fn figures(&self, names: &[&str]) -> Vec<String> {
+        let url = format!("http://{}/metrics", self.running.metrics_address().unwrap());
+        let text = self.client.get(url).send().await.unwrap().text().await.unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("private_ai_gateway_"));
+        let mut lines: Vec<String> = lines
+            .filter(|line| names.iter().any(|name| line.starts_with(name)) && !line.contains("seconds"))
+            .map(ToOwned::to_owned)
+            .collect();
+        lines.sort();
+        lines
+    }
+
     /// Ends the gateway, and gives what it recorded.
     pub(super) async fn stop(self, patience: Duration) -> (Store, TempDir) {
         let store = self.running.gateway().store.clone();
