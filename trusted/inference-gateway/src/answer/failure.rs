@@ -9,7 +9,7 @@ use super::feed::Break;
 use super::judge::{Judgement, Then, judge};
 use crate::accounting::Tokens;
 use crate::error::{GatewayError, Kind};
-use crate::format::{Translate, UpstreamFault, fault};
+use crate::format::{Translate, UpstreamFault, counts_of, fault};
 use crate::routing::Route;
 use crate::upstream::Answer;
 
@@ -70,7 +70,7 @@ impl Spent {
         let usage = told.usage.filter(|_| told.error.is_none());
         let tokens = usage.as_ref().and_then(|usage| Tokens::parse(usage.get()));
         match tokens.filter(|tokens| tokens.total() > 0) {
-            Some(tokens) => Some(Self { usage, tokens }),
+            Some(tokens) => Some(Self { usage: usage.as_deref().map(counts_of), tokens }),
             None => Some(Self::read(translator)).filter(|spent| spent.tokens.completion > 0),
         }
     }

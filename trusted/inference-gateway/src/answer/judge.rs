@@ -38,8 +38,8 @@ pub(super) struct Judgement {
 /// | the same about a picture that the request refers to | ends | not at fault |
 /// | any other 4xx | ends | not at fault |
 pub(super) fn judge(status: StatusCode, fault: &UpstreamFault, request: &[u8]) -> Judgement {
-    let quota = is_quota(fault);
-    let is_refused = !quota && is_refusal(fault);
+    let is_refused = is_refusal(fault);
+    let quota = !is_refused && is_quota(fault);
     let is_busy = !quota
         && !is_refused
         && (status == StatusCode::TOO_MANY_REQUESTS || (status.is_server_error() && is_exhausted(fault)));
@@ -107,7 +107,8 @@ mod tests {
         // No other upstream is asked for what one refused, whatever it calls that.
         for kind in ["context_length_exceeded", "content_filter", "content_policy_violation"] {
             for status in [400, 403, 404, 413, 422, 429, 500, 503] {
-                let refused = judged(status, "no", Some(kind));
+                // Words can repeat a prompt.
+                let refused = judged(status, "you exceeded your current quota", Some(kind));
                 assert_eq!(refused, (Then::Answer, false, false, status), "{status} {kind}");
             }
         }

@@ -24,7 +24,7 @@ pub(super) fn exceeds(text: &[u8], limit: usize) -> bool {
 }
 
 /// The place after the closing quote of a string that begins at `at`. Strings may have megabytes.
-fn end_of_string(text: &[u8], mut at: usize) -> usize {
+pub(super) fn end_of_string(text: &[u8], mut at: usize) -> usize {
     while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         match text.get(at + found) {
             Some(b'"') => return at + found + 1,

@@ -78,9 +78,10 @@ impl<'a> Body<'a> {
     /// The same of all that a client sends: no object in it has a member twice, however deep it lies.
     pub fn parse_whole(bytes: &'a [u8]) -> Result<Self, GatewayError> {
         let body = Self::parse(bytes)?;
-        once::check(bytes)
-            .map_err(|error| GatewayError::new(Kind::InvalidRequest, format!("invalid json: {error}")))?;
-        Ok(body)
+        match once::repeated(bytes) {
+            None => Ok(body),
+            Some(what) => Err(GatewayError::new(Kind::InvalidRequest, format!("invalid json: {what}"))),
+        }
     }
 
     /// A member as it was sent. One that is `null` is as good as absent.

@@ -82,7 +82,7 @@ impl Constraints {
     pub fn of(body: &Body<'_>) -> Result<Self, GatewayError> {
         let Some(raw) = body.raw(MEMBER) else { return Ok(Self::default()) };
         if raw.get().len() > MAX_BYTES {
-            let message = format!("'provider' must be shorter than {MAX_BYTES} bytes");
+            let message = format!("'provider' may have at most {MAX_BYTES} bytes");
             return Err(GatewayError::parameter(MEMBER, message));
         }
         let object = object(raw)?;

@@ -42,9 +42,12 @@ impl Activity {
         (state.requests == 0).then_some(state.since)
     }
 
-    /// Since when the client takes nothing of one of its answers, if there is more of it.
+    /// Since when the client takes nothing of any of its answers. Of a connection that carries several, one that waits keeps
+    /// none of the others from going on.
     pub(super) fn stalled_since(&self) -> Option<Instant> {
-        self.0.lock().given.iter().map(|(_, since)| *since).min()
+        let state = self.0.lock();
+        let given = state.given.iter().map(|(_, since)| *since);
+        given.max().filter(|_| state.given.len() >= state.requests)
     }
 }
 
@@ -95,11 +98,9 @@ impl Followed {
     fn give(&mut self, mut data: Bytes) -> Frame<Bytes> {
         let piece = data.split_to(data.len().min(PIECE));
         self.rest = data;
-        // Nobody comes back after the last one.
-        if !hyper::body::Body::is_end_stream(self) {
-            self.busy.activity.0.lock().given.push((self.busy.number, Instant::now()));
-            self.is_given = true;
-        }
+        // After the last one nobody comes back: over HTTP/1.1 it is forgotten at once, over HTTP/2 when it went.
+        self.busy.activity.0.lock().given.push((self.busy.number, Instant::now()));
+        self.is_given = true;
         Frame::data(piece)
     }
 }

@@ -1,5 +1,6 @@
 //! Connections as clients make them, byte by byte.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::poll;
 use http::Version;
@@ -18,6 +20,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
@@ -95,16 +98,19 @@ async fn next(stream: &mut TcpStream) -> (u16, String) {
     }
 }
 
-fn h2c() -> reqwest::Client {
+fn tls() -> rustls::ClientConfig {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
+    rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
+        .with_no_client_auth()
+}
+
+fn h2c() -> reqwest::Client {
     reqwest::Client::builder()
         .no_proxy()
-        .tls_backend_preconfigured(tls)
+        .tls_backend_preconfigured(tls())
         .http2_prior_knowledge()
         .build()
         .unwrap()
@@ -346,4 +352,34 @@ async fn who_takes_nothing_is_given_up() {
     assert_eq!((response.version(), response.content_length()), (Version::HTTP_2, Some(48 << 20)));
     until(|| Arc::strong_count(&holders) == 2).await;
     assert!(response.bytes().await.is_err());
+}
+
+/// A stream may be silent for longer than a client may, over either version.
+#[tokio::test]
+async fn a_silent_stream_is_not_cut() {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let answer = move || {
+        let held = Arc::clone(&held);
+        async move {
+            let last = futures_util::stream::once(async move {
+                held.acquire().await.unwrap().forget();
+                Ok(Bytes::from_static(b"last"))
+            });
+            let first = futures_util::stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first "))]);
+            Body::from_stream(first.chain(last))
+        }
+    };
+    let router = Router::new().route("/stream", get(answer));
+    let address = listen(router, Patience { piece: SHORT, ..PATIENT }).await;
+    let one = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls()).build().unwrap();
+    for client in [one, h2c()] {
+        let mut response = client.get(format!("http://{address}/stream")).send().await.unwrap();
+        assert_eq!(response.chunk().await.unwrap().unwrap(), "first ");
+        let mut pause = interval(4 * SHORT);
+        pause.tick().await;
+        pause.tick().await;
+        gate.add_permits(1);
+        assert_eq!(response.bytes().await.unwrap(), "last");
+    }
 }

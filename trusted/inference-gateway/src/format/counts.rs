@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 const MAX_NAME_BYTES: usize = 64;
 
 /// The numbers of a usage, under their names, in objects as they came; all that is anything else is left out.
-pub(super) fn only(usage: &RawValue) -> Box<RawValue> {
+pub(crate) fn only(usage: &RawValue) -> Box<RawValue> {
     if serde_json::from_str::<Counts>(usage.get()).is_ok() {
         return usage.to_owned();
     }

@@ -110,7 +110,7 @@ pub fn declares_quota(fault: &UpstreamFault) -> bool {
 #[must_use]
 pub fn is_about_request(fault: &UpstreamFault) -> bool {
     let is_declared = fault.kind.as_deref().is_some_and(|kind| REQUEST_KINDS.contains(&kind));
-    (is_declared || is_refusal(fault)) && !is_quota(fault)
+    is_refusal(fault) || (is_declared && !is_quota(fault))
 }
 
 /// Whether an upstream declares, by kind, that it refuses what the request says: too much, or against its policy. No other
@@ -205,7 +205,8 @@ fn private(route: &Route) -> Vec<String> {
 fn kind_of(status: StatusCode, fault: &UpstreamFault) -> Kind {
     match status.as_u16() {
         401..=403 | 408 => Kind::Upstream,
-        400..500 if is_quota(fault) => Kind::Upstream,
+        // What is declared counts more than words, which can repeat a prompt.
+        400..500 if is_quota(fault) && !is_refusal(fault) => Kind::Upstream,
         404 => Kind::UpstreamNotFound,
         429 => Kind::UpstreamBusy,
         400..500 => Kind::UpstreamRefused(status),

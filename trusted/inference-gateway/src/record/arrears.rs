@@ -44,17 +44,13 @@ impl Arrears {
 
     /// Records them as soon as that can be, until it is told to stop.
     pub async fn run(&self, store: &Store, stop: CancellationToken) {
-        let work = async {
-            loop {
-                self.added.notified().await;
-                while !self.settle(store).await {
-                    sleep(PAUSE).await;
+        // A write that is under way is waited for: it may be kept though nobody waits, and would be written again.
+        while stop.run_until_cancelled(self.added.notified()).await.is_some() {
+            while !self.settle(store).await {
+                if stop.run_until_cancelled(sleep(PAUSE)).await.is_none() {
+                    return;
                 }
             }
-        };
-        tokio::select! {
-            () = work => {}
-            () = stop.cancelled() => {}
         }
     }
 

@@ -7,6 +7,7 @@
 //! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `frame`, `pending` |
 //! | it becomes durable, with others | `syncer` |
 //! | it goes to the database, with others; what has had its time goes | `filer`, `turns`, `filing`, `blocks`, `tables`, `eviction`, `age` |
+//! | what the disk does not take waits until it does | `arrears` |
 //! | the hash of a receipt is logged | `log` |
 //! | it is read, wherever it is | `reading`, `shared` |
 
