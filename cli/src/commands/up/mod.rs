@@ -75,7 +75,7 @@ async fn up(args: Args, session: &Session) -> Outcome {
     let home = Home::open(&session.data_dir()?)?;
     let guest_images = find_guest_images(args.guest_images, home.path())?;
     let gateway = Own::find(home.path())?;
-    let ports = args.ports.settle(kms::port_before(home.path()), gateway.as_ref())?;
+    let (ports, _claims) = args.ports.settle(kms::port_before(home.path()), gateway.as_ref())?;
     let prices = prices::read(args.prices.as_deref())?;
 
     let output = &session.output;
@@ -84,12 +84,12 @@ async fn up(args: Args, session: &Session) -> Outcome {
     progress
         .phase("starting the control plane, the node, the key management service and the inference gateway");
     let log = logging::filter(LEVELS, session.verbosity);
-    let governance = if args.development_chain {
+    let (governance, _more_claims) = if args.development_chain {
         let before = kms::port_before(&home.join(development_chain::DIRECTORY));
-        let ports = args.contract_ports.settle(before)?;
-        Some(Governance { ports, chain: ChainPart::start(home.path()).await? })
+        let (ports, claims) = args.contract_ports.settle(before)?;
+        (Some(Governance { ports, chain: ChainPart::start(home.path()).await? }), claims)
     } else {
-        None
+        (None, Vec::new())
     };
     let machine = Machine { guest_images: guest_images.clone(), options: args.host };
     let plan = Plan { governance, gateway, domain: args.domain, machine, prices, log };

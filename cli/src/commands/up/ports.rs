@@ -1,7 +1,7 @@
 //! The addresses that the parts of a cloud listen on.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use crate::failure::{Exit, Failure};
 use crate::parts::inference::Own;
@@ -50,6 +50,10 @@ pub(crate) struct Ports {
     pub(super) echo: SocketAddr,
 }
 
+/// The same ports of UDP, which nothing here uses: while they are held, no other cloud that chooses at the same moment takes
+/// what is chosen and not listened on yet.
+pub(super) type Claims = Vec<UdpSocket>;
+
 /// Options for the listeners of the KMS that the contract on a development chain decides for.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Addresses")]
@@ -69,13 +73,13 @@ pub(crate) struct ContractPorts {
 
 impl ContractPorts {
     /// As [`Ports::settle`].
-    pub(super) fn settle(mut self, kms_before: Option<u16>) -> Result<Self, Failure> {
+    pub(super) fn settle(mut self, kms_before: Option<u16>) -> Result<(Self, Claims), Failure> {
         stay(&mut self.kms, kms_before);
-        settle([
+        let claims = settle([
             (Place::Option("--contract-kms-listen"), &mut self.kms),
             (Place::Option("--contract-kms-directory-listen"), &mut self.directory),
         ])?;
-        Ok(self)
+        Ok((self, claims))
     }
 }
 
@@ -103,13 +107,17 @@ impl Ports {
     /// starts, and settles ports that were left open: links to applications hold the number.
     /// CVMs keep the address of the key management service: `kms_before` is where it was. A gateway with a
     /// configuration of its own listens where that says.
-    pub(super) fn settle(mut self, kms_before: Option<u16>, own: Option<&Own>) -> Result<Self, Failure> {
+    pub(super) fn settle(
+        mut self,
+        kms_before: Option<u16>,
+        own: Option<&Own>,
+    ) -> Result<(Self, Claims), Failure> {
         stay(&mut self.kms, kms_before);
         if let Some(own) = own {
             self.inference = own.bind();
         }
-        settle(self.places(own))?;
-        Ok(self)
+        let claims = settle(self.places(own))?;
+        Ok((self, claims))
     }
 }
 
@@ -143,33 +151,41 @@ fn stay(address: &mut SocketAddr, before: Option<u16>) {
     }
 }
 
-fn settle<const COUNT: usize>(places: [(Place<'_>, &mut SocketAddr); COUNT]) -> Result<(), Failure> {
+fn settle<const COUNT: usize>(places: [(Place<'_>, &mut SocketAddr); COUNT]) -> Result<Claims, Failure> {
     // Held until all are settled, so that no two of them get the same.
-    let mut held = Vec::new();
+    let (mut held, mut claims) = (Vec::new(), Vec::new());
     for (place, address) in places {
-        let bound = listen(*address).and_then(|listener| {
+        let bound = listen(*address).and_then(|(listener, claim)| {
             let settled = listener.local_addr()?;
             held.push(listener);
+            claims.extend(claim);
             Ok(settled)
         });
         *address = bound.map_err(|error| unusable(place, *address, error))?;
     }
-    Ok(())
+    Ok(claims)
 }
 
 /// Listens at `address`. Port 0 takes a free one below those that the system gives to outgoing connections:
-/// the part that listens there later finds it free still.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// the part that listens there later finds it free still. A port that somebody names needs no claim, and a program that has
+/// it for UDP is none of ours.
+fn listen(address: SocketAddr) -> io::Result<(TcpListener, Option<UdpSocket>)> {
     if address.port() == 0 {
         for _ in 0..ATTEMPTS {
             let random = getrandom::u32().map_err(io::Error::from)?;
             let port = u16::try_from(random % u32::from(LAST_PORT - FIRST_PORT)).unwrap_or_default();
-            if let Ok(listener) = TcpListener::bind(SocketAddr::new(address.ip(), FIRST_PORT + port)) {
-                return Ok(listener);
+            if let Ok((listener, claim)) = claim(SocketAddr::new(address.ip(), FIRST_PORT + port)) {
+                return Ok((listener, Some(claim)));
             }
         }
     }
-    TcpListener::bind(address)
+    Ok((TcpListener::bind(address)?, None))
+}
+
+/// Takes a port that no other cloud has chosen, and nobody listens on.
+fn claim(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
+    let claim = UdpSocket::bind(address)?;
+    Ok((TcpListener::bind(address)?, claim))
 }
 
 fn unusable(place: Place<'_>, address: SocketAddr, error: io::Error) -> Failure {
@@ -225,7 +241,7 @@ mod tests {
     #[test]
     fn a_gateway_with_its_own_configuration_listens_where_that_says() {
         let home = tempfile::tempdir().unwrap();
-        let free = ports("", "").settle(None, None).unwrap().inference;
+        let free = ports("", "").settle(None, None).unwrap().0.inference;
         let config = format!(
             r#"{{"bind": "{free}", "state_dir": "/s", "upstreams":
                 [{{"name": "a", "base_url": "http://127.0.0.1:1", "models": {{"m": "m"}}}}]}}"#
@@ -233,7 +249,7 @@ mod tests {
         std::fs::create_dir(home.path().join("inference-gateway")).unwrap();
         std::fs::write(home.path().join("inference-gateway/gateway.json"), config).unwrap();
         let own = Own::find(home.path()).unwrap();
-        assert_eq!(ports("", "").settle(None, own.as_ref()).unwrap().inference, free);
+        assert_eq!(ports("", "").settle(None, own.as_ref()).unwrap().0.inference, free);
         let _taken = TcpListener::bind(free).unwrap();
         let failure = ports("", "").settle(None, own.as_ref()).unwrap_err();
         assert_eq!(failure.exit, Exit::Conflict);
@@ -242,7 +258,7 @@ mod tests {
 
     #[test]
     fn open_ports_are_settled_to_different_ones_that_no_outgoing_connection_gets() {
-        let mut ports = ports("", "").settle(None, None).unwrap();
+        let (mut ports, _) = ports("", "").settle(None, None).unwrap();
         let settled: std::collections::BTreeSet<_> =
             ports.places(None).into_iter().map(|(_, address)| address.port()).collect();
         assert_eq!(settled.len(), OPTIONS.len());
@@ -250,8 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn what_one_cloud_has_chosen_no_other_takes_before_it_listens() {
+        let (mut chosen, claims) = ports("", "").settle(None, None).unwrap();
+        let addresses = chosen.places(None).map(|(_, address)| *address);
+        for address in addresses {
+            assert_eq!(claim(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            drop(TcpListener::bind(address).unwrap());
+        }
+        drop(claims);
+        for address in addresses {
+            claim(address).unwrap();
+        }
+    }
+
+    #[test]
     fn the_kms_stays_where_it_was_unless_somebody_else_is_there() {
-        let settled = |before| ports("", "").settle(before, None).unwrap().kms.port();
+        let settled = |before| ports("", "").settle(before, None).unwrap().0.kms.port();
         let first = settled(None);
         assert_ne!(first, 0);
         assert_eq!(settled(Some(first)), first);
