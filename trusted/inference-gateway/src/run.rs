@@ -158,7 +158,7 @@ impl Running {
         }
         // Nothing comes any more; what came in the last moment is over, too.
         self.cut_off().await;
-        drop(timeout(RECORDING, self.gateway.arrears.close(&self.gateway.store)).await);
+        self.gateway.arrears.close(&self.gateway.store, RECORDING).await;
     }
 
     async fn cut_off(&self) {

@@ -98,7 +98,7 @@ impl Followed {
     fn give(&mut self, mut data: Bytes) -> Frame<Bytes> {
         let piece = data.split_to(data.len().min(PIECE));
         self.rest = data;
-        // After the last one nobody comes back: over HTTP/1.1 it is forgotten at once, over HTTP/2 when it went.
+        // After the last one nobody comes back: it is forgotten with the request, as soon as there is room for it.
         self.busy.activity.0.lock().given.push((self.busy.number, Instant::now()));
         self.is_given = true;
         Frame::data(piece)

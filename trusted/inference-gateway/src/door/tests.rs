@@ -31,6 +31,8 @@ use crate::run::{Running, start};
 use crate::upstream::fake::until;
 
 const KEY: &str = "sk-test-key";
+/// More than lies in buffers between a server and a client that does not read.
+const LONG_BYTES: usize = 48 << 20;
 const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(50);
 const PATIENT: Patience = Patience { handshake: LONG, head: LONG, idle: LONG, piece: LONG, farewell: LONG };
@@ -301,9 +303,8 @@ async fn who_takes_too_long_is_not_waited_for() {
     assert!(answer.ends_with("\r\n\r\nfine"), "{answer}");
 }
 
-/// A long answer, and whether anybody still holds it.
-fn long() -> (Router, Arc<()>) {
-    const LENGTH: usize = 48 << 20;
+/// An answer at once of so many bytes, and whether anybody still holds it.
+fn whole(length: usize) -> (Router, Arc<()>) {
     struct Held(Vec<u8>, #[expect(dead_code, reason = "it counts who holds the answer")] Arc<()>);
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
@@ -313,19 +314,19 @@ fn long() -> (Router, Arc<()>) {
     let holders = Arc::new(());
     let held = Arc::clone(&holders);
     let answer = move || {
-        let held = Held(vec![b'x'; LENGTH], Arc::clone(&held));
+        let held = Held(vec![b'x'; length], Arc::clone(&held));
         async { Body::from(Bytes::from_owner(held)) }
     };
-    (Router::new().route("/long", get(answer)), holders)
+    (Router::new().route("/whole", get(answer)), holders)
 }
 
 /// However long it takes: as long as it takes something, it gets all.
 #[tokio::test]
 async fn a_slow_reader_gets_all_of_its_answer() {
-    let (router, holders) = long();
+    let (router, holders) = whole(LONG_BYTES);
     let hasty = Patience { idle: SHORT, farewell: SHORT, ..PATIENT };
     let address = listen(router, hasty).await;
-    let mut stream = connect(address, b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut stream = connect(address, b"GET /whole HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let (mut read, mut piece, mut pause) = (0, vec![0; 1 << 20], interval(SHORT / 4));
     let length = loop {
         pause.tick().await;
@@ -335,28 +336,43 @@ async fn a_slow_reader_gets_all_of_its_answer() {
         }
         read += some;
     };
-    assert!(length > 48 << 20, "{length}");
+    assert!(length > LONG_BYTES, "{length}");
     until(|| Arc::strong_count(&holders) == 2).await;
 }
 
 /// A client that takes nothing keeps nobody's memory, over either version.
 #[tokio::test]
 async fn who_takes_nothing_is_given_up() {
-    let (router, holders) = long();
+    let (router, holders) = whole(LONG_BYTES);
     let address = listen(router, Patience { piece: SHORT, ..PATIENT }).await;
-    let silent = connect(address, b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let silent = connect(address, b"GET /whole HTTP/1.1\r\nhost: x\r\n\r\n").await;
     until(|| Arc::strong_count(&holders) == 3).await;
     until(|| Arc::strong_count(&holders) == 2).await;
     drop(silent);
-    let response = h2c().get(format!("http://{address}/long")).send().await.unwrap();
-    assert_eq!((response.version(), response.content_length()), (Version::HTTP_2, Some(48 << 20)));
+    let response = h2c().get(format!("http://{address}/whole")).send().await.unwrap();
+    assert_eq!((response.version(), response.content_length()), (Version::HTTP_2, Some(LONG_BYTES as u64)));
     until(|| Arc::strong_count(&holders) == 2).await;
     assert!(response.bytes().await.is_err());
 }
 
-/// A stream may be silent for longer than a client may, over either version.
+/// Also when all that is left of its answer is the last piece, which over HTTP/2 waits for the client's window.
 #[tokio::test]
-async fn a_silent_stream_is_not_cut() {
+async fn who_leaves_a_little_is_given_up_too() {
+    let (router, holders) = whole(100 << 10);
+    let address = listen(router, Patience { piece: SHORT, ..PATIENT }).await;
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .tls_backend_preconfigured(tls())
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(65_535);
+    let response = client.build().unwrap().get(format!("http://{address}/whole")).send().await.unwrap();
+    assert_eq!(response.version(), Version::HTTP_2);
+    until(|| Arc::strong_count(&holders) == 2).await;
+    assert!(response.bytes().await.is_err());
+}
+
+/// A stream whose end waits for a permit.
+fn stream() -> (Router, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let held = Arc::clone(&gate);
     let answer = move || {
@@ -370,16 +386,38 @@ async fn a_silent_stream_is_not_cut() {
             Body::from_stream(first.chain(last))
         }
     };
-    let router = Router::new().route("/stream", get(answer));
+    (Router::new().route("/stream", get(answer)), gate)
+}
+
+/// Reads a stream that is silent for longer than a client may take nothing.
+async fn outlasts(client: &reqwest::Client, address: SocketAddr, gate: &Semaphore) {
+    let mut response = client.get(format!("http://{address}/stream")).send().await.unwrap();
+    assert_eq!(response.chunk().await.unwrap().unwrap(), "first ");
+    let mut pause = interval(4 * SHORT);
+    pause.tick().await;
+    pause.tick().await;
+    gate.add_permits(1);
+    assert_eq!(response.bytes().await.unwrap(), "last");
+}
+
+#[tokio::test]
+async fn a_silent_stream_is_not_cut() {
+    let (router, gate) = stream();
     let address = listen(router, Patience { piece: SHORT, ..PATIENT }).await;
     let one = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls()).build().unwrap();
     for client in [one, h2c()] {
-        let mut response = client.get(format!("http://{address}/stream")).send().await.unwrap();
-        assert_eq!(response.chunk().await.unwrap().unwrap(), "first ");
-        let mut pause = interval(4 * SHORT);
-        pause.tick().await;
-        pause.tick().await;
-        gate.add_permits(1);
-        assert_eq!(response.bytes().await.unwrap(), "last");
+        outlasts(&client, address, &gate).await;
     }
+}
+
+/// Nor is one beside which an answer is not taken.
+#[tokio::test]
+async fn an_answer_that_nobody_takes_costs_no_other_its_connection() {
+    let ((streaming, gate), (router, holders)) = (stream(), whole(LONG_BYTES));
+    let address = listen(router.merge(streaming), Patience { piece: SHORT, ..PATIENT }).await;
+    let client = h2c();
+    let left = client.get(format!("http://{address}/whole")).send().await.unwrap();
+    outlasts(&client, address, &gate).await;
+    drop(left);
+    until(|| Arc::strong_count(&holders) == 2).await;
 }

@@ -1,13 +1,14 @@
 //! What is kept of a usage: its numbers. It goes to disk and to a control plane, where no text of a conversation may go,
 //! whatever an upstream puts beside its counts.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+use crate::body::Name;
 
 /// Longest name of a count, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -49,10 +50,6 @@ impl<'de> Deserialize<'de> for Counts {
         deserializer.deserialize_any(Self)
     }
 }
-
-/// A name, borrowed where it has no escapes.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de> Visitor<'de> for Counts {
     type Value = Self;

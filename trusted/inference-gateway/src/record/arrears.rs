@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Finished, Store};
@@ -28,7 +28,8 @@ impl Arrears {
     pub fn add(&self, finished: Finished) {
         let mut requests = self.requests.lock();
         if requests.len() >= MOST {
-            tracing::error!("a request ends without a record: too many wait for the disk");
+            let request_id = finished.rows.first().map(|row| row.request_id.as_str());
+            tracing::error!(request_id, "a request ends without a record: too many wait for the disk");
             return;
         }
         requests.push_back(Finished { receipt: None, ..finished });
@@ -59,20 +60,18 @@ impl Arrears {
         loop {
             // It waits until it is recorded: whoever stops meanwhile loses nothing.
             let Some(next) = self.requests.lock().front().cloned() else { return true };
-            if store.trouble().is_some() || store.finish(next).await.is_err() {
+            if store.finish(next).await.is_err() {
                 return false;
             }
             self.requests.lock().pop_front();
         }
     }
 
-    /// Records what waits now or never.
-    pub async fn close(&self, store: &Store) {
-        if !self.settle(store).await {
-            tracing::error!(
-                requests = self.waiting(),
-                "requests end without a record: the disk takes nothing"
-            );
+    /// Records what waits within a time, or never.
+    pub async fn close(&self, store: &Store, patience: Duration) {
+        if !matches!(timeout(patience, self.settle(store)).await, Ok(true)) {
+            let requests = self.waiting();
+            tracing::error!(requests, "requests end without a record: the disk takes nothing");
         }
     }
 }
