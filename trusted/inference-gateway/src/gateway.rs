@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use cloister_verifier::Clock;
 use parking_lot::RwLock;
@@ -14,7 +14,7 @@ use crate::admission::Control;
 use crate::config::{GatewayConfig, UpstreamConfig};
 use crate::door::BodyBudget;
 use crate::e2ee::Shares;
-use crate::observe::Metrics;
+use crate::observe::{Metrics, Traces};
 use crate::operator::Office;
 use crate::proof::Notary;
 use crate::record::{Arrears, Store};
@@ -67,6 +67,8 @@ pub struct Gateway {
     pub verifications: Verifications,
     /// Figures.
     pub metrics: Metrics,
+    /// Who is told how requests went, if anybody is.
+    pub traces: Option<Traces>,
     /// Requests that are under way, also those whose client left: each ends with its record. Whoever ends the process
     /// waits for them first.
     pub requests: TaskTracker,
@@ -91,6 +93,7 @@ impl Gateway {
         store: Store,
         notary: Notary,
         verifications: Verifications,
+        traces: Option<Traces>,
     ) -> Self {
         let bodies = BodyBudget::new(live.config.body_memory_mib.saturating_mul(1 << 20));
         Self {
@@ -101,6 +104,7 @@ impl Gateway {
             notary,
             verifications,
             metrics: Metrics::default(),
+            traces,
             requests: TaskTracker::new(),
             cut: CancellationToken::new(),
             office: Office::default(),
@@ -146,6 +150,12 @@ static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
 #[must_use]
 pub fn unix_now() -> u64 {
     u64::try_from(CLOCK.now().as_second()).unwrap_or(0)
+}
+
+/// The machine's clock, for those who want it in the standard library's words.
+#[must_use]
+pub(crate) fn system_now() -> SystemTime {
+    CLOCK.now().into()
 }
 
 /// Milliseconds since the Unix epoch, by the machine's clock.

@@ -159,6 +159,9 @@ impl Running {
         // Nothing comes any more; what came in the last moment is over, too.
         self.cut_off().await;
         self.gateway.arrears.close(&self.gateway.store, RECORDING).await;
+        if let Some(traces) = &self.gateway.traces {
+            traces.close().await;
+        }
     }
 
     async fn cut_off(&self) {

@@ -38,6 +38,8 @@ const MISMATCHES: usize = 2;
 #[derive(Debug, Clone)]
 pub(super) struct Trace {
     pub(super) route: Arc<Route>,
+    /// When the attempt began.
+    began: Instant,
     /// When the request went out, over the channel that the receipt names; before that, when the attempt began.
     pub(super) sent: Instant,
     /// Of the exact bytes that went out, or may have; `None` when none did.
@@ -53,11 +55,22 @@ pub(super) struct Trace {
     pub(super) session: Option<Arc<SessionHold>>,
 }
 
+/// An attempt that was begun. Times are since the request came in.
+#[derive(Debug, Clone)]
+pub(super) struct Begun {
+    pub(super) route_id: String,
+    pub(super) began: Duration,
+    /// When the request went out; `None` if it did not.
+    pub(super) sent: Option<Duration>,
+}
+
 impl Trace {
     pub(super) fn new(route: Arc<Route>, required: bool) -> Self {
+        let now = Instant::now();
         Self {
             route,
-            sent: Instant::now(),
+            began: now,
+            sent: now,
             forwarded_hash: None,
             required,
             verification: None,
@@ -70,6 +83,15 @@ impl Trace {
     /// Whether bytes of the request may have gone out.
     pub(super) const fn may_be_out(&self) -> bool {
         self.forwarded_hash.is_some()
+    }
+
+    /// The attempt, with its times since the request came in.
+    pub(super) fn begun(&self, came_in: Instant) -> Begun {
+        Begun {
+            route_id: self.route.id.clone(),
+            began: self.began.duration_since(came_in),
+            sent: self.may_be_out().then(|| self.sent.duration_since(came_in)),
+        }
     }
 
     /// The events between a request and what is returned for it.

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use super::Incoming;
 use super::asked::Asked;
-use super::attempt::Trace;
+use super::attempt::{Begun, Trace};
 use super::walk::Tried;
 use super::wire::Wire;
 use crate::accounting::{Tokens, cost};
 use crate::error::{GatewayError, Kind};
-use crate::gateway::{Gateway, Live};
-use crate::observe;
+use crate::gateway::{Gateway, Live, system_now};
+use crate::observe::{self, Attempted};
 use crate::proof::Identity;
 use crate::record::{Finished, KeptReceipt, Row};
 
@@ -62,11 +62,9 @@ pub(super) struct Account {
 pub(super) struct Outcome {
     /// What is recorded.
     pub(super) status: u16,
-    /// The route that answered, or broke; `None` for the summary of a failure.
-    pub(super) route_id: Option<String>,
-    /// When the request went to the last upstream, since it came in.
-    pub(super) sent: Option<Duration>,
-    /// When the first content came, since then.
+    /// The attempt that answered, or broke; `None` for the summary of a failure.
+    pub(super) last: Option<Begun>,
+    /// When the first content came, since the request went to that upstream.
     pub(super) first_content: Option<Duration>,
     pub(super) usage: Option<Box<RawValue>>,
     pub(super) tokens: Tokens,
@@ -78,21 +76,20 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Nothing was produced.
-    pub(super) fn nothing(
-        status: u16,
-        route_id: Option<String>,
-        failure: (&'static str, &'static str),
-    ) -> Self {
+    pub(super) fn nothing(status: u16, last: Option<Begun>, failure: (&'static str, &'static str)) -> Self {
         Self {
             status,
-            route_id,
-            sent: None,
+            last,
             first_content: None,
             usage: None,
             tokens: Tokens::default(),
             finish_reasons: Vec::new(),
             failure: Some(failure),
         }
+    }
+
+    fn sent(&self) -> Option<Duration> {
+        self.last.as_ref().and_then(|last| last.sent)
     }
 
     /// The answer cannot be signed for, or recorded: to the client, unless it left, it is a failure, and a stream that has
@@ -137,7 +134,7 @@ impl Exchange {
         mut outcome: Outcome,
         account: Option<Account>,
     ) -> Result<(), GatewayError> {
-        let now = crate::gateway::unix_now();
+        let (now, ended) = (crate::gateway::unix_now(), self.began.elapsed());
         let receipt = account.map(|account| self.receipt(account, now)).transpose();
         // What was used is recorded all the same.
         let (receipt, signed) = receipt.map_or_else(|error| (None, Err(error)), |receipt| (receipt, Ok(())));
@@ -156,6 +153,7 @@ impl Exchange {
         }
         self.gateway.control.used(key, tokens, cost);
         let failed = recorded.err().map(|error| error.to_string());
+        self.trace(tried, &outcome, ended);
         let Some(error) = failed.or_else(|| signed.err().map(|error| error.to_string())) else {
             return Ok(());
         };
@@ -172,7 +170,7 @@ impl Exchange {
         let mut rows: Vec<Row> = Vec::with_capacity(tried.len() + 1);
         for attempt in tried {
             let failed =
-                Outcome::nothing(attempt.status, Some(attempt.route_id.clone()), ("upstream", attempt.why));
+                Outcome::nothing(attempt.status, Some(attempt.attempt.clone()), ("upstream", attempt.why));
             rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
         }
         rows.push(Row { is_last: true, ..self.row(outcome, rows.len(), now) });
@@ -184,7 +182,7 @@ impl Exchange {
         let Asked { shaped, .. } = &self.asked;
         let metrics = &self.gateway.metrics;
         let of_attempts = tried.iter().map(|attempt| attempt.status);
-        for status in of_attempts.chain(outcome.route_id.as_ref().map(|_| answered)) {
+        for status in of_attempts.chain(outcome.last.as_ref().map(|_| answered)) {
             metrics.upstream_answered(shaped.surface, shaped.is_streaming, status, &shaped.model);
         }
         metrics.finished(&observe::Outcome {
@@ -194,18 +192,55 @@ impl Exchange {
             is_encrypted: !self.e2ee_headers.is_empty(),
             model: &shaped.model,
             route: outcome
-                .route_id
-                .as_deref()
-                .or_else(|| tried.last().map(|attempt| attempt.route_id.as_str())),
-            attempts: tried.len() + usize::from(outcome.route_id.is_some()),
+                .last
+                .as_ref()
+                .or_else(|| tried.last().map(|tried| &tried.attempt))
+                .map(|attempt| attempt.route_id.as_str()),
+            attempts: tried.len() + usize::from(outcome.last.is_some()),
             status: outcome.status,
             has_receipt,
-            before_upstream: outcome.sent,
+            before_upstream: outcome.first_content.and(outcome.sent()),
             first_content: outcome.first_content,
             total: self.began.elapsed(),
             finish_reasons: &outcome.finish_reasons,
             failure: outcome.failure,
         });
+    }
+
+    /// A span for each attempt; the last one ended so long after the request came in.
+    fn trace<'a>(&'a self, tried: &'a [Tried], outcome: &'a Outcome, ended: Duration) {
+        let (Some(traces), Some(span)) = (&self.gateway.traces, &self.incoming.span) else { return };
+        let Asked { shaped, .. } = &self.asked;
+        let Some(came_in) = system_now().checked_sub(self.began.elapsed()) else { return };
+        let attempted = |begun: &'a Begun, ended, status, why| Attempted {
+            surface: shaped.surface,
+            model: &shaped.model,
+            route: &begun.route_id,
+            began: begun.began,
+            sent: begun.sent,
+            first_content: None,
+            ended,
+            status,
+            why,
+            tokens: Tokens::default(),
+            finish_reasons: &[],
+        };
+        for Tried { attempt, status, why, ended } in tried {
+            traces.attempted(span, came_in, &attempted(attempt, *ended, *status, Some(why)));
+        }
+        let Some(last) = &outcome.last else { return };
+        // A client that leaves is no error of anybody.
+        let why = outcome.failure.filter(|(source, _)| *source != CLIENT).map(|(_, why)| why);
+        traces.attempted(
+            span,
+            came_in,
+            &Attempted {
+                first_content: outcome.first_content.zip(last.sent).map(|(first, sent)| sent + first),
+                tokens: outcome.tokens,
+                finish_reasons: &outcome.finish_reasons,
+                ..attempted(last, ended, outcome.status, why)
+            },
+        );
     }
 
     fn row(&self, outcome: &Outcome, index: usize, now: u64) -> Row {
@@ -217,10 +252,10 @@ impl Exchange {
             endpoint: self.incoming.surface.path().to_owned(),
             status: outcome.status,
             duration_ms: millis(self.began.elapsed()),
-            ttft_ms: outcome.first_content.map(|time| millis(outcome.sent.unwrap_or_default() + time)),
+            ttft_ms: outcome.first_content.map(|time| millis(outcome.sent().unwrap_or_default() + time)),
             is_streaming: shaped.is_streaming,
             attempt_index: u32::try_from(index).unwrap_or(u32::MAX),
-            selected_route_id: outcome.route_id.clone(),
+            selected_route_id: outcome.last.as_ref().map(|last| last.route_id.clone()),
             request_model: shaped.model.clone(),
             usage: outcome.usage.clone().filter(|usage| usage.get().len() <= MAX_USAGE_BYTES),
             prompt_tokens: outcome.tokens.prompt,

@@ -29,6 +29,7 @@ use std::time::Duration;
 use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
+use opentelemetry::trace::SpanContext;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -43,7 +44,7 @@ use crate::gateway::Gateway;
 use crate::ids;
 use crate::surface::Surface;
 use asked::{Denied, ask};
-use attempt::{Committed, Trace};
+use attempt::{Begun, Committed, Trace};
 use exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use failure::Spent;
 use outlet::Outlet;
@@ -66,6 +67,8 @@ pub struct Incoming {
     pub body: Bytes,
     /// `req_` and 32 hex digits.
     pub request_id: String,
+    /// Names its span, where there are traces.
+    pub span: Option<Box<SpanContext>>,
 }
 
 impl Incoming {
@@ -185,8 +188,8 @@ async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) -> Option<Bo
         {
             watch.succeeded();
             let spent = Spent { usage: whole.usage, tokens: whole.tokens };
-            let route_id = Some(trace.route.id.clone());
-            Box::pin(record_left(&exchange, &tried, (route_id, Some(&trace)), spent, outlet)).await;
+            let last = Some(trace.begun(exchange.began));
+            Box::pin(record_left(&exchange, &tried, (last, Some(&trace)), spent, outlet)).await;
         }
         (Some(Ok(Committed::Whole(whole, share))), Some(Current { trace, watch })) => {
             watch.succeeded();
@@ -194,11 +197,11 @@ async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) -> Option<Bo
             outlet.respond(response);
         }
         (Some(Err(exhausted)), _) if exchange.asked.is_left() => {
-            let route_id = tried.pop().map(|attempt| attempt.route_id);
+            let last = tried.pop().map(|tried| tried.attempt);
             let (trace, spent) =
                 exhausted.map(|exhausted| (exhausted.trace, exhausted.failure.spent)).unzip();
             let spent = spent.flatten().unwrap_or_default();
-            Box::pin(record_left(&exchange, &tried, (route_id, trace.as_ref()), spent, outlet)).await;
+            Box::pin(record_left(&exchange, &tried, (last, trace.as_ref()), spent, outlet)).await;
         }
         (Some(Err(exhausted)), _) => Box::pin(refuse(&exchange, tried, exhausted, outlet)).await,
         // A walk commits to the attempt that is under way.
@@ -222,11 +225,11 @@ fn random() -> Option<(u64, String)> {
 /// The client left before anything was answered. If the request went out, the upstream has read it.
 async fn left(exchange: &Exchange, tried: &[Tried], current: Option<Current>, outlet: Outlet) {
     let trace = current.map(|current| current.trace);
-    let route_id = trace.as_ref().map(|trace| trace.route.id.clone());
+    let last = trace.as_ref().map(|trace| trace.begun(exchange.began));
     let is_read = trace.as_ref().is_some_and(Trace::may_be_out);
     let prompt = if is_read { exchange.asked.shaped.prompt_estimate } else { 0 };
     let spent = Spent { usage: None, tokens: Tokens { prompt, ..Tokens::default() } };
-    record_left(exchange, tried, (route_id, trace.as_ref()), spent, outlet).await;
+    record_left(exchange, tried, (last, trace.as_ref()), spent, outlet).await;
 }
 
 /// Records a request whose client left, with the last attempt. There is a receipt for what it got of a stream that had
@@ -234,13 +237,13 @@ async fn left(exchange: &Exchange, tried: &[Tried], current: Option<Current>, ou
 async fn record_left(
     exchange: &Exchange,
     tried: &[Tried],
-    (route_id, trace): (Option<String>, Option<&Trace>),
+    (last, trace): (Option<Begun>, Option<&Trace>),
     spent: Spent,
     outlet: Outlet,
 ) {
     let begun = trace.filter(|_| outlet.is_open());
     let account = begun.map(|trace| exchange.account(trace, &outlet.wire, false));
-    let left = Outcome::nothing(499, route_id, (CLIENT, "the client left"));
+    let left = Outcome::nothing(499, last, (CLIENT, "the client left"));
     let outcome = Outcome { usage: spent.usage, tokens: spent.tokens, ..left };
     drop(exchange.finish(tried, outcome, account).await);
 }
@@ -248,8 +251,8 @@ async fn record_left(
 /// The gateway ends before anything was answered.
 async fn cut_off(exchange: &Exchange, tried: &[Tried], current: Option<Current>, outlet: Outlet) {
     let error = ending();
-    let route_id = current.as_ref().map(|current| current.trace.route.id.clone());
-    let outcome = Outcome::nothing(error.status().as_u16(), route_id, ("gateway", STOPPED));
+    let last = current.as_ref().map(|current| current.trace.begun(exchange.began));
+    let outcome = Outcome::nothing(error.status().as_u16(), last, ("gateway", STOPPED));
     let Some(current) = current else {
         let recorded = exchange.finish(tried, outcome, None).await;
         return outlet.deny(exchange, &recorded.err().unwrap_or(error));
@@ -293,8 +296,7 @@ async fn deliver(
     };
     let outcome = Outcome {
         status,
-        route_id: Some(trace.route.id.clone()),
-        sent: Some(trace.sent.duration_since(exchange.began)),
+        last: Some(trace.begun(exchange.began)),
         first_content: Some(age),
         usage: whole.usage,
         tokens: whole.tokens,
@@ -333,7 +335,7 @@ async fn refuse(exchange: &Exchange, mut tried: Vec<Tried>, exhausted: Option<Ex
     let passed_on = (failure.judgement.then == judge::Then::Answer).then(|| tried.pop()).flatten();
     let status = passed_on.as_ref().map_or_else(|| error.status().as_u16(), |attempt| attempt.status);
     let nothing =
-        Outcome::nothing(status, passed_on.map(|attempt| attempt.route_id), (failure.source, failure.why));
+        Outcome::nothing(status, passed_on.map(|tried| tried.attempt), (failure.source, failure.why));
     let outcome = match failure.spent {
         Some(Spent { usage, tokens }) => Outcome { usage, tokens, ..nothing },
         None => nothing,

@@ -47,9 +47,7 @@ struct Relay<'a> {
 struct Ended<'a> {
     exchange: &'a Exchange,
     outlet: Outlet,
-    /// When the request went to the upstream, since it came in.
-    sent: Duration,
-    /// When the first content came, since then.
+    /// When the first content came, since the request went to the upstream.
     first_content: Duration,
 }
 
@@ -85,7 +83,6 @@ impl Streaming {
         let Opening { held, feed, end } = &mut self.opening;
         self.current.watch.began();
         let first_content = trace.sent.elapsed();
-        let sent = trace.sent.duration_since(exchange.began);
         let stall = Duration::from_secs(trace.route.upstream.timeouts.idle.into());
         let mut relay = Relay { exchange, outlet: &mut self.outlet, stall };
         // The first bytes wait with the head, so that one write carries both.
@@ -127,7 +124,7 @@ impl Streaming {
             End::Broken { .. } | End::Left => drop(self.current.watch),
         }
         let is_whole = matches!(end, End::Whole(_));
-        let ended = Ended { exchange, outlet: self.outlet, sent, first_content };
+        let ended = Ended { exchange, outlet: self.outlet, first_content };
         Box::pin(ended.finish(&self.tried, trace, feed, end)).await;
         // What did not end is not read for nobody: the upstream would go on.
         if is_whole {
@@ -265,8 +262,7 @@ impl Ended<'_> {
         };
         let outcome = Outcome {
             status,
-            route_id: Some(trace.route.id.clone()),
-            sent: Some(self.sent),
+            last: Some(trace.begun(self.exchange.began)),
             first_content: Some(self.first_content),
             usage: feed.translator.usage().map(ToOwned::to_owned),
             tokens: feed.translator.tokens(),

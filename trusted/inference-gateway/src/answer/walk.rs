@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::attempt::{Attempt, Committed, Trace};
+use super::attempt::{Attempt, Begun, Committed, Trace};
 use super::exchange::Exchange;
 use super::failure::Failure;
 use super::judge::Then;
@@ -19,7 +19,7 @@ const BUSY_WITHIN: Duration = Duration::from_secs(10);
 /// An attempt that is over, for the record.
 #[derive(Debug)]
 pub(super) struct Tried {
-    pub(super) route_id: String,
+    pub(super) attempt: Begun,
     pub(super) status: u16,
     pub(super) why: &'static str,
     /// Since the request came in.
@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
             "an attempt failed"
         );
         self.tried.push(Tried {
-            route_id: route.id.clone(),
+            attempt: trace.begun(self.exchange.began),
             status,
             why: failure.why,
             ended: self.exchange.began.elapsed(),

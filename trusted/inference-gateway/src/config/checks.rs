@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use rust_decimal::Decimal;
+use url::Url;
 
 use super::{
-    ConfigError, GatewayConfig, KeyConfig, ModelConfig, Pricing, ProviderKind, Timeouts, UpstreamConfig,
-    identity, verification,
+    ConfigError, GatewayConfig, KeyConfig, ModelConfig, Pricing, ProviderKind, Timeouts, TracesConfig,
+    UpstreamConfig, identity, verification,
 };
 use crate::door::normal_form;
 
@@ -33,6 +34,7 @@ pub(super) fn rule(holds: bool, at: &str, rule: &str) -> Checked {
 pub(super) fn check(config: &GatewayConfig) -> Checked {
     rule(!config.upstreams.is_empty(), "upstreams", "at least one is needed")?;
     check_records(config)?;
+    config.traces.as_ref().map_or(Ok(()), check_traces)?;
     rule(config.capacity_retry_ms <= MAX_RETRY_MS, "capacity_retry_ms", "may be at most 5000")?;
     rule(config.read_on_ms <= MAX_READ_ON_MS, "read_on_ms", "may be at most 600000")?;
     let are_hosts = config.tee_hosts.iter().all(|host| normal_form(host).as_ref() == Some(host));
@@ -79,22 +81,29 @@ fn check_records(config: &GatewayConfig) -> Checked {
     rule(is_time(config.receipts.usage_retention_s), "receipts.usage_retention_s", between)?;
     let Some(control) = &config.control else { return Ok(()) };
     rule(config.keys.is_empty(), "control", "decides instead of keys: there may not be both")?;
-    let is_base = matches!(control.url.scheme(), "https" | "http") && control.url.host().is_some();
-    let has_no_more = control.url.username().is_empty()
-        && control.url.password().is_none()
-        && control.url.query().is_none()
-        && control.url.fragment().is_none();
-    rule(
-        is_base && has_no_more,
-        "control.url",
-        "has to be an http or https URL without credentials, query or fragment",
-    )?;
+    check_url(&control.url, "control.url")?;
     rule(
         (1..=MAX_CONTROL_MS).contains(&control.timeout_ms),
         "control.timeout_ms",
         "has to be between 1 and 60000 milliseconds",
     )?;
     rule(control.untold_limit >= Decimal::ZERO, "control.untold_limit", "may not be negative")
+}
+
+fn check_url(url: &Url, at: &str) -> Checked {
+    let is_base = matches!(url.scheme(), "https" | "http") && url.host().is_some();
+    let has_no_more = url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    rule(is_base && has_no_more, at, "has to be an http or https URL without credentials, query or fragment")
+}
+
+fn check_traces(traces: &TracesConfig) -> Checked {
+    check_url(&traces.endpoint, "traces.endpoint")?;
+    let has_path = traces.endpoint.path() != "/";
+    rule(has_path, "traces.endpoint", "has to have a path, which is usually /v1/traces")?;
+    rule((0.0..=1.0).contains(&traces.sample_ratio), "traces.sample_ratio", "has to be between 0 and 1")
 }
 
 fn unique<'a>(mut names: impl Iterator<Item = &'a str>, at: &str, otherwise: &str) -> Checked {
@@ -124,18 +133,7 @@ fn check_key(key: &KeyConfig, at: &str) -> Checked {
 fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
     name(&upstream.name, &format!("{at}.name"))?;
     rule(!upstream.name.contains(':'), &format!("{at}.name"), "may not contain a colon")?;
-    let url = &upstream.base_url;
-    let is_base = matches!(url.scheme(), "https" | "http") && url.host().is_some() && !url.cannot_be_a_base();
-    rule(is_base, &format!("{at}.base_url"), "has to be an http or https URL")?;
-    let has_no_more = url.username().is_empty()
-        && url.password().is_none()
-        && url.query().is_none()
-        && url.fragment().is_none();
-    rule(
-        has_no_more,
-        &format!("{at}.base_url"),
-        "may have no credentials, query or fragment: use bearer_token",
-    )?;
+    check_url(&upstream.base_url, &format!("{at}.base_url"))?;
     let is_path =
         upstream.path.as_ref().is_none_or(|path| path.starts_with('/') && !path.contains(['?', '#', ' ']));
     rule(is_path, &format!("{at}.path"), "has to begin with '/', without a query")?;

@@ -77,6 +77,9 @@ pub struct GatewayConfig {
     /// A listener for figures alone, without a token, for a network that is the operator's.
     #[serde(default)]
     pub metrics_bind: Option<SocketAddr>,
+    /// Who is told how requests went; without it nobody is.
+    #[serde(default)]
+    pub traces: Option<TracesConfig>,
     /// Socket of the guest agent, which gives keys and evidence; without one keys are made at the start and nothing is
     /// proved.
     #[serde(default)]
@@ -123,6 +126,24 @@ pub struct ControlConfig {
     /// refused.
     #[serde(default = "default_untold_limit")]
     pub untold_limit: Decimal,
+}
+
+/// A collector of OpenTelemetry. What it is told says nothing of what was said; a change holds from the next start.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TracesConfig {
+    /// Where it takes OTLP over HTTP, in protobuf, such as `http://127.0.0.1:4318/v1/traces`.
+    pub endpoint: Url,
+    /// File with headers that it asks for: a JSON object of names and values.
+    #[serde(default)]
+    pub headers_file: Option<PathBuf>,
+    /// File with authorities that may speak for it, PEM, beside those of the system.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Share of the traces that it is told, from 0 to 1. The id of a trace decides, so that all who take the same share
+    /// take the same ones.
+    #[serde(default = "default_sample_ratio")]
+    pub sample_ratio: f64,
 }
 
 /// Receipts, and the log that anybody may compare them with.
@@ -388,6 +409,10 @@ fn default_bind() -> SocketAddr {
 
 const fn default_control_timeout_ms() -> u64 {
     10_000
+}
+
+const fn default_sample_ratio() -> f64 {
+    1.0
 }
 
 const fn default_untold_limit() -> Decimal {

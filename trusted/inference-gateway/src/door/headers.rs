@@ -55,13 +55,14 @@ pub(super) async fn every_response(
     };
     let is_messages = speaks_messages(request.uri().path());
     let endpoint = request.extensions().get::<MatchedPath>().map_or(NO_ENDPOINT, MatchedPath::as_str);
-    let line = Line::begin(&gateway, request.method().clone(), endpoint, &id);
+    let line = Line::begin(&gateway, &request, endpoint, &id);
     let mut response = if request.method() == Method::OPTIONS {
         let mut response = Response::default();
         response.headers_mut().extend(PREFLIGHT.map(|(name, value)| (Some(name), value)));
         response
     } else {
         request.extensions_mut().insert(RequestId(id.clone()));
+        line.span().map(|span| request.extensions_mut().insert(span));
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
         let response = answered.unwrap_or_else(|_| {
             tracing::error!(request_id = id, "a request made the gateway panic");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use opentelemetry::trace::SpanContext;
 
 use super::{RequestId, caller, host, inbound};
 use crate::admission::KeyHash;
@@ -25,7 +26,7 @@ pub(super) async fn serve(
 ) -> Response {
     // Whoever ends the gateway waits for this one from here on, or it sees that the gateway is about to end.
     let token = gateway.requests.token();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let key = match surface {
         Surface::Messages => caller::key_of_messages(&parts.headers),
         Surface::Chat | Surface::Completions | Surface::Embeddings | Surface::Responses => {
@@ -63,8 +64,9 @@ pub(super) async fn serve(
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
+    let span = parts.extensions.remove::<SpanContext>().map(Box::new);
     let is_tee_host = host::is_tee_host(&gateway.live().config.tee_hosts, &parts);
-    let incoming = Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id };
+    let incoming = Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id, span };
     answer(gateway, incoming, token).await
 }
 

@@ -6,12 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use http::Method;
 use hyper::body::{Frame, SizeHint};
+use opentelemetry::trace::SpanContext;
 
 use super::shown;
+use super::traces::Root;
 use crate::gateway::Gateway;
 
 /// Path of a probe, which nobody wants to read about.
@@ -29,14 +32,17 @@ pub(crate) struct Line {
     began: Instant,
     bytes: u64,
     is_whole: bool,
+    root: Option<Root>,
 }
 
 impl Line {
     /// A request that begins. `endpoint` is one of the gateway's own paths.
-    pub(crate) fn begin(gateway: &Arc<Gateway>, method: Method, endpoint: &str, request_id: &str) -> Self {
+    pub(crate) fn begin(gateway: &Arc<Gateway>, request: &Request, endpoint: &str, request_id: &str) -> Self {
+        let traces = gateway.traces.as_ref().filter(|_| endpoint != HEALTH);
         Self {
             gateway: Arc::clone(gateway),
-            method,
+            method: request.method().clone(),
+            root: traces.and_then(|traces| traces.begin(request.method(), endpoint, request.headers())),
             endpoint: endpoint.to_owned(),
             request_id: request_id.to_owned(),
             status: LEFT,
@@ -44,6 +50,11 @@ impl Line {
             bytes: 0,
             is_whole: false,
         }
+    }
+
+    /// Names the span of the request, if it has one.
+    pub(crate) fn span(&self) -> Option<SpanContext> {
+        self.root.as_ref().map(Root::context)
     }
 
     /// Stays with the response until it was sent, or as much of it as the client took.
@@ -67,9 +78,13 @@ impl Drop for Line {
             status = self.status,
             bytes = self.bytes,
             is_whole = self.is_whole,
+            trace_id = self.root.as_ref().map(Root::trace_id),
             milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
             "answered"
         );
+        if let Some(root) = self.root.take() {
+            root.end(&self.request_id, self.status, self.bytes, self.is_whole);
+        }
     }
 }
 

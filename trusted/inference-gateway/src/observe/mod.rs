@@ -1,7 +1,8 @@
-//! Figures for the operator: counters, histograms and the log of requests. Never what was said.
+//! Figures for the operator: counters, histograms, the log of requests and their traces. Never what was said.
 
 mod access;
 mod series;
+mod traces;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use crate::surface::Surface;
 use series::{Counter, Durations, Family, line};
 
 pub(crate) use access::Line;
+pub(crate) use traces::Attempted;
+pub use traces::{Traces, TracesError};
 
 /// Longest text of a client's that the log has, in characters.
 const MAX_SHOWN: usize = 128;

@@ -11,6 +11,7 @@ use super::{StartError, Tls};
 use crate::admission::{Control, ControlPlane, KeyHash, Keys};
 use crate::config::GatewayConfig;
 use crate::gateway::{Gateway, Live};
+use crate::observe::Traces;
 use crate::proof::Notary;
 use crate::record::{Backing, Settings, Store};
 use crate::verification::{Trust, Verifications};
@@ -25,6 +26,7 @@ pub(super) struct Parts {
     store: Store,
     notary: Notary,
     verifications: Verifications,
+    traces: Option<Traces>,
 }
 
 impl Parts {
@@ -49,11 +51,13 @@ impl Parts {
         let trust = Trust::new(&config.trust, clock.clone())
             .map_err(|error| StartError::Part("verification of upstreams", error.into()))?;
         let verifications = Verifications::new(trust, store.clone(), clock);
-        Ok(Self { control, store, notary, verifications })
+        let traces = config.traces.as_ref().map(Traces::start).transpose();
+        let traces = traces.map_err(|error| StartError::Part("traces", error.into()))?;
+        Ok(Self { control, store, notary, verifications, traces })
     }
 
     pub(super) fn gateway(self, live: Live) -> Gateway {
-        Gateway::new(live, self.control, self.store, self.notary, self.verifications)
+        Gateway::new(live, self.control, self.store, self.notary, self.verifications, self.traces)
     }
 }
 

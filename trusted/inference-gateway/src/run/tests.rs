@@ -24,6 +24,7 @@ use crate::surface::Surface;
 
 mod changes;
 mod records;
+mod traces;
 mod usage;
 
 const KEY: &str = "sk-test-key";

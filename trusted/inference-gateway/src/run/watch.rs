@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{Tls, parts};
+use crate::error::chain;
 use crate::gateway::Gateway;
 
 /// How often files are looked at.
@@ -62,13 +63,13 @@ async fn reload(gateway: &Gateway) {
         Ok(true) => tracing::info!("another configuration holds"),
         Ok(false) => {}
         Err(error) => {
-            let error = error_chain(&error);
+            let error = chain(&error);
             tracing::error!(error, "the configuration's file is of no use; what held before holds on");
         }
     }
     // The token's file may be another one without the configuration being it.
     if let Err(error) = parts::configure(gateway) {
-        tracing::error!(error = error_chain(&error), "what held before holds on");
+        tracing::error!(error = chain(&error), "what held before holds on");
     }
 }
 
@@ -82,21 +83,11 @@ fn renew(gateway: &Gateway, tls: &Tls) {
             tracing::info!("another certificate holds");
         }
         // Its two files are not replaced at one moment: the next look may find both.
-        Err(error) => tracing::warn!(error = error_chain(&error), "the certificate's files are of no use"),
+        Err(error) => tracing::warn!(error = chain(&error), "the certificate's files are of no use"),
     }
 }
 
 /// A key as a keyset lists it.
 pub(super) fn tls_key(spki_sha256: [u8; 32]) -> TlsKey {
     TlsKey { spki_sha256: hex::encode(spki_sha256), domain: None }
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -26,7 +26,7 @@ async fn gateway(world: &World) -> Arc<Gateway> {
     let verifications = Verifications::new(trust, store.clone(), clock.clone());
     let control = Control::Keys(Keys::new(&config, store.clone()));
     let notary = Notary::start(&config, Vec::new(), clock).await.unwrap();
-    Arc::new(Gateway::new(Live::new(config, None).unwrap(), control, store, notary, verifications))
+    Arc::new(Gateway::new(Live::new(config, None).unwrap(), control, store, notary, verifications, None))
 }
 
 async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
