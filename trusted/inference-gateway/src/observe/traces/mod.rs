@@ -66,7 +66,7 @@ pub struct Traces {
     tracer: SdkTracer,
 }
 
-/// The span of a request. It ends with [`Root::end`], or is lost.
+/// The span of a request. It ends with [`Root::end`].
 #[derive(Debug)]
 pub(crate) struct Root(Box<Span>);
 
