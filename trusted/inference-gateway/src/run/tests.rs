@@ -63,21 +63,26 @@ impl Reply {
     }
 }
 
+/// A whole answer; tokens of the prompt and of the answer.
+fn completion(content: &str, (prompt, answer): (u64, u64)) -> Value {
+    let message = json!({ "role": "assistant", "content": content });
+    json!({
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer },
+    })
+}
+
 /// The address of an upstream that answers each request once there is a permit.
 async fn upstream(leave: Arc<Semaphore>) -> String {
     let answer = move || {
         let leave = Arc::clone(&leave);
         async move {
             leave.acquire().await.unwrap().forget();
-            let message = json!({ "role": "assistant", "content": "hello" });
-            axum::Json(json!({
-                "id": "chatcmpl-1",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "m",
-                "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }],
-                "usage": { "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 },
-            }))
+            axum::Json(completion("hello", (1, 1)))
         }
     };
     let router = Router::new().route("/v1/chat/completions", post(answer));

@@ -1,6 +1,7 @@
 //! What a collector is told of requests.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -21,22 +22,23 @@ async fn collector() -> Fake {
 }
 
 fn whole() -> Vec<Act> {
-    let message = json!({ "role": "assistant", "content": ANSWER });
-    vec![Act::Send(json_reply(
-        200,
-        &json!({
-            "id": "chatcmpl-1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "m",
-            "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }],
-            "usage": { "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5 },
-        })
-        .to_string(),
-    ))]
+    vec![Act::Send(json_reply(200, &completion(ANSWER, (3, 2)).to_string()))]
 }
 
-/// A gateway that tells a collector, with an upstream that fails before one that answers.
+/// A stream of one piece of content, with what follows.
+fn begun(rest: &[Value]) -> Vec<Act> {
+    let event = |delta: Value, reason: &Value| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
+        json!({ "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice] })
+    };
+    let first = event(json!({ "role": "assistant", "content": ANSWER }), &Value::Null);
+    let events = std::iter::once(first).chain(rest.iter().map(|reason| event(json!({}), reason)));
+    let texts = events.map(|event| event.to_string()).chain((!rest.is_empty()).then(|| "[DONE]".to_owned()));
+    let pieces = texts.map(|text| Act::Send(chunk(format!("data: {text}\n\n").as_bytes())));
+    std::iter::once(Act::Send(stream_head())).chain(pieces).chain([Act::Send(chunk(b""))]).collect()
+}
+
+/// A gateway that tells a collector, with upstreams that it asks in this order. It reads nothing on for a client that left.
 async fn gateway(endpoint: &str, upstreams: &[&Fake], more: Value) -> Bench {
     Bench::new(|config, dir| {
         let headers = dir.path().join("headers");
@@ -45,6 +47,7 @@ async fn gateway(endpoint: &str, upstreams: &[&Fake], more: Value) -> Bench {
         traces.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         config["traces"] = traces;
         config["models"] = json!([]);
+        config["read_on_ms"] = json!(0);
         let entries = upstreams.iter().enumerate().map(|(index, fake)| {
             entry(&format!("u{index}"), &fake.url(), &["vendor/model"], &json!({ "priority": index }))
         });
@@ -174,18 +177,7 @@ async fn a_request_is_a_span_and_each_attempt_one_below_it() {
 #[tokio::test]
 async fn a_stream_that_breaks_is_an_error_of_its_attempt() {
     let collector = collector().await;
-    let upstream = Fake::start(|_, _| {
-        let event = json!({
-            "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
-            "choices": [{ "index": 0, "delta": { "role": "assistant", "content": ANSWER }, "finish_reason": null }],
-        });
-        vec![
-            Act::Send(stream_head()),
-            Act::Send(chunk(format!("data: {event}\n\n").as_bytes())),
-            Act::Send(chunk(b"")),
-        ]
-    })
-    .await;
+    let upstream = Fake::start(|_, _| begun(&[])).await;
     let bench = gateway(&format!("{}/v1/traces", collector.url()), &[&upstream], json!({})).await;
     let reply = reply(asked(&bench, true)).await;
     assert_eq!(reply.status, StatusCode::OK);
@@ -199,6 +191,26 @@ async fn a_stream_that_breaks_is_an_error_of_its_attempt() {
 }
 
 #[tokio::test]
+async fn why_a_stream_ended_is_told_in_known_words_only() {
+    let collector = Fake::start_tls(|_, _| vec![Act::Send(raw_reply(200, "", b""))]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let authority = dir.path().join("authority.pem");
+    std::fs::write(&authority, &collector.certificate.as_ref().unwrap().0).unwrap();
+    let endpoint = format!("{}/v1/traces", collector.url());
+    for (reason, word) in [("stop", "stop"), (QUESTION, "other")] {
+        let upstream = Fake::start(move |_, _| begun(&[json!(reason)])).await;
+        let bench = gateway(&endpoint, &[&upstream], json!({ "ca_file": &authority })).await;
+        assert_eq!(reply(asked(&bench, true)).await.status, StatusCode::OK);
+        let (_, attempts) = tree(told(bench, &collector).await);
+        let [attempt] = &attempts[..] else { panic!("{attempts:?}") };
+        let reasons = &attributes(&attempt.attributes)["gen_ai.response.finish_reasons"];
+        assert!(reasons.contains(&format!("StringValue(\"{word}\")")), "{reasons}");
+        assert_eq!(attempt.status.as_ref().map_or(0, |status| status.code), 0);
+        collector.seen.lock().clear();
+    }
+}
+
+#[tokio::test]
 async fn who_leaves_is_no_error_and_who_is_refused_is_no_attempt() {
     let collector = collector().await;
     let upstream = Fake::start(|_, _| vec![Act::Hang]).await;
@@ -206,12 +218,12 @@ async fn who_leaves_is_no_error_and_who_is_refused_is_no_attempt() {
     let request = tokio::spawn(asked(&bench, false).send());
     until(|| !upstream.seen.lock().is_empty()).await;
     request.abort();
+    until(|| upstream.counts.left.load(Ordering::Relaxed) == 1).await;
     assert_eq!(bench.get("/v1/models", None).await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(bench.get("/nothing", None).await.status, StatusCode::NOT_FOUND);
     assert_eq!(bench.get("/health", None).await.status, StatusCode::OK);
     let odd = bench.request(Method::from_bytes(b"BREW").unwrap(), "/v1/models/secret-name");
     assert_eq!(reply(odd).await.status, StatusCode::METHOD_NOT_ALLOWED);
-    bench.running.gateway.cut.cancel();
     let spans = told(bench, &collector).await;
     let mut found: Vec<(String, String, bool)> = spans
         .iter()
