@@ -153,7 +153,7 @@ impl Exchange {
         }
         self.gateway.control.used(key, tokens, cost);
         let failed = recorded.err().map(|error| error.to_string());
-        self.trace(tried, &outcome, ended);
+        self.tell_attempts(tried, &outcome, ended);
         let Some(error) = failed.or_else(|| signed.err().map(|error| error.to_string())) else {
             return Ok(());
         };
@@ -208,7 +208,7 @@ impl Exchange {
     }
 
     /// A span for each attempt; the last one ended so long after the request came in.
-    fn trace<'a>(&'a self, tried: &'a [Tried], outcome: &'a Outcome, ended: Duration) {
+    fn tell_attempts<'a>(&'a self, tried: &'a [Tried], outcome: &'a Outcome, ended: Duration) {
         let (Some(traces), Some(span)) = (&self.gateway.traces, &self.incoming.span) else { return };
         let Asked { shaped, .. } = &self.asked;
         let Some(came_in) = system_now().checked_sub(self.began.elapsed()) else { return };

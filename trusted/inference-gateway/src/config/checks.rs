@@ -81,7 +81,7 @@ fn check_records(config: &GatewayConfig) -> Checked {
     rule(is_time(config.receipts.usage_retention_s), "receipts.usage_retention_s", between)?;
     let Some(control) = &config.control else { return Ok(()) };
     rule(config.keys.is_empty(), "control", "decides instead of keys: there may not be both")?;
-    check_url(&control.url, "control.url")?;
+    check_url(&control.url, "control.url", "token_file")?;
     rule(
         (1..=MAX_CONTROL_MS).contains(&control.timeout_ms),
         "control.timeout_ms",
@@ -90,17 +90,21 @@ fn check_records(config: &GatewayConfig) -> Checked {
     rule(control.untold_limit >= Decimal::ZERO, "control.untold_limit", "may not be negative")
 }
 
-fn check_url(url: &Url, at: &str) -> Checked {
+/// Credentials stand in another member, never in a URL: those are shown and logged.
+fn check_url(url: &Url, at: &str, credentials: &str) -> Checked {
     let is_base = matches!(url.scheme(), "https" | "http") && url.host().is_some();
     let has_no_more = url.username().is_empty()
         && url.password().is_none()
         && url.query().is_none()
         && url.fragment().is_none();
-    rule(is_base && has_no_more, at, "has to be an http or https URL without credentials, query or fragment")
+    let why = format!(
+        "has to be an http or https URL without credentials, query or fragment; {credentials} is for credentials"
+    );
+    rule(is_base && has_no_more, at, &why)
 }
 
 fn check_traces(traces: &TracesConfig) -> Checked {
-    check_url(&traces.endpoint, "traces.endpoint")?;
+    check_url(&traces.endpoint, "traces.endpoint", "headers_file")?;
     let has_path = traces.endpoint.path() != "/";
     rule(has_path, "traces.endpoint", "has to have a path, which is usually /v1/traces")?;
     rule((0.0..=1.0).contains(&traces.sample_ratio), "traces.sample_ratio", "has to be between 0 and 1")
@@ -133,7 +137,7 @@ fn check_key(key: &KeyConfig, at: &str) -> Checked {
 fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
     name(&upstream.name, &format!("{at}.name"))?;
     rule(!upstream.name.contains(':'), &format!("{at}.name"), "may not contain a colon")?;
-    check_url(&upstream.base_url, &format!("{at}.base_url"))?;
+    check_url(&upstream.base_url, &format!("{at}.base_url"), "bearer_token")?;
     let is_path =
         upstream.path.as_ref().is_none_or(|path| path.starts_with('/') && !path.contains(['?', '#', ' ']));
     rule(is_path, &format!("{at}.path"), "has to begin with '/', without a query")?;

@@ -62,7 +62,9 @@ pub(super) async fn every_response(
         response
     } else {
         request.extensions_mut().insert(RequestId(id.clone()));
-        line.span().map(|span| request.extensions_mut().insert(span));
+        if let Some(span) = line.span() {
+            request.extensions_mut().insert(span);
+        }
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
         let response = answered.unwrap_or_else(|_| {
             tracing::error!(request_id = id, "a request made the gateway panic");

@@ -28,6 +28,8 @@ const MAX_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Collector {
     client: Client,
+    /// Those of the file, which hold against those of the environment.
+    headers: HeaderMap,
     /// The exporter's thread is none of the runtime's.
     runtime: Handle,
     is_heard: AtomicBool,
@@ -42,12 +44,11 @@ impl Collector {
         };
         let client = Client::builder()
             .tls_backend_preconfigured(tls::by_authorities(config.ca_file.as_deref())?)
-            .default_headers(headers)
             .redirect(redirect::Policy::none())
             .no_proxy()
             .timeout(PATIENCE)
             .build()?;
-        Ok(Self { client, runtime: Handle::current(), is_heard: AtomicBool::new(true) })
+        Ok(Self { client, headers, runtime: Handle::current(), is_heard: AtomicBool::new(true) })
     }
 
     /// Logs what changed.
@@ -68,7 +69,8 @@ impl Collector {
 
 #[async_trait]
 impl HttpClient for Collector {
-    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    async fn send_bytes(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        request.headers_mut().extend(self.headers.clone());
         let sent = self.runtime.spawn(send(self.client.clone(), request)).await;
         let sent = sent.map_err(HttpError::from).and_then(|sent| sent.map_err(HttpError::from));
         self.note(&sent);

@@ -104,7 +104,7 @@ impl Traces {
             .build()?;
         let resource =
             Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
-        let resource = match std::env::var_os("OTEL_SERVICE_NAME") {
+        let resource = match std::env::var_os("OTEL_SERVICE_NAME").filter(|name| !name.is_empty()) {
             Some(_) => resource,
             None => resource.with_service_name(SERVICE),
         };
