@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::world::{Id, World};
 use super::{Key, subjects};
-use crate::api::tests::kms::support::Cloud;
+use crate::api::tests::{kms::support::Cloud, report};
 
 /// The form of an answer: its status, and the types that stand at each place of its document, without values.
 #[derive(PartialEq, Eq)]
@@ -96,6 +96,10 @@ async fn what_differs_between_versions_is_the_reviewed_table() {
                 Some(_) => Some(template.copy().await),
                 None => None,
             };
+            if is_about_keys {
+                // Its clock is the real one, by which a node is offline when it has been silent for a while.
+                with_keys.installation.report(&report(65536, false)).await;
+            }
             let world = if is_about_keys { &with_keys } else { copied.as_ref().unwrap_or(&shared) };
             let headers = [(VERSION_HEADER, version.as_str())];
             let reply = subject.send_with(world, Key::Right, Id::There, subject.right(), &headers).await;
