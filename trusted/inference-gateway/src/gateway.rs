@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Control;
+use crate::busy_poll::BusyPoll;
 use crate::config::{GatewayConfig, UpstreamConfig};
 use crate::door::BodyBudget;
 use crate::e2ee::Shares;
@@ -74,6 +75,8 @@ pub struct Gateway {
     pub requests: TaskTracker,
     /// Told when what is under way has to end at once, with its record.
     pub cut: CancellationToken,
+    /// Looks for what comes next.
+    pub busy_poll: BusyPoll,
     /// The operator's rights.
     pub office: Office,
     /// Memory for bodies of requests.
@@ -107,6 +110,7 @@ impl Gateway {
             traces,
             requests: TaskTracker::new(),
             cut: CancellationToken::new(),
+            busy_poll: BusyPoll::default(),
             office: Office::default(),
             bodies,
             challenges: Shares::default(),

@@ -6,6 +6,7 @@ pub mod accounting;
 pub mod admission;
 pub mod answer;
 pub mod body;
+mod busy_poll;
 pub mod config;
 pub mod door;
 pub mod e2ee;

@@ -98,6 +98,8 @@ async fn start_on(file: &Path, backing: Backing) -> Result<Running, StartError> 
         tokio::spawn(verification::run(Arc::clone(&gateway), stop.clone())),
         tokio::spawn(watch::watch(Arc::clone(&gateway), tls, Arc::clone(&look_again), stop.clone())),
     ];
+    let (looking, stopped) = (Arc::clone(&gateway), stop.clone());
+    tasks.push(tokio::spawn(async move { looking.busy_poll.run(stopped).await }));
     let (owing, stopped) = (Arc::clone(&gateway), stop.clone());
     tasks.push(tokio::spawn(async move { owing.arrears.run(&owing.store, stopped).await }));
     let metrics_address = metrics.as_ref().map(|(_, address)| *address);

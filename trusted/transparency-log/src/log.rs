@@ -18,6 +18,8 @@ use crate::{Hash, LogError, MAX_RECORD_BYTES, SigningKey, Tree};
 const MAX_WAITING_BYTES: usize = 16 << 20;
 /// What a waiting record takes besides its bytes, about.
 const WAITING_OVERHEAD: usize = 256;
+/// Bytes of the length before each record.
+const LENGTH_BYTES: usize = 4;
 /// Answers with records end after this many bytes.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
@@ -97,19 +99,29 @@ impl Log {
     /// Appends a record of 1 to [`MAX_RECORD_BYTES`] bytes and answers with its index when it is on the disk.
     /// Whoever stops to wait may find the record in the log nevertheless.
     pub async fn append(&self, record: Vec<u8>) -> Result<u64, LogError> {
-        let bytes = u32::try_from(length(&record)? + WAITING_OVERHEAD).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.0.room).acquire_many_owned(bytes).await.map_err(|_| LogError::Broken)?;
+        self.append_all(vec![record]).await
+    }
+
+    /// Appends records in a row, and answers with the index of the first when all of them are on the disk; after a failure
+    /// none is in the log. Each has 1 byte or more, and all together, with four bytes more for each that follows another,
+    /// at most [`MAX_RECORD_BYTES`]. Otherwise like [`Log::append`].
+    pub async fn append_all(&self, records: Vec<Vec<u8>>) -> Result<u64, LogError> {
+        let bytes = length(&records)?;
+        let room = (bytes + WAITING_OVERHEAD * records.len()).min(MAX_WAITING_BYTES);
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.0.room).acquire_many_owned(room).await.map_err(|_| LogError::Broken)?;
         let (sender, answer) = oneshot::channel();
-        self.send(Waiting { record, caller: Caller::Task(sender), room: Some(room) })?;
+        self.send(Waiting { records, bytes, caller: Caller::Task(sender), room: Some(room) })?;
         answer.await.map_err(|_| LogError::Broken)?
     }
 
     /// [`Log::append`] for callers outside of an asynchronous runtime, or inside when a stop of some
     /// milliseconds does no harm.
     pub fn append_blocking(&self, record: Vec<u8>) -> Result<u64, LogError> {
-        length(&record)?;
+        let records = vec![record];
+        let bytes = length(&records)?;
         let (sender, answer) = sync_channel(1);
-        self.send(Waiting { record, caller: Caller::Thread(sender), room: None })?;
+        self.send(Waiting { records, bytes, caller: Caller::Thread(sender), room: None })?;
         answer.recv().map_err(|_| LogError::Broken)?
     }
 
@@ -209,11 +221,16 @@ impl Log {
     }
 }
 
-fn length(record: &[u8]) -> Result<usize, LogError> {
-    match record.len() {
-        length @ 1..=MAX_RECORD_BYTES => Ok(length),
-        length => Err(LogError::Length(length)),
+/// What records take on the disk.
+fn length(records: &[Vec<u8>]) -> Result<usize, LogError> {
+    let all =
+        records.iter().map(|record| record.len().saturating_add(LENGTH_BYTES)).fold(0, usize::saturating_add);
+    let carried = all.saturating_sub(LENGTH_BYTES);
+    let has_empty = records.iter().any(Vec::is_empty);
+    if has_empty || !(1..=MAX_RECORD_BYTES).contains(&carried) {
+        return Err(LogError::Length(if has_empty { 0 } else { carried }));
     }
+    Ok(all)
 }
 
 fn next_record(file: &mut impl Read) -> std::io::Result<Vec<u8>> {

@@ -11,20 +11,22 @@ use crate::disk::{HASH_BYTES, OFFSET_BYTES, SEAL};
 use crate::log::{Head, Shared};
 use crate::{LogError, Tree, leaf_hash};
 
-/// Most records that are made durable at once.
-const MAX_BATCH_RECORDS: usize = 4096;
+/// Most callers whose records are made durable at once.
+const MAX_BATCH_CALLERS: usize = 4096;
 /// No record is added to a batch that is this large, in bytes.
 pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// A record on its way to the disk.
+/// Records on their way to the disk, which are there together or not at all.
 pub(crate) struct Waiting {
-    pub(crate) record: Vec<u8>,
+    pub(crate) records: Vec<Vec<u8>>,
+    /// What they take on the disk, in bytes.
+    pub(crate) bytes: usize,
     pub(crate) caller: Caller,
-    /// The room that the record takes among those that wait.
+    /// The room that they take among those that wait.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
-/// Who is told.
+/// Who is told the index of the first one.
 pub(crate) enum Caller {
     Task(oneshot::Sender<Result<u64, LogError>>),
     Thread(SyncSender<Result<u64, LogError>>),
@@ -59,18 +61,19 @@ impl Writer {
     /// Writes until nobody can send any more.
     pub(crate) fn run(mut self, waiting: &Receiver<Waiting>) {
         while let Ok(first) = waiting.recv() {
-            let mut bytes = first.record.len();
+            let mut bytes = first.bytes;
             let mut batch = vec![first];
-            while batch.len() < MAX_BATCH_RECORDS && bytes < MAX_BATCH_BYTES {
+            while batch.len() < MAX_BATCH_CALLERS && bytes < MAX_BATCH_BYTES {
                 let Ok(next) = waiting.try_recv() else { break };
-                bytes += next.record.len();
+                bytes += next.bytes;
                 batch.push(next);
             }
-            let first = self.end.tree.size();
+            let mut index = self.end.tree.size();
             let outcome = self.write(&batch);
-            for (index, Waiting { caller, room, .. }) in (first..).zip(batch) {
+            for Waiting { records, caller, room, .. } in batch {
                 drop(room);
                 caller.tell(outcome.clone().map(|()| index));
+                index += records.len() as u64;
             }
         }
     }
@@ -131,7 +134,7 @@ impl Pieces {
     fn of(batch: &[Waiting], end: &End) -> Self {
         let End { offset, mut tree } = End { offset: end.offset, tree: end.tree.clone() };
         let (mut records, mut hashes, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
-        for Waiting { record, .. } in batch {
+        for record in batch.iter().flat_map(|waiting| &waiting.records) {
             offsets.extend_from_slice(&(offset + records.len() as u64).to_le_bytes());
             // `append` refuses records that are longer.
             let length = u32::try_from(record.len()).unwrap_or_default();

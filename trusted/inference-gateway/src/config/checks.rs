@@ -24,6 +24,8 @@ const MAX_CONTROL_MS: u64 = 60_000;
 pub(super) type Checked = Result<(), ConfigError>;
 /// Longest time for which an answer is read on without a client, in milliseconds.
 const MAX_READ_ON_MS: u64 = 600_000;
+/// Longest time, in microseconds, for which a processor is kept from sleeping.
+const MAX_BUSY_POLL_US: u64 = 1000;
 /// Longest pause before busy upstreams are asked once more, in milliseconds.
 const MAX_RETRY_MS: u64 = 5000;
 
@@ -37,6 +39,7 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
     config.traces.as_ref().map_or(Ok(()), check_traces)?;
     rule(config.capacity_retry_ms <= MAX_RETRY_MS, "capacity_retry_ms", "may be at most 5000")?;
     rule(config.read_on_ms <= MAX_READ_ON_MS, "read_on_ms", "may be at most 600000")?;
+    rule(config.busy_poll_us <= MAX_BUSY_POLL_US, "busy_poll_us", "may be at most 1000")?;
     let are_hosts = config.tee_hosts.iter().all(|host| normal_form(host).as_ref() == Some(host));
     rule(are_hosts, "tee_hosts", "have to be host names in lower case, without port and trailing dot")?;
     rule(

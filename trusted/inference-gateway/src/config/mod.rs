@@ -62,6 +62,9 @@ pub struct GatewayConfig {
     /// Memory that bodies of all requests and answers may have together, in MiB.
     #[serde(default = "default_body_memory_mib")]
     pub body_memory_mib: usize,
+    /// Microseconds for which the gateway looks for what comes next, while that pays, instead of sleeping; 0 is never.
+    #[serde(default = "default_busy_poll_us")]
+    pub busy_poll_us: u64,
     /// Certificate of the listener; without one it speaks plain HTTP.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
@@ -421,6 +424,10 @@ const fn default_untold_limit() -> Decimal {
 
 const fn default_keepalive_ms() -> u64 {
     10_000
+}
+
+const fn default_busy_poll_us() -> u64 {
+    200
 }
 
 const fn default_read_on_ms() -> u64 {

@@ -57,6 +57,13 @@ fn broken_rules_are_named_by_their_place() {
         let error = parse(&bad).unwrap_err();
         assert!(error.starts_with(at), "{pointer}: {error}");
     }
+    for (name, most) in [("busy_poll_us", 1000), ("read_on_ms", 600_000), ("capacity_retry_ms", 5000)] {
+        let mut config = good();
+        config[name] = json!(most);
+        parse(&config).unwrap();
+        config[name] = json!(most + 1);
+        assert!(parse(&config).unwrap_err().starts_with(name), "{name}");
+    }
     for (name, value, at) in [
         ("provider", json!("anthropic"), "upstreams[0].path"),
         ("path", json!("v1"), "upstreams[0].path"),

@@ -22,7 +22,7 @@ use super::report::LegacyAsk;
 use crate::door;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
-use crate::record::Lookup;
+use crate::record::{self, Lookup};
 
 /// Longest nonce of an older client, in bytes.
 const MAX_LEGACY_NONCE: usize = 256;
@@ -70,7 +70,7 @@ async fn receipt(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    owned(&gateway, &id, &headers).map(json_text)
+    owned(&gateway, id, &headers).await.map(json_text)
 }
 
 #[derive(Deserialize)]
@@ -123,7 +123,7 @@ async fn signature(
 ) -> Answer<Json<Value>> {
     let Query(query) = query.map_err(|_| unreadable_query())?;
     let algo = SigningAlgo::asked(query.signing_algo.as_deref())?;
-    let document = owned(&gateway, &id, &headers)?;
+    let document = owned(&gateway, id, &headers).await?;
     let text = hashes(&document).ok_or_else(internal)?;
     let receipt = RawValue::from_string(document).map_err(|_| internal())?;
     let identity = gateway.notary.identity();
@@ -139,7 +139,7 @@ async fn signature(
 }
 
 /// The receipt of who asks. That it is another's, or gone, or never was, cannot be told apart.
-fn owned(gateway: &Gateway, id: &str, headers: &HeaderMap) -> Answer<String> {
+async fn owned(gateway: &Gateway, id: String, headers: &HeaderMap) -> Answer<String> {
     let asker = door::key_of(headers).ok_or_else(|| {
         GatewayError::new(Kind::Unauthorized, "A receipt is told to the key that made the request")
     })?;
@@ -147,7 +147,8 @@ fn owned(gateway: &Gateway, id: &str, headers: &HeaderMap) -> Answer<String> {
         error!(%error, "a receipt cannot be read");
         internal()
     };
-    match gateway.store.receipt(id, asker).map_err(failed)? {
+    let store = gateway.store.clone();
+    match record::blocking(move || store.receipt(&id, asker)).await?.map_err(failed)? {
         Lookup::Found(document) => String::from_utf8(document).map_err(|_| internal()),
         Lookup::Absent => Err(GatewayError::new(Kind::NotFound, "No such receipt")),
     }

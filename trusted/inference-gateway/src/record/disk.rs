@@ -14,7 +14,7 @@ use redb::{
     WriteTransaction,
 };
 
-use super::StoreError;
+use super::{StoreError, turns};
 
 /// Name of the database in the state directory.
 const DATABASE: &str = "records.redb";
@@ -290,6 +290,8 @@ impl StorageBackend for Watched {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        // A commit writes all its pages in a row. Nobody who reads waits for one that is not committed.
+        turns::end_if_over();
         self.disk.write_at(offset, bytes)
     }
 }

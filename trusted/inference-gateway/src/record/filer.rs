@@ -17,10 +17,10 @@ use super::turns;
 /// Time in which changes gather, so that many share a transaction.
 const GATHER: Duration = Duration::from_millis(200);
 /// How often it is looked whether that is over sooner.
-const LOOK: Duration = Duration::from_millis(20);
-/// What has gathered so many bytes goes at once.
-const LARGE: usize = 4 << 20;
-/// With so many bytes that have gathered it does not keep up: a quarter of what there is room for.
+const LOOK: Duration = Duration::from_millis(10);
+/// What has gathered so many bytes goes at once: a larger transaction keeps a processor for longer when it commits.
+const LARGE: usize = 1 << 20;
+/// With so many bytes that wait it does not keep up: a quarter of what there is room for.
 const BEHIND: usize = MAX_PENDING_BYTES / 4;
 /// After so long without changes, what has had its time goes all the same.
 const IDLE: Duration = Duration::from_secs(10);
@@ -52,11 +52,11 @@ impl Filer {
                 },
             };
             let began = Instant::now();
-            turns::set_short(self.keeps_up());
+            turns::set_short(self.shared.pending.read().bytes(), BEHIND);
             outcome = self.step(is_due);
             rest = if outcome.is_ok() { Rest::default() } else { rest.longer(began.elapsed()) };
             if is_ending {
-                turns::set_short(false);
+                turns::set_endless();
                 while outcome == Ok(true) {
                     outcome = self.step(false);
                 }
@@ -67,11 +67,6 @@ impl Filer {
 
     fn has_much(&self) -> bool {
         self.gathered() >= LARGE
-    }
-
-    /// Whoever does not is not to give way to those who bring more.
-    fn keeps_up(&self) -> bool {
-        self.shared.pending.read().bytes() < BEHIND
     }
 
     /// In bytes.

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use cloister_aci::sha256;
 use cloister_transparency_log::{Log, LogError, SigningKey};
-use futures_util::future::join_all;
 use redb::{ReadTransaction, ReadableTable as _};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +28,9 @@ const DIR: &str = "receipt-log";
 /// Name of the log in its checkpoints; the key tells logs apart.
 const ORIGIN: &str = "cloister/receipt-log";
 /// Receipts that are appended together.
-const BATCH: usize = 1024;
+const BATCH: usize = 512;
+/// With so many receipts that wait it does not keep up.
+const BEHIND: usize = 1 << 16;
 /// Time in which receipts gather, so that many share a wait for the disk.
 const GATHER: Duration = Duration::from_millis(200);
 /// Pause after a failure.
@@ -214,7 +215,8 @@ impl Worker {
     /// Appends some receipts; false if there are none. What cannot be read is left out, and holds up no other.
     async fn append(&mut self) -> Result<bool, StoreError> {
         let from = self.next();
-        turns::set_short(true);
+        let (kept, _) = self.shared.kept();
+        turns::set_short(usize::try_from(kept.saturating_sub(from)).unwrap_or(usize::MAX), BEHIND);
         let Found { records, after_lost } = self.shared.disk.read(|transaction| found(transaction, from))?;
         if records.is_empty() {
             let Some(number) = after_lost else { return Ok(false) };
@@ -222,11 +224,9 @@ impl Worker {
             error!(from, to = number - 1, "receipts are not logged: they cannot be read, or are not there");
             return Ok(true);
         }
-        // They are sent in their order, and what is sent first is written first.
-        let outcomes = join_all(records.into_iter().map(|record| self.log.append(record))).await;
+        let appended = self.log.append_all(records).await;
         self.shared.logged.store(self.next(), Ordering::Release);
-        outcomes.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| of_log(&error))?;
-        Ok(true)
+        appended.map(|_| true).map_err(|error| of_log(&error))
     }
 
     /// Leaves out all receipts before this one.

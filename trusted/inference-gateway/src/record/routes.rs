@@ -157,7 +157,8 @@ async fn read<T: Send + 'static>(
     })
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
+/// Reads records where that holds up nobody who is answered.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
     let stopping = || GatewayError::new(Kind::Internal, "The gateway is stopping");
     let _turn = READING.acquire().await.map_err(|_| stopping())?;
     tokio::task::spawn_blocking(work).await.map_err(|_| stopping())

@@ -82,6 +82,11 @@ impl Shared {
     }
 
     /// All receipts and rows before these are in the database.
+    pub(super) fn kept(&self) -> (u64, u64) {
+        *self.kept.borrow()
+    }
+
+    /// The same, from now on.
     pub(super) fn tell_kept(&self, next: (u64, u64)) {
         self.kept.send_if_modified(|kept| std::mem::replace(kept, next) != next);
     }

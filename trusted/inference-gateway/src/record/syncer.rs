@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::trouble::Trouble;
 
 /// Time in which changes gather, so that many share a wait for the disk: a loss of power takes what came in it.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(10);
 /// How often a bad disk is tried.
 const PROBE: Duration = Duration::from_millis(250);
 /// As long as this nobody has to be woken.

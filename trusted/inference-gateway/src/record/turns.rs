@@ -1,33 +1,50 @@
-//! Short turns: threads in the background let those that answer have the processor again and again. A transaction of
-//! many changes would keep it for milliseconds, where they share one.
+//! Short turns: threads in the background work for a moment and rest for longer, so that those that answer have the
+//! processor in between. A transaction of many changes would keep it for milliseconds, where they share one.
+//!
+//! They sleep, and do not merely yield: a scheduler that owes a thread time gives it the processor back at once.
 
 use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a turn is.
-const TURN: Duration = Duration::from_micros(200);
-/// So many turns end. Where others never rest, each end may cost as much as a scheduler's slice, some milliseconds: who
-/// has more to do than this does not follow.
-const TURNS: u32 = 128;
+const TURN: Duration = Duration::from_micros(100);
+/// The rest after a turn of a thread that has little to do: a seventh of a processor is left to it.
+const REST: Duration = Duration::from_micros(600);
+
+/// The turn of a thread, and the rest after it.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    began: Instant,
+    rest: Duration,
+}
 
 thread_local! {
-    /// When the turn of this thread began, and how many follow; `None` where it has no end.
-    static TURN_OF_THIS: Cell<Option<(Instant, u32)>> = const { Cell::new(None) };
+    /// `None` where a turn has no end.
+    static TURN_OF_THIS: Cell<Option<Turn>> = const { Cell::new(None) };
 }
 
-/// The next turns of this thread are short, or its turn has no end, as that of threads that never asked.
-pub(super) fn set_short(is_short: bool) {
-    TURN_OF_THIS.set(is_short.then(|| (Instant::now(), TURNS)));
+/// The next turns of this thread are short. The more waits for it, of as much as may, the shorter it rests, and not at all
+/// when that is all: who does not keep up is not to give way to those who bring more.
+pub(super) fn set_short(waiting: usize, most: usize) {
+    let left = most.saturating_sub(waiting);
+    // Neither has more than some ten million.
+    let rest =
+        REST * u32::try_from(left).unwrap_or(u32::MAX) / u32::try_from(most.max(1)).unwrap_or(u32::MAX);
+    TURN_OF_THIS.set((!rest.is_zero()).then(|| Turn { began: Instant::now(), rest }));
 }
 
-/// Lets others have the processor if the turn is over; tells whether it was. Not for where a lock is held that reads
-/// of the database take, as its own writes to the disk do.
+/// The turn of this thread has no end, as that of threads that never asked.
+pub(super) fn set_endless() {
+    TURN_OF_THIS.set(None);
+}
+
+/// Rests if the turn is over; tells whether it was. Not for where a lock is held that others want.
 pub(super) fn end_if_over() -> bool {
-    let over = TURN_OF_THIS.get().filter(|(began, _)| began.elapsed() > TURN);
-    let Some((_, left)) = over else { return false };
-    thread::yield_now();
-    TURN_OF_THIS.set(left.checked_sub(1).map(|left| (Instant::now(), left)));
+    let over = TURN_OF_THIS.get().filter(|turn| turn.began.elapsed() > TURN);
+    let Some(turn) = over else { return false };
+    thread::sleep(turn.rest);
+    TURN_OF_THIS.set(Some(Turn { began: Instant::now(), ..turn }));
     true
 }
 
@@ -35,22 +52,36 @@ pub(super) fn end_if_over() -> bool {
 mod tests {
     use super::*;
 
+    fn rest() -> Option<Duration> {
+        TURN_OF_THIS.get().map(|turn| turn.rest)
+    }
+
     #[test]
     fn only_short_turns_end() {
-        set_short(true);
-        for _ in 0..=TURNS {
+        set_short(0, 1);
+        for _ in 0..5 {
             while !end_if_over() {}
         }
-        let began = Instant::now();
-        while began.elapsed() < 2 * TURN {
-            assert!(!end_if_over(), "the last one has no end");
-        }
-        set_short(true);
-        set_short(false);
+        set_endless();
         let began = Instant::now();
         while began.elapsed() < 2 * TURN {
             assert!(!end_if_over());
         }
-        assert!(!thread::spawn(end_if_over).join().unwrap());
+        set_short(0, 1);
+        assert!(!thread::spawn(end_if_over).join().unwrap(), "another thread has a turn of its own");
+    }
+
+    #[test]
+    fn who_has_more_to_do_rests_for_less() {
+        for (waiting, rests_us) in
+            [(0, Some(600)), (1 << 22, Some(450)), (3 << 22, Some(150)), (1 << 24, None)]
+        {
+            set_short(waiting, 1 << 24);
+            assert_eq!(rest(), rests_us.map(Duration::from_micros), "{waiting}");
+        }
+        set_short(usize::MAX, 1 << 24);
+        assert_eq!(rest(), None);
+        set_short(0, 0);
+        assert_eq!(rest(), None);
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
 use cloister_verifier::Clock;
 
@@ -82,6 +83,7 @@ pub(super) fn configure(gateway: &Gateway) -> Result<(), StartError> {
     let live = gateway.live();
     let token = live.config.admin_token_file.as_deref().map(token).transpose()?;
     gateway.office.set_token(token);
+    gateway.busy_poll.set_longest(Duration::from_micros(live.config.busy_poll_us));
     match (&gateway.control, &live.config.control) {
         (Control::Keys(keys), None) => keys.configure(&live.config),
         (Control::ControlPlane(control_plane), Some(control)) => control_plane

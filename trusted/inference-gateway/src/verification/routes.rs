@@ -16,6 +16,7 @@ use serde_json::json;
 use super::session::Kept;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::{Gateway, Live};
+use crate::record;
 
 /// What older clients put before an id.
 const OLD_PREFIX: &str = "as_";
@@ -79,9 +80,9 @@ async fn one(State(gateway): State<Arc<Gateway>>, Path(id): Path<String>) -> Res
     if id.len() != 64 || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return Err(absent());
     }
-    let record = gateway
-        .store
-        .session(id)
+    let (store, id) = (gateway.store.clone(), id.to_owned());
+    let record = record::blocking(move || store.session(&id))
+        .await?
         .map_err(|_| GatewayError::new(Kind::Internal, "The session cannot be read"))?;
     record.map(answer).ok_or_else(absent)
 }

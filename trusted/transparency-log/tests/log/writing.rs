@@ -80,6 +80,61 @@ fn records_and_names_have_limits() {
 }
 
 #[test]
+fn records_in_a_row_stand_in_a_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let of = |task: u32, turn: u32| {
+        (0..3).map(move |n| format!("{task}/{turn}/{n}").into_bytes()).collect::<Vec<_>>()
+    };
+    let firsts = runtime().block_on(async {
+        let tasks = (0..8).map(|task| {
+            let log = log.clone();
+            tokio::spawn(async move {
+                let mut firsts = Vec::new();
+                for turn in 0..20 {
+                    firsts.push((log.append_all(of(task, turn)).await.unwrap(), of(task, turn)));
+                }
+                firsts
+            })
+        });
+        let mut firsts = Vec::new();
+        for task in tasks.collect::<Vec<_>>() {
+            firsts.extend(task.await.unwrap());
+        }
+        firsts
+    });
+    assert_eq!(log.size(), 8 * 20 * 3);
+    for (first, records) in &firsts {
+        assert_eq!(log.records(*first, 3).unwrap(), *records);
+    }
+    drop(log);
+    assert_eq!(open(dir.path()).size(), 8 * 20 * 3);
+}
+
+#[test]
+fn what_is_appended_together_has_the_limits_of_one_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let append = |records| runtime().block_on(log.append_all(records));
+    for (refused, length) in [
+        (vec![], 0),
+        (vec![vec![1], vec![]], 0),
+        (vec![vec![1], vec![1; MAX_RECORD_BYTES - 4]], MAX_RECORD_BYTES + 1),
+        (vec![vec![1]; MAX_RECORD_BYTES], 5 * MAX_RECORD_BYTES - 4),
+    ] {
+        let refused = append(refused).unwrap_err();
+        assert!(matches!(refused, LogError::Length(found) if found == length), "{refused}");
+    }
+    assert_eq!(log.size(), 0);
+    assert_eq!(append(vec![vec![1], vec![1; MAX_RECORD_BYTES - 5]]).unwrap(), 0);
+    // So many small ones that more room is theirs than there is.
+    let many = MAX_RECORD_BYTES / 5;
+    assert_eq!(append(vec![vec![1]; many]).unwrap(), 2);
+    drop(log);
+    assert_eq!(open(dir.path()).size(), 2 + many as u64);
+}
+
+#[test]
 fn one_log_is_open_once() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
