@@ -4,10 +4,14 @@
 //! twice: when it comes, and when its upstream has answered. Looking takes a processor's time, and is of use only where
 //! something comes soon. So it goes on only while it pays, as the kernel's polling of idle guests does; otherwise it is
 //! tried now and then.
+//!
+//! It is for a runtime of one worker. Of several, the one that looks would wake another again and again, to have its work
+//! taken, and that one would be the one that asks the kernel.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +32,8 @@ pub struct BusyPoll {
     /// When something happened last, in nanoseconds since the start.
     last: AtomicU64,
     is_looking: AtomicBool,
-    happened: Notify,
+    odds: Odds,
+    begin: Notify,
 }
 
 impl Default for BusyPoll {
@@ -39,15 +44,18 @@ impl Default for BusyPoll {
             longest: AtomicU64::new(0),
             last: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
-            happened: Notify::new(),
+            odds: Odds::default(),
+            begin: Notify::new(),
         }
     }
 }
 
 impl BusyPoll {
-    /// How long it looks at most after something happened; zero is never.
+    /// How long it looks at most after something happened; zero is never, and so is anything outside of a runtime of one
+    /// worker.
     pub fn set_longest(&self, longest: Duration) {
-        self.longest.store(nanoseconds(longest), Ordering::Relaxed);
+        let is_alone = Handle::try_current().is_ok_and(|runtime| runtime.metrics().num_workers() == 1);
+        self.longest.store(if is_alone { nanoseconds(longest) } else { 0 }, Ordering::Relaxed);
     }
 
     /// Something happened that something else may follow soon: a request came, or went out, or an answer was given.
@@ -56,42 +64,39 @@ impl BusyPoll {
             return;
         }
         self.last.store(nanoseconds(self.started.elapsed()), Ordering::Relaxed);
-        if !self.is_looking.load(Ordering::Relaxed) {
-            self.happened.notify_one();
+        if !self.is_looking.load(Ordering::Relaxed) && self.odds.takes_chance() {
+            self.begin.notify_one();
         }
     }
 
     /// Looks, until it is told to stop. One task of the runtime does this: whenever nothing else is to be done, the runtime
     /// asks the kernel what is new instead of waiting for it.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut odds = Odds::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.happened.notified() => {}
+                () = self.begin.notified() => {}
             }
-            if odds.takes_chance() {
-                self.is_looking.store(true, Ordering::Relaxed);
-                self.look(&mut odds).await;
-                self.is_looking.store(false, Ordering::Relaxed);
-            }
+            self.is_looking.store(true, Ordering::Relaxed);
+            self.look().await;
+            self.is_looking.store(false, Ordering::Relaxed);
         }
     }
 
     /// Looks until nothing has happened for too long.
-    async fn look(&self, odds: &mut Odds) {
+    async fn look(&self) {
         let mut seen = self.last.load(Ordering::Relaxed);
         loop {
             yield_now().await;
             let last = self.last.load(Ordering::Relaxed);
             if last != seen {
-                odds.hit();
+                self.odds.hit();
                 seen = last;
                 continue;
             }
             let silent = nanoseconds(self.started.elapsed()).saturating_sub(last);
             if silent >= self.longest.load(Ordering::Relaxed) {
-                odds.miss();
+                self.odds.miss();
                 return;
             }
         }
@@ -102,30 +107,30 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether it pays.
+/// Whether it pays. What two threads do to it at once may count once only.
 #[derive(Debug, Default)]
 struct Odds {
-    counts: u32,
+    counts: AtomicU32,
     /// How often it was not tried in a row.
-    passed: u32,
+    passed: AtomicU32,
 }
 
 impl Odds {
-    fn takes_chance(&mut self) -> bool {
-        if self.counts == 0 && self.passed < TRIED_ONCE_IN - 1 {
-            self.passed += 1;
-            return false;
-        }
-        self.passed = 0;
-        true
+    fn takes_chance(&self) -> bool {
+        let passed = self.passed.load(Ordering::Relaxed);
+        let takes = self.counts.load(Ordering::Relaxed) > 0 || passed >= TRIED_ONCE_IN - 1;
+        self.passed.store(if takes { 0 } else { passed + 1 }, Ordering::Relaxed);
+        takes
     }
 
-    fn hit(&mut self) {
-        self.counts = MOST.min(self.counts + 1);
+    fn hit(&self) {
+        let counts = self.counts.load(Ordering::Relaxed);
+        self.counts.store(MOST.min(counts + 1), Ordering::Relaxed);
     }
 
-    fn miss(&mut self) {
-        self.counts = self.counts.saturating_sub(MISS);
+    fn miss(&self) {
+        let counts = self.counts.load(Ordering::Relaxed);
+        self.counts.store(counts.saturating_sub(MISS), Ordering::Relaxed);
     }
 }
 
@@ -136,7 +141,7 @@ mod tests {
     use super::*;
 
     /// Chances that are taken of so many, where each ends in a miss after so many hits.
-    fn taken(odds: &mut Odds, of: u32, hits: u32) -> u32 {
+    fn taken(odds: &Odds, of: u32, hits: u32) -> u32 {
         let mut taken = 0;
         for _ in 0..of {
             if odds.takes_chance() {
@@ -150,33 +155,51 @@ mod tests {
 
     #[test]
     fn it_goes_on_while_it_pays() {
-        let mut odds = Odds::default();
-        assert_eq!(taken(&mut odds, 640, 0), 10, "nothing comes in time: tried now and then");
-        assert_eq!(taken(&mut odds, 640, 1), 10, "one in time of two that come");
-        let paying = taken(&mut odds, 640, 3);
+        let odds = Odds::default();
+        assert_eq!(taken(&odds, 640, 0), 10, "nothing comes in time: tried now and then");
+        assert_eq!(taken(&odds, 640, 1), 10, "one in time of two that come");
+        let paying = taken(&odds, 640, 3);
         assert!(paying > 640 - 64, "{paying}");
-        let after = taken(&mut odds, 640, 0);
+        let after = taken(&odds, 640, 0);
         assert!((10..=20).contains(&after), "it ends soon when nothing comes any more: {after}");
     }
 
-    #[tokio::test]
-    async fn it_looks_only_for_so_long() {
+    /// How often it looks when so many things happen, each after it has stopped to look for what follows the one before.
+    async fn looks(longest: Duration, happen: u32) -> u32 {
         let (poll, stop) = (Arc::new(BusyPoll::default()), CancellationToken::new());
         let (its, stopped) = (Arc::clone(&poll), stop.clone());
         let looking = tokio::spawn(async move { its.run(stopped).await });
-        for longest in [Duration::ZERO, Duration::from_micros(50)] {
-            poll.set_longest(longest);
-            for _ in 0..2 * TRIED_ONCE_IN {
-                poll.note();
+        poll.set_longest(longest);
+        let mut looks = 0;
+        for _ in 0..happen {
+            poll.note();
+            // Whoever was woken has its turn.
+            yield_now().await;
+            yield_now().await;
+            looks += u32::from(poll.is_looking.load(Ordering::Relaxed));
+            while poll.is_looking.load(Ordering::Relaxed) {
                 yield_now().await;
-                while poll.is_looking.load(Ordering::Relaxed) {
-                    assert!(!longest.is_zero());
-                    yield_now().await;
-                }
             }
-            assert_eq!(poll.last.load(Ordering::Relaxed) == 0, longest.is_zero());
         }
         stop.cancel();
         looking.await.unwrap();
+        looks
+    }
+
+    #[tokio::test]
+    async fn it_looks_now_and_then_and_only_for_so_long() {
+        // So long that nobody is kept from seeing it look.
+        assert_eq!(looks(Duration::from_millis(50), 2 * TRIED_ONCE_IN).await, 2);
+        assert_eq!(looks(Duration::ZERO, 2 * TRIED_ONCE_IN).await, 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn beside_other_workers_it_never_looks() {
+        let poll = BusyPoll::default();
+        poll.set_longest(Duration::from_millis(50));
+        for _ in 0..2 * TRIED_ONCE_IN {
+            poll.note();
+        }
+        assert_eq!(poll.last.load(Ordering::Relaxed), 0);
     }
 }

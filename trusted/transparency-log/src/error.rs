@@ -32,9 +32,8 @@ pub enum LogError {
         "{0:?} cannot name a log: it must have 1 to 255 bytes, no space, no plus and no control character"
     )]
     Name(String),
-    /// A record is empty, or it is longer than [`MAX_RECORD_BYTES`](crate::MAX_RECORD_BYTES), as may be records that are to be
-    /// appended together.
-    #[error("a record has {0} bytes, not 1 to {max}", max = crate::MAX_RECORD_BYTES)]
+    /// A record is empty, or what is to be appended is longer than [`MAX_RECORD_BYTES`](crate::MAX_RECORD_BYTES).
+    #[error("what is to be appended has {0} bytes, not 1 to {max}", max = crate::MAX_RECORD_BYTES)]
     Length(usize),
     /// The records could not be made durable, and are not in the log.
     #[error("the log cannot be extended")]

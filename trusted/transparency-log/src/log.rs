@@ -102,8 +102,9 @@ impl Log {
         self.append_all(vec![record]).await
     }
 
-    /// Appends records in a row, and answers with the index of the first when all of them are on the disk; after a failure
-    /// none is in the log. Each has 1 byte or more, and all together, with four bytes more for each that follows another,
+    /// Appends records in a row, and answers with the index of the first when all of them are on the disk. After a
+    /// failure all of them are missing; only of a log that takes no more records, all may be there when it is opened again.
+    /// Each has 1 byte or more, and all together, with four bytes more for each that follows another,
     /// at most [`MAX_RECORD_BYTES`]. Otherwise like [`Log::append`].
     pub async fn append_all(&self, records: Vec<Vec<u8>>) -> Result<u64, LogError> {
         let bytes = length(&records)?;

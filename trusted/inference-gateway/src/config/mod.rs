@@ -62,7 +62,8 @@ pub struct GatewayConfig {
     /// Memory that bodies of all requests and answers may have together, in MiB.
     #[serde(default = "default_body_memory_mib")]
     pub body_memory_mib: usize,
-    /// Microseconds for which the gateway looks for what comes next, while that pays, instead of sleeping; 0 is never.
+    /// Microseconds for which a gateway with one processor looks for what comes next, while that pays, instead of sleeping;
+    /// 0 is never.
     #[serde(default = "default_busy_poll_us")]
     pub busy_poll_us: u64,
     /// Certificate of the listener; without one it speaks plain HTTP.

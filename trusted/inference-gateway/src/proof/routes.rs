@@ -148,7 +148,7 @@ async fn owned(gateway: &Gateway, id: String, headers: &HeaderMap) -> Answer<Str
         internal()
     };
     let store = gateway.store.clone();
-    match record::blocking(move || store.receipt(&id, asker)).await?.map_err(failed)? {
+    match record::look_up(move || store.receipt(&id, asker)).await?.map_err(failed)? {
         Lookup::Found(document) => String::from_utf8(document).map_err(|_| internal()),
         Lookup::Absent => Err(GatewayError::new(Kind::NotFound, "No such receipt")),
     }

@@ -1,5 +1,6 @@
 //! The file of the database, and what becomes of it when the disk does not do what it should.
 
+use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -265,7 +266,21 @@ impl Medium for File {
     }
 }
 
-/// Notices when bytes may be lost that the kernel said it had.
+/// What a transaction of this thread writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    None,
+    /// Pages for which the cache has no room, which it writes under locks that readers take.
+    Early,
+    /// All that it changed, at its end, under locks of pages that nobody reads yet.
+    Last,
+}
+
+thread_local! {
+    static WRITES: Cell<Writes> = const { Cell::new(Writes::None) };
+}
+
+/// Notices when bytes may be lost that the kernel said it had, and lets writes at the end of a transaction have turns.
 #[derive(Debug)]
 struct Watched {
     disk: Box<dyn Medium>,
@@ -286,12 +301,16 @@ impl StorageBackend for Watched {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.sync().inspect_err(|_| self.unsure.store(true, Ordering::Relaxed))
+        let synced = self.disk.sync().inspect_err(|_| self.unsure.store(true, Ordering::Relaxed));
+        turns::restart();
+        synced
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        // A commit writes all its pages in a row. Nobody who reads waits for one that is not committed.
-        turns::end_if_over();
+        match WRITES.get() {
+            Writes::Last => drop(turns::end_if_over()),
+            Writes::None | Writes::Early => WRITES.set(Writes::Early),
+        }
         self.disk.write_at(offset, bytes)
     }
 }
@@ -338,8 +357,15 @@ impl Disk {
             return Err(StoreError::lost());
         }
         let transaction = database.as_ref().ok_or_else(StoreError::closed)?.begin_write()?;
+        WRITES.set(Writes::None);
         let done = work(&transaction)?;
-        transaction.commit()?;
+        // Where there was room for all of it, next to nothing is written before the end of the commit.
+        if WRITES.get() == Writes::None {
+            WRITES.set(Writes::Last);
+        }
+        let committed = transaction.commit();
+        WRITES.set(Writes::None);
+        committed?;
         Ok(done)
     }
 

@@ -9,7 +9,6 @@ use super::StoreError;
 use super::eviction::{Due, Eviction};
 use super::filing::Tables;
 use super::shared::Shared;
-use super::store::MAX_PENDING_BYTES;
 use super::tables::AGE;
 use super::trouble::Trouble;
 use super::turns;
@@ -20,8 +19,8 @@ const GATHER: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(10);
 /// What has gathered so many bytes goes at once: a larger transaction keeps a processor for longer when it commits.
 const LARGE: usize = 1 << 20;
-/// With so many bytes that wait it does not keep up: a quarter of what there is room for.
-const BEHIND: usize = MAX_PENDING_BYTES / 4;
+/// With so many bytes that wait it does not keep up.
+const BEHIND: usize = 4 * LARGE;
 /// After so long without changes, what has had its time goes all the same.
 const IDLE: Duration = Duration::from_secs(10);
 /// Pause after the first failure; each that follows doubles it.
@@ -52,11 +51,14 @@ impl Filer {
                 },
             };
             let began = Instant::now();
-            turns::set_short(self.shared.pending.read().bytes(), BEHIND);
+            if is_ending {
+                turns::set_endless();
+            } else {
+                turns::set_short(self.shared.pending.read().bytes(), BEHIND);
+            }
             outcome = self.step(is_due);
             rest = if outcome.is_ok() { Rest::default() } else { rest.longer(began.elapsed()) };
             if is_ending {
-                turns::set_endless();
                 while outcome == Ok(true) {
                     outcome = self.step(false);
                 }

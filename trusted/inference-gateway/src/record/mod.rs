@@ -49,7 +49,7 @@ use disk::Disk;
 pub use disk::OpenError;
 pub use holds::SessionHold;
 pub use reading::{Inclusion, UsageRow};
-pub(crate) use routes::blocking;
+pub(crate) use routes::look_up;
 pub use routes::routes;
 pub use store::{Settings, Store};
 #[cfg(test)]

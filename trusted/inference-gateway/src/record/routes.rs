@@ -22,6 +22,8 @@ use crate::gateway::Gateway;
 const MAX_RECORDS: usize = 1000;
 /// Answers that read files at the same time; more wait.
 static READING: Semaphore = Semaphore::const_new(8);
+/// The same of answers that look for one record.
+static LOOKING_UP: Semaphore = Semaphore::const_new(8);
 
 type Answer<T> = Result<T, GatewayError>;
 
@@ -108,7 +110,7 @@ async fn inclusion(
     })?;
     let store = gateway.store.clone();
     let work = move || Ok::<_, StoreError>((store.inclusion(&id, asker)?, store.receipt(&id, asker)?));
-    let (found, receipt) = blocking(work).await?.map_err(|error| unreadable(&error))?;
+    let (found, receipt) = blocking(&READING, work).await?.map_err(|error| unreadable(&error))?;
     match (found, receipt) {
         (Some(inclusion), _) => Ok(Json(inclusion)),
         (None, Lookup::Absent) => Err(GatewayError::new(Kind::NotFound, "No such receipt")),
@@ -148,7 +150,7 @@ async fn read<T: Send + 'static>(
     work: impl FnOnce(&Log) -> Result<T, LogError> + Send + 'static,
 ) -> Answer<T> {
     let log = log(gateway)?.clone();
-    blocking(move || work(&log)).await?.map_err(|error| match error {
+    blocking(&READING, move || work(&log)).await?.map_err(|error| match error {
         LogError::OutOfRange { size } => GatewayError::new(
             Kind::InvalidRequest,
             format!("The log has {size} records; a number of the query is beyond them"),
@@ -157,10 +159,22 @@ async fn read<T: Send + 'static>(
     })
 }
 
-/// Reads records where that holds up nobody who is answered.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
+/// Looks for one record where that holds up nobody who is answered.
+pub(crate) async fn look_up<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
+    blocking(&LOOKING_UP, work).await
+}
+
+async fn blocking<T: Send + 'static>(
+    places: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Answer<T> {
     let stopping = || GatewayError::new(Kind::Internal, "The gateway is stopping");
-    let _turn = READING.acquire().await.map_err(|_| stopping())?;
+    let place = places.acquire().await.map_err(|_| stopping())?;
+    // The work has the place, also when whoever asked has left.
+    let work = move || {
+        let _place = place;
+        work()
+    };
     tokio::task::spawn_blocking(work).await.map_err(|_| stopping())
 }
 

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a turn is.
+/// How long a turn is, at least: it ends where the thread says that it may.
 const TURN: Duration = Duration::from_micros(100);
 /// The rest after a turn of a thread that has little to do: a seventh of a processor is left to it.
 const REST: Duration = Duration::from_micros(600);
@@ -39,12 +39,17 @@ pub(super) fn set_endless() {
     TURN_OF_THIS.set(None);
 }
 
+/// A turn of this thread begins: it has waited, and not worked.
+pub(super) fn restart() {
+    TURN_OF_THIS.set(TURN_OF_THIS.get().map(|turn| Turn { began: Instant::now(), ..turn }));
+}
+
 /// Rests if the turn is over; tells whether it was. Not for where a lock is held that others want.
 pub(super) fn end_if_over() -> bool {
     let over = TURN_OF_THIS.get().filter(|turn| turn.began.elapsed() > TURN);
     let Some(turn) = over else { return false };
     thread::sleep(turn.rest);
-    TURN_OF_THIS.set(Some(Turn { began: Instant::now(), ..turn }));
+    restart();
     true
 }
 
@@ -60,15 +65,22 @@ mod tests {
     fn only_short_turns_end() {
         set_short(0, 1);
         for _ in 0..5 {
-            while !end_if_over() {}
+            let mut began = Instant::now();
+            while !end_if_over() {
+                began = Instant::now();
+            }
+            assert!(began.elapsed() >= REST, "it rests");
         }
-        set_endless();
-        let began = Instant::now();
-        while began.elapsed() < 2 * TURN {
-            assert!(!end_if_over());
-        }
-        set_short(0, 1);
+        let work = || {
+            let began = Instant::now();
+            while began.elapsed() < 2 * TURN {}
+        };
+        work();
         assert!(!thread::spawn(end_if_over).join().unwrap(), "another thread has a turn of its own");
+        restart();
+        set_endless();
+        work();
+        assert!(!end_if_over());
     }
 
     #[test]

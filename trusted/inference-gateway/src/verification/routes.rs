@@ -81,7 +81,7 @@ async fn one(State(gateway): State<Arc<Gateway>>, Path(id): Path<String>) -> Res
         return Err(absent());
     }
     let (store, id) = (gateway.store.clone(), id.to_owned());
-    let record = record::blocking(move || store.session(&id))
+    let record = record::look_up(move || store.session(&id))
         .await?
         .map_err(|_| GatewayError::new(Kind::Internal, "The session cannot be read"))?;
     record.map(answer).ok_or_else(absent)
