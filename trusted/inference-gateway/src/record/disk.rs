@@ -403,3 +403,102 @@ impl Disk {
         written.is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use parking_lot::Mutex;
+    use redb::TableDefinition;
+
+    use super::*;
+
+    const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("table");
+    const PATIENCE: Duration = Duration::from_mins(2);
+
+    /// What is seen of writes: when each was, and that others read meanwhile, where the writer may rest.
+    #[derive(Debug)]
+    struct Seen {
+        writes: Mutex<Vec<Writes>>,
+        /// Of somebody who reads when told `true`, and answers then.
+        reader: OnceLock<(SyncSender<bool>, Mutex<Receiver<()>>)>,
+    }
+
+    #[derive(Debug)]
+    struct Watching(File, Arc<Seen>);
+
+    impl Medium for Watching {
+        fn length(&self) -> io::Result<u64> {
+            Medium::length(&self.0)
+        }
+
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            Medium::read_at(&self.0, offset, out)
+        }
+
+        fn resize(&self, length: u64) -> io::Result<()> {
+            self.0.resize(length)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.0.sync()
+        }
+
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            let Seen { writes, reader } = &*self.1;
+            writes.lock().push(WRITES.get());
+            if let (Writes::Last, Some((ask, answers))) = (WRITES.get(), reader.get()) {
+                ask.send(true).unwrap();
+                answers.lock().recv_timeout(PATIENCE).expect("whoever reads waits for the writer");
+            }
+            Medium::write_at(&self.0, offset, bytes)
+        }
+    }
+
+    #[test]
+    fn a_writer_rests_only_where_nobody_who_reads_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Dir::take(dir.path()).unwrap();
+        let seen = Arc::new(Seen { writes: Mutex::default(), reader: OnceLock::new() });
+        let its = Arc::clone(&seen);
+        let backing = Backing::from_fn(move |_, file| Box::new(Watching(file, Arc::clone(&its))));
+        let begin = |database: &Database| {
+            let transaction = database.begin_write()?;
+            transaction.open_table(TABLE)?.insert(0, &b"first"[..])?;
+            Ok(transaction.commit()?)
+        };
+        let disk = dir.database(backing, begin).unwrap();
+        let (ask, asked) = sync_channel(1);
+        let (answer, answers) = sync_channel(1);
+        seen.reader.set((ask, Mutex::new(answers))).unwrap();
+        let disk = &disk;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while asked.recv() == Ok(true) {
+                    let read = disk.read(|transaction| {
+                        Ok(transaction.open_table(TABLE)?.get(0)?.map(|value| value.value().to_vec()))
+                    });
+                    assert_eq!(read.unwrap().as_deref(), Some(&b"first"[..]));
+                    answer.send(()).unwrap();
+                }
+            });
+            // What the cache has room for, and what it has not.
+            for (count, is_divided) in [(2, true), (200, false), (2, true)] {
+                seen.writes.lock().clear();
+                let written = disk.write(|transaction| {
+                    let mut table = transaction.open_table(TABLE)?;
+                    for number in 1..=count {
+                        table.insert(number, &vec![1; 32 << 10][..])?;
+                    }
+                    Ok(())
+                });
+                written.unwrap();
+                let writes = std::mem::take(&mut *seen.writes.lock());
+                assert_eq!(writes.contains(&Writes::Last), is_divided, "{count}");
+                assert_eq!(writes.contains(&Writes::Early), !is_divided, "{count}");
+            }
+            seen.reader.get().unwrap().0.send(false).unwrap();
+        });
+    }
+}
