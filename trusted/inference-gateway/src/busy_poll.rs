@@ -58,7 +58,7 @@ impl BusyPoll {
         self.longest.store(if is_alone { nanoseconds(longest) } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Something happened that something else may follow soon: a request came, or went out, or an answer was given.
+    /// Something happened that something else may follow soon.
     pub fn note(&self) {
         if self.longest.load(Ordering::Relaxed) == 0 {
             return;

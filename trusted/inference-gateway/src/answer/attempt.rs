@@ -208,7 +208,7 @@ impl Attempt<'_> {
                 return Err(Failure::new(Rank::Routing, internal(), "the client left"));
             }
             trace.sent = Instant::now();
-            self.gateway.busy_poll.note();
+            self.gateway.note_activity();
             let body = outgoing.body.clone();
             let hash = || {
                 if body == self.asked.shaped.body { self.asked.shaped_hash.clone() } else { sha256(&body) }

@@ -38,7 +38,7 @@ pub(crate) struct Line {
 impl Line {
     /// A request that begins. `endpoint` is one of the gateway's own paths.
     pub(crate) fn begin(gateway: &Arc<Gateway>, request: &Request, endpoint: &str, request_id: &str) -> Self {
-        gateway.busy_poll.note();
+        gateway.note_activity();
         let traces = gateway.traces.as_ref().filter(|_| endpoint != HEALTH);
         Self {
             gateway: Arc::clone(gateway),
@@ -68,7 +68,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.gateway.busy_poll.note();
+        self.gateway.note_activity();
         self.gateway.metrics.responded(&self.endpoint, self.status);
         if self.endpoint == HEALTH {
             return;
