@@ -164,19 +164,23 @@ mod tests {
         assert!((10..=20).contains(&after), "it ends soon when nothing comes any more: {after}");
     }
 
-    /// How often it looks when so many things happen, each after it has stopped to look for what follows the one before.
-    async fn looks(longest: Duration, happen: u32) -> u32 {
+    /// How often it looks when so many things happen, each after it has stopped to look for what follows the one before: by
+    /// itself, or because it is told to.
+    async fn looks(longest: Duration, happen: u32, is_told: bool) -> u32 {
         let (poll, stop) = (Arc::new(BusyPoll::default()), CancellationToken::new());
         let (its, stopped) = (Arc::clone(&poll), stop.clone());
         let looking = tokio::spawn(async move { its.run(stopped).await });
-        poll.set_longest(longest);
         let mut looks = 0;
         for _ in 0..happen {
+            poll.set_longest(longest);
             poll.note();
             // Whoever was woken has its turn.
             yield_now().await;
             yield_now().await;
             looks += u32::from(poll.is_looking.load(Ordering::Relaxed));
+            if is_told {
+                poll.set_longest(Duration::ZERO);
+            }
             while poll.is_looking.load(Ordering::Relaxed) {
                 yield_now().await;
             }
@@ -188,9 +192,13 @@ mod tests {
 
     #[tokio::test]
     async fn it_looks_now_and_then_and_only_for_so_long() {
-        // So long that nobody is kept from seeing it look.
-        assert_eq!(looks(Duration::from_millis(50), 2 * TRIED_ONCE_IN).await, 2);
-        assert_eq!(looks(Duration::ZERO, 2 * TRIED_ONCE_IN).await, 0);
+        // So long that it is seen to look, however slow the machine is.
+        assert_eq!(looks(Duration::from_hours(1), 2 * TRIED_ONCE_IN, true).await, 2);
+        assert_eq!(looks(Duration::ZERO, 2 * TRIED_ONCE_IN, false).await, 0);
+        assert!(
+            looks(Duration::from_micros(50), 2 * TRIED_ONCE_IN, false).await <= 2,
+            "it has ended by itself"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
