@@ -14,6 +14,7 @@ use super::asked::Asked;
 use super::failure::{Failure, Rank, Spent};
 use super::feed::{Break, Fed, Feed};
 use super::relay::SMALL;
+use crate::config::ProviderKind;
 use crate::door::Share;
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Outgoing, Translate, Whole, fault};
@@ -59,6 +60,7 @@ pub(super) struct Trace {
 #[derive(Debug, Clone)]
 pub(super) struct Begun {
     pub(super) route_id: String,
+    pub(super) provider: ProviderKind,
     pub(super) began: Duration,
     /// When the request went out; `None` if it did not.
     pub(super) sent: Option<Duration>,
@@ -89,6 +91,7 @@ impl Trace {
     pub(super) fn begun(&self, came_in: Instant) -> Begun {
         Begun {
             route_id: self.route.id.clone(),
+            provider: self.route.upstream.provider,
             began: self.began.duration_since(came_in),
             sent: self.may_be_out().then(|| self.sent.duration_since(came_in)),
         }

@@ -17,7 +17,7 @@ use super::walk::Tried;
 use super::wire::Wire;
 use crate::accounting::{Tokens, cost};
 use crate::error::{GatewayError, Kind};
-use crate::gateway::{Gateway, Live, system_now};
+use crate::gateway::{Gateway, Live};
 use crate::observe::{self, Attempted};
 use crate::proof::Identity;
 use crate::record::{Finished, KeptReceipt, Row};
@@ -211,11 +211,17 @@ impl Exchange {
     fn tell_attempts<'a>(&'a self, tried: &'a [Tried], outcome: &'a Outcome, ended: Duration) {
         let (Some(traces), Some(span)) = (&self.gateway.traces, &self.incoming.span) else { return };
         let Asked { shaped, .. } = &self.asked;
-        let Some(came_in) = system_now().checked_sub(self.began.elapsed()) else { return };
+        let came_in = self.began.into_std();
+        // A client that leaves is no error of anybody.
+        let failure = outcome.failure.filter(|(source, _)| *source != CLIENT);
+        if failure.is_some() {
+            span.note_failure(outcome.status);
+        }
         let attempted = |begun: &'a Begun, ended, status, why| Attempted {
             surface: shaped.surface,
             model: &shaped.model,
             route: &begun.route_id,
+            provider: begun.provider,
             began: begun.began,
             sent: begun.sent,
             first_content: None,
@@ -229,8 +235,7 @@ impl Exchange {
             traces.attempted(span, came_in, &attempted(attempt, *ended, *status, Some(why)));
         }
         let Some(last) = &outcome.last else { return };
-        // A client that leaves is no error of anybody.
-        let why = outcome.failure.filter(|(source, _)| *source != CLIENT).map(|(_, why)| why);
+        let why = failure.map(|(_, why)| why);
         traces.attempted(
             span,
             came_in,

@@ -29,7 +29,6 @@ use std::time::Duration;
 use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
-use opentelemetry::trace::SpanContext;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -42,6 +41,7 @@ use crate::error::{GatewayError, Kind};
 use crate::format::Whole;
 use crate::gateway::Gateway;
 use crate::ids;
+use crate::observe::RequestSpan;
 use crate::surface::Surface;
 use asked::{Denied, ask};
 use attempt::{Begun, Committed, Trace};
@@ -67,8 +67,8 @@ pub struct Incoming {
     pub body: Bytes,
     /// `req_` and 32 hex digits.
     pub request_id: String,
-    /// Names its span, where there are traces.
-    pub span: Option<Box<SpanContext>>,
+    /// Its span, where there are traces.
+    pub span: Option<Box<RequestSpan>>,
 }
 
 impl Incoming {

@@ -11,9 +11,7 @@ use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Most bytes that a connection is given at once. It comes back for more when there is room: so a slow client is told from
-/// one that takes nothing.
-pub(super) const PIECE: usize = 64 << 10;
+use super::pieces::Pieces;
 
 /// What goes on over a connection.
 pub(super) struct Activity(Mutex<State>);
@@ -66,7 +64,7 @@ impl Busy {
     }
 
     pub(super) fn follow(self, response: Response<Body>) -> Response<Followed> {
-        response.map(|body| Followed { body, rest: Bytes::new(), is_given: false, busy: self })
+        response.map(|body| Followed { body: Pieces::of(body), is_given: false, busy: self })
     }
 
     fn forget(&self, state: &mut State) {
@@ -85,24 +83,10 @@ impl Drop for Busy {
 
 /// A body that is given piece by piece.
 pub(super) struct Followed {
-    body: Body,
-    /// Of a frame that is longer than a piece.
-    rest: Bytes,
+    body: Pieces<Body>,
     /// Whether it is among those of which a piece was given.
     is_given: bool,
     busy: Busy,
-}
-
-impl Followed {
-    /// Its next piece.
-    fn give(&mut self, mut data: Bytes) -> Frame<Bytes> {
-        let piece = data.split_to(data.len().min(PIECE));
-        self.rest = data;
-        // After the last one nobody comes back: it is forgotten with the request, as soon as there is room for it.
-        self.busy.activity.0.lock().given.push((self.busy.number, Instant::now()));
-        self.is_given = true;
-        Frame::data(piece)
-    }
 }
 
 impl hyper::body::Body for Followed {
@@ -117,32 +101,20 @@ impl hyper::body::Body for Followed {
             let mut state = self.busy.activity.0.lock();
             self.busy.forget(&mut state);
         }
-        let rest = std::mem::take(&mut self.rest);
-        if !rest.is_empty() {
-            return Poll::Ready(Some(Ok(self.give(rest))));
-        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        Poll::Ready(frame.map(|frame| {
-            frame.map(|frame| match frame.into_data() {
-                Ok(data) => self.give(data),
-                Err(trailers) => trailers,
-            })
-        }))
+        if frame.as_ref().is_some_and(|frame| frame.as_ref().is_ok_and(Frame::is_data)) {
+            // After the last piece nobody comes back: it is forgotten with the request, as soon as there is room for it.
+            self.busy.activity.0.lock().given.push((self.busy.number, Instant::now()));
+            self.is_given = true;
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (mut size, rest) = (self.body.size_hint(), self.rest.len() as u64);
-        if rest > 0 {
-            let upper = size.upper();
-            size.set_lower(size.lower() + rest);
-            if let Some(upper) = upper {
-                size.set_upper(upper + rest);
-            }
-        }
-        size
+        self.body.size_hint()
     }
 }

@@ -25,9 +25,6 @@ const KEYSET_DIGEST: HeaderName = HeaderName::from_static("x-aci-keyset-digest")
 const IDENTITY: HeaderName = HeaderName::from_static("x-aci-identity");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What the log calls a path that is none of the gateway's.
-const NO_ENDPOINT: &str = "none";
-
 /// Headers with fixed values.
 const FIXED: [(HeaderName, HeaderValue); 4] = [
     (ACI_VERSION, HeaderValue::from_static("aci/1")),
@@ -54,7 +51,7 @@ pub(super) async fn every_response(
         Err(error) => return error.into_response(),
     };
     let is_messages = speaks_messages(request.uri().path());
-    let endpoint = request.extensions().get::<MatchedPath>().map_or(NO_ENDPOINT, MatchedPath::as_str);
+    let endpoint = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let line = Line::begin(&gateway, &request, endpoint, &id);
     let mut response = if request.method() == Method::OPTIONS {
         let mut response = Response::default();

@@ -56,7 +56,7 @@ pub(super) struct Patience {
     pub(super) head: Duration,
     /// Between requests.
     pub(super) idle: Duration,
-    /// For a piece of an answer ([`PIECE`](super::activity::PIECE)); what was given before it may lie in buffers.
+    /// For a piece of an answer ([`PIECE`](super::pieces::PIECE)); what was given before it may lie in buffers.
     pub(super) piece: Duration,
     /// For what is under way when a connection should end.
     pub(super) farewell: Duration,

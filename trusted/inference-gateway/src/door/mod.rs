@@ -8,6 +8,7 @@ mod headers;
 mod host;
 mod inbound;
 mod listener;
+mod pieces;
 mod surfaces;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub(crate) use host::{is_tee_host, normal_form};
 pub use inbound::MAX_BODY_BYTES;
 pub(crate) use inbound::read as read_body;
 pub(crate) use listener::serve;
+pub(crate) use pieces::Pieces;
 pub(crate) use surfaces::ending;
 pub use tls::{Certificate, CertificateError};
 

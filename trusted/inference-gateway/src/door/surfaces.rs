@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use opentelemetry::trace::SpanContext;
 
 use super::{RequestId, caller, host, inbound};
 use crate::admission::KeyHash;
 use crate::answer::{Incoming, answer};
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
+use crate::observe::RequestSpan;
 use crate::surface::Surface;
 
 /// A header that older clients sent.
@@ -64,7 +64,7 @@ pub(super) async fn serve(
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
-    let span = parts.extensions.remove::<SpanContext>().map(Box::new);
+    let span = parts.extensions.remove::<RequestSpan>().map(Box::new);
     let is_tee_host = host::is_tee_host(&gateway.live().config.tee_hosts, &parts);
     let incoming = Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id, span };
     answer(gateway, incoming, token).await

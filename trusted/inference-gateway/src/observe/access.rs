@@ -11,14 +11,16 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::Method;
 use hyper::body::{Frame, SizeHint};
-use opentelemetry::trace::SpanContext;
 
 use super::shown;
-use super::traces::Root;
+use super::traces::{RequestSpan, Root};
+use crate::door::Pieces;
 use crate::gateway::Gateway;
 
 /// Path of a probe, which nobody wants to read about.
 const HEALTH: &str = "/health";
+/// What the log calls a path that is none of the gateway's.
+const NO_ENDPOINT: &str = "none";
 /// What is recorded of a client that left before its answer.
 const LEFT: u16 = 499;
 
@@ -36,15 +38,20 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A request that begins. `endpoint` is one of the gateway's own paths.
-    pub(crate) fn begin(gateway: &Arc<Gateway>, request: &Request, endpoint: &str, request_id: &str) -> Self {
+    /// A request that begins. `endpoint` is one of the gateway's own paths, if it is any.
+    pub(crate) fn begin(
+        gateway: &Arc<Gateway>,
+        request: &Request,
+        endpoint: Option<&str>,
+        request_id: &str,
+    ) -> Self {
         gateway.note_activity();
-        let traces = gateway.traces.as_ref().filter(|_| endpoint != HEALTH);
+        let traces = gateway.traces.as_ref().filter(|_| endpoint != Some(HEALTH));
         Self {
             gateway: Arc::clone(gateway),
             method: request.method().clone(),
             root: traces.and_then(|traces| traces.begin(request.method(), endpoint, request.headers())),
-            endpoint: endpoint.to_owned(),
+            endpoint: endpoint.unwrap_or(NO_ENDPOINT).to_owned(),
             request_id: request_id.to_owned(),
             status: LEFT,
             began: Instant::now(),
@@ -53,16 +60,16 @@ impl Line {
         }
     }
 
-    /// Names the span of the request, if it has one.
-    pub(crate) fn span(&self) -> Option<SpanContext> {
-        self.root.as_ref().map(Root::context)
+    /// The span of the request, if it has one, for those below it.
+    pub(crate) fn span(&self) -> Option<RequestSpan> {
+        self.root.as_ref().map(|root| root.request.clone())
     }
 
     /// Stays with the response until it was sent, or as much of it as the client took.
     pub(crate) fn follow(mut self, response: Response) -> Response {
         self.status = response.status().as_u16();
         self.is_whole = response.body().is_end_stream();
-        response.map(|body| Body::new(Followed { body, line: self }))
+        response.map(|body| Body::new(Followed { body: Pieces::of(body), line: self }))
     }
 }
 
@@ -91,7 +98,7 @@ impl Drop for Line {
 }
 
 struct Followed {
-    body: Body,
+    body: Pieces<Body>,
     line: Line,
 }
 

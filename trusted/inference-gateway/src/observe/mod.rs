@@ -23,7 +23,7 @@ use series::{Counter, Durations, Family, line};
 
 pub(crate) use access::Line;
 pub(crate) use traces::Attempted;
-pub use traces::{Traces, TracesError};
+pub use traces::{RequestSpan, Traces, TracesError};
 
 /// Longest text of a client's that the log has, in characters.
 const MAX_SHOWN: usize = 128;
@@ -298,6 +298,24 @@ fn figures(gateway: &Gateway) -> Response {
     ] {
         text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
         line(name, "", value, &mut text);
+    }
+    if let Some(spans) = gateway.traces.as_ref().map(Traces::spans) {
+        for (name, help, value) in [
+            (
+                "private_ai_gateway_spans_ended_total",
+                "Spans that the collector of traces is to be told; those that nobody took yet wait, or were lost.",
+                spans.ended(),
+            ),
+            ("private_ai_gateway_spans_taken_total", "Spans that the collector took.", spans.taken()),
+            (
+                "private_ai_gateway_spans_refused_total",
+                "Spans that were sent to the collector and that it did not take.",
+                spans.refused(),
+            ),
+        ] {
+            text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
+            line(name, "", value, &mut text);
+        }
     }
     if let Control::ControlPlane(control_plane) = &gateway.control {
         let name = "private_ai_gateway_untold_cost";

@@ -82,9 +82,17 @@ async fn send(client: Client, request: Request<Bytes>) -> Result<Response<Bytes>
     let sent = async {
         let mut answer = client.execute(request.try_into()?).await?;
         let mut body = BytesMut::new();
-        while let Some(piece) = answer.chunk().await? {
-            // What is said beyond that is of no use to anybody.
-            body.extend_from_slice(&piece.slice(..piece.len().min(MAX_BYTES - body.len())));
+        // What is said beyond that is of no use to anybody, and with it the connection.
+        while body.len() < MAX_BYTES {
+            match answer.chunk().await {
+                Ok(Some(piece)) => {
+                    body.extend_from_slice(&piece.slice(..piece.len().min(MAX_BYTES - body.len())));
+                }
+                // It has taken the batch: sent again, that would be there twice.
+                Err(_) if answer.status().is_success() => break,
+                Ok(None) => break,
+                Err(error) => return Err(error),
+            }
         }
         let mut response = Response::new(body.freeze());
         *response.status_mut() = answer.status();

@@ -5,13 +5,15 @@
 //! ([conventions](https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/)).
 
 mod collector;
+mod counted;
+mod sampling;
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderMap, Method};
-use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{
     Event, Span as _, SpanContext, SpanKind, Status, TraceContextExt as _, Tracer as _, TracerProvider as _,
 };
@@ -20,26 +22,35 @@ use opentelemetry_otlp::{
     ExporterBuildError, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
 };
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 
 use super::known;
 use crate::accounting::Tokens;
-use crate::config::TracesConfig;
+use crate::config::{ProviderKind, TracesConfig};
 use crate::gateway::system_now;
 use crate::surface::Surface;
 use crate::upstream::UpstreamError;
 use collector::Collector;
+use counted::Counted;
+pub(crate) use counted::Spans;
+use sampling::SecretShare;
 
 /// What collectors call the gateway, unless `OTEL_SERVICE_NAME` says otherwise.
 const SERVICE: &str = "cloister-inference-gateway";
-/// The header that names the trace of a request (W3C Trace Context).
-const TRACEPARENT: &str = "traceparent";
 /// Longest time in which the last spans are sent.
 const LAST: Duration = Duration::from_secs(5);
 /// Methods by name; the conventions call any other `_OTHER`.
-const METHODS: [Method; 6] =
-    [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD, Method::OPTIONS];
+const METHODS: [Method; 9] = [
+    Method::CONNECT,
+    Method::DELETE,
+    Method::GET,
+    Method::HEAD,
+    Method::OPTIONS,
+    Method::PATCH,
+    Method::POST,
+    Method::PUT,
+    Method::TRACE,
+];
 
 /// Why there are no traces.
 #[derive(Debug, thiserror::Error)]
@@ -64,11 +75,41 @@ pub enum TracesError {
 pub struct Traces {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
+    spans: Arc<Spans>,
 }
 
-/// The span of a request. It ends with [`Root::end`].
+/// The span of a request, for those below it.
+#[derive(Debug, Clone)]
+pub struct RequestSpan {
+    context: SpanContext,
+    /// When it began, by the machine's clock, which is read once: it may be set meanwhile.
+    at: SystemTime,
+    /// The same moment.
+    since: Instant,
+    /// The status of a failure after the first bytes went out.
+    failure: Arc<OnceLock<u16>>,
+}
+
+impl RequestSpan {
+    /// The answer failed, as it is recorded with a status: that of the response may have said otherwise before.
+    pub(crate) fn note_failure(&self, status: u16) {
+        // There is one outcome.
+        let _ = self.failure.set(status);
+    }
+
+    /// A moment by the machine's clock, as of the beginning.
+    fn time(&self, moment: Instant) -> SystemTime {
+        self.at.checked_add(moment.saturating_duration_since(self.since)).unwrap_or(self.at)
+    }
+}
+
+/// The span of a request itself. It ends with [`Root::end`].
 #[derive(Debug)]
-pub(crate) struct Root(Box<Span>);
+pub(crate) struct Root {
+    span: Box<Span>,
+    pub(crate) request: RequestSpan,
+    spans: Arc<Spans>,
+}
 
 /// An attempt to have a request answered. Times are since the request came in.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +118,7 @@ pub(crate) struct Attempted<'a> {
     /// The model, one of the catalogue.
     pub(crate) model: &'a str,
     pub(crate) route: &'a str,
+    pub(crate) provider: ProviderKind,
     pub(crate) began: Duration,
     /// When the request went out.
     pub(crate) sent: Option<Duration>,
@@ -104,43 +146,54 @@ impl Traces {
             .build()?;
         let resource =
             Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
-        let resource = match std::env::var_os("OTEL_SERVICE_NAME").filter(|name| !name.is_empty()) {
-            Some(_) => resource,
-            None => resource.with_service_name(SERVICE),
-        };
+        // The variable holds against `service.name` among `OTEL_RESOURCE_ATTRIBUTES`, which the SDK does not see to.
+        let name = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
+        let resource = resource.with_service_name(name.unwrap_or_else(|| SERVICE.to_owned()));
+        let spans = Arc::<Spans>::default();
         let provider = SdkTracerProvider::builder()
             .with_resource(resource.build())
-            .with_sampler(Sampler::TraceIdRatioBased(config.sample_ratio))
-            .with_batch_exporter(exporter)
+            .with_sampler(SecretShare::of(config.sample_ratio))
+            .with_batch_exporter(Counted::new(exporter, Arc::clone(&spans)))
             .build();
         let tracer = provider.tracer(SERVICE);
-        Ok(Self { provider, tracer })
+        Ok(Self { provider, tracer, spans })
+    }
+
+    /// What became of the spans.
+    pub(crate) fn spans(&self) -> &Spans {
+        &self.spans
     }
 
     /// Begins the span of a request, below the one that its `traceparent` names; `None` for one that is not among the
-    /// sampled. `endpoint` is one of the gateway's own paths.
-    pub(crate) fn begin(&self, method: &Method, endpoint: &str, headers: &HeaderMap) -> Option<Root> {
-        let parent = TraceContextPropagator::new().extract(&TraceParent(headers));
-        let method = if METHODS.contains(method) { method.as_str() } else { "_OTHER" };
+    /// sampled. `endpoint` is one of the gateway's own paths, if it is any.
+    pub(crate) fn begin(&self, method: &Method, endpoint: Option<&str>, headers: &HeaderMap) -> Option<Root> {
+        let known = METHODS.contains(method).then_some(method.as_str());
+        let name =
+            [Some(known.unwrap_or("HTTP")), endpoint].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let method = KeyValue::new("http.request.method", known.unwrap_or("_OTHER").to_owned());
+        let route = endpoint.map(|endpoint| KeyValue::new("http.route", endpoint.to_owned()));
+        let (at, since) = (system_now(), Instant::now());
         let span = self
             .tracer
-            .span_builder(format!("{method} {endpoint}"))
+            .span_builder(name)
             .with_kind(SpanKind::Server)
-            .with_start_time(system_now())
-            .with_attributes([
-                KeyValue::new("http.request.method", method.to_owned()),
-                KeyValue::new("http.route", endpoint.to_owned()),
-            ])
-            .start_with_context(&self.tracer, &parent);
-        span.is_recording().then(|| Root(Box::new(span)))
+            .with_start_time(at)
+            .with_attributes([method].into_iter().chain(route))
+            .start_with_context(&self.tracer, &sampling::parent(headers));
+        span.is_recording().then(|| Root {
+            request: RequestSpan { context: span.span_context().clone(), at, since, failure: Arc::default() },
+            span: Box::new(span),
+            spans: Arc::clone(&self.spans),
+        })
     }
 
     /// An attempt that is over, of the request of a span, and when that came in.
-    pub(crate) fn attempted(&self, parent: &SpanContext, came_in: SystemTime, attempt: &Attempted<'_>) {
-        let at = |time: Duration| came_in.checked_add(time).unwrap_or(came_in);
+    pub(crate) fn attempted(&self, parent: &RequestSpan, came_in: Instant, attempt: &Attempted<'_>) {
+        let at = |time: Duration| parent.time(came_in.checked_add(time).unwrap_or(came_in));
         let operation = operation(attempt.surface);
         let mut attributes = vec![
             KeyValue::new("gen_ai.operation.name", operation),
+            KeyValue::new("gen_ai.provider.name", provider(attempt.provider)),
             KeyValue::new("gen_ai.request.model", attempt.model.to_owned()),
             KeyValue::new("cloister.route", attempt.route.to_owned()),
             KeyValue::new("http.response.status_code", i64::from(attempt.status)),
@@ -170,47 +223,50 @@ impl Traces {
             .with_start_time(at(attempt.began))
             .with_attributes(attributes)
             .with_events(events.map(|(name, time)| Event::new(name, time, Vec::new(), 0)).collect())
-            .start_with_context(&self.tracer, &Context::new().with_remote_span_context(parent.clone()));
+            .start_with_context(
+                &self.tracer,
+                &Context::new().with_remote_span_context(parent.context.clone()),
+            );
         if let Some(why) = attempt.why {
             span.set_status(Status::error(why));
         }
         span.end_with_timestamp(at(attempt.ended));
+        self.spans.note_end();
     }
 
     /// Sends what is left, and nothing after it.
     pub(crate) async fn close(&self) {
         let provider = self.provider.clone();
         let closed = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(LAST)).await;
-        if !matches!(closed, Ok(Ok(()))) {
-            tracing::warn!("the last traces were not taken");
+        let lost = self.spans.ended().saturating_sub(self.spans.taken());
+        if lost > 0 || !matches!(closed, Ok(Ok(()))) {
+            tracing::warn!(lost, "some spans were not taken by the collector");
         }
     }
 }
 
 impl Root {
-    /// Names the span, for those below it.
-    pub(crate) fn context(&self) -> SpanContext {
-        self.0.span_context().clone()
-    }
-
     /// What the log calls the trace: 32 hex digits.
     pub(crate) fn trace_id(&self) -> String {
-        self.0.span_context().trace_id().to_string()
+        self.request.context.trace_id().to_string()
     }
 
     /// The response is over; the client took so many bytes of it.
     pub(crate) fn end(mut self, request_id: &str, status: u16, bytes: u64, is_whole: bool) {
-        self.0.set_attributes([
+        self.span.set_attributes([
             KeyValue::new("cloister.request_id", request_id.to_owned()),
             KeyValue::new("http.response.status_code", i64::from(status)),
             KeyValue::new("http.response.body.size", i64::try_from(bytes).unwrap_or(i64::MAX)),
             KeyValue::new("cloister.response.is_whole", is_whole),
         ]);
-        if status >= 500 {
-            self.0.set_attribute(KeyValue::new("error.type", status.to_string()));
-            self.0.set_status(Status::error(""));
+        // What a client did wrong is no error of the server; what broke after a good beginning is.
+        let broken = self.request.failure.get().copied().filter(|_| status < 400);
+        if let Some(error) = broken.or((status >= 500).then_some(status)) {
+            self.span.set_attribute(KeyValue::new("error.type", error.to_string()));
+            self.span.set_status(Status::error(""));
         }
-        self.0.end_with_timestamp(system_now());
+        self.span.end_with_timestamp(self.request.time(Instant::now()));
+        self.spans.note_end();
     }
 }
 
@@ -223,15 +279,10 @@ const fn operation(surface: Surface) -> &'static str {
     }
 }
 
-/// Headers of which `traceparent` alone is read: `tracestate` could be of any length, and would be told to the collector.
-struct TraceParent<'a>(&'a HeaderMap);
-
-impl Extractor for TraceParent<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        if key == TRACEPARENT { self.0.get(key)?.to_str().ok() } else { None }
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        vec![TRACEPARENT]
+/// What conventions call those who speak like an upstream.
+const fn provider(kind: ProviderKind) -> &'static str {
+    match kind {
+        ProviderKind::OpenaiCompatible | ProviderKind::AciService => "openai",
+        ProviderKind::Anthropic => "anthropic",
     }
 }

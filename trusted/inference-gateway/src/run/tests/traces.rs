@@ -161,6 +161,7 @@ async fn a_request_is_a_span_and_each_attempt_one_below_it() {
     let of_answered = attributes(&answered.attributes);
     for (name, value) in [
         ("gen_ai.operation.name", "chat"),
+        ("gen_ai.provider.name", "openai"),
         ("gen_ai.request.model", "vendor/model"),
         ("gen_ai.usage.input_tokens", "3"),
         ("gen_ai.usage.output_tokens", "2"),
@@ -169,7 +170,12 @@ async fn a_request_is_a_span_and_each_attempt_one_below_it() {
     ] {
         assert_eq!(of_answered[name], value, "{name}");
     }
-    assert!(!of_answered.contains_key("error.type"));
+    for without in [&of_answered, &attributes(&root.attributes)] {
+        assert!(!without.contains_key("error.type"));
+    }
+    assert_eq!(root.status.as_ref().map_or(0, |status| status.code), 0);
+    assert!(root.start_time_unix_nano <= failed.start_time_unix_nano);
+    assert!(answered.end_time_unix_nano <= root.end_time_unix_nano);
     let events: Vec<_> = answered.events.iter().map(|event| event.name.as_str()).collect();
     assert_eq!(events, ["sent", "first content"]);
 }
@@ -184,7 +190,16 @@ async fn a_stream_that_breaks_is_an_error_of_its_attempt() {
     let (root, attempts) = tree(told(bench, &collector).await);
     // A request without a trace of its own begins one.
     assert_eq!((root.trace_id.len(), root.parent_span_id.len()), (16, 0));
-    assert_eq!(attributes(&root.attributes)["http.response.status_code"], "200");
+    let of_root = attributes(&root.attributes);
+    assert_eq!(
+        (of_root["http.response.status_code"].as_str(), of_root["error.type"].as_str()),
+        ("200", "502")
+    );
+    assert_eq!(
+        root.status.as_ref().unwrap().code,
+        2,
+        "what began well and broke is an error of the gateway, too"
+    );
     let [attempt] = &attempts[..] else { panic!("{attempts:?}") };
     assert_eq!(attributes(&attempt.attributes)["error.type"], "502");
     assert_eq!(attempt.events.last().unwrap().name, "first content");
@@ -235,9 +250,9 @@ async fn who_leaves_is_no_error_and_who_is_refused_is_no_attempt() {
     found.sort();
     let expected = [
         ("GET /v1/models", "401"),
-        ("GET none", "404"),
+        ("GET", "404"),
         ("POST /v1/chat/completions", "499"),
-        ("_OTHER /v1/models/{namespace}", "405"),
+        ("HTTP /v1/models/{namespace}", "405"),
         ("chat vendor/model", "499"),
     ];
     for (name, status) in expected {
@@ -252,15 +267,34 @@ async fn a_share_of_the_traces_is_told() {
     let upstream = Fake::start(|_, _| whole()).await;
     let endpoint = format!("{}/v1/traces", collector.url());
     let bench = gateway(&endpoint, &[&upstream], json!({ "sample_ratio": 0.5 })).await;
-    // The id decides, as for everybody who takes the same share; whoever asks has no say by the flag.
-    for (id, flag) in [("00000000000000007fffffffffffffff", "00"), ("0000000000000000ffffffffffffffff", "01")]
-    {
-        let parent = format!("00-{id}-b7ad6b7169203331-{flag}");
+    // Neither the flag decides nor the id by itself: these are the first to be told where the id does.
+    let flags = ["00", "01"];
+    for (id, flag) in (1..=64).zip(flags.into_iter().cycle()) {
+        let parent = format!("00-{id:032x}-b7ad6b7169203331-{flag}");
         assert_eq!(reply(asked(&bench, false).header("traceparent", parent)).await.status, StatusCode::OK);
     }
-    let (root, attempts) = tree(told(bench, &collector).await);
-    assert_eq!(hex::encode(&root.trace_id), "00000000000000007fffffffffffffff");
-    assert_eq!(attempts.len(), 1);
+    let spans = told(bench, &collector).await;
+    let roots = spans.iter().filter(|span| span.kind() == SpanKind::Server).count();
+    assert!((1..64).contains(&roots), "{roots}");
+    assert_eq!(spans.len(), 2 * roots, "what is told, is told with its attempts");
+}
+
+#[tokio::test]
+async fn a_client_that_left_is_told_what_it_was_given() {
+    let text = "x".repeat(24 << 20);
+    let collector = collector().await;
+    let answer = json_reply(200, &completion(&text, (3, 2)).to_string());
+    let upstream = Fake::start(move |_, _| vec![Act::Send(answer.clone())]).await;
+    let bench = gateway(&format!("{}/v1/traces", collector.url()), &[&upstream], json!({})).await;
+    let response = asked(&bench, false).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    // More than the kernel holds for it.
+    drop(response);
+    let (root, _) = tree(told(bench, &collector).await);
+    let of_root = attributes(&root.attributes);
+    let size: usize = of_root["http.response.body.size"].parse().unwrap();
+    assert!(size < text.len(), "{size}");
+    assert_eq!(of_root["cloister.response.is_whole"], "false");
 }
 
 #[tokio::test]
@@ -273,7 +307,10 @@ async fn a_collector_that_takes_nothing_holds_nobody_up() {
         for _ in 0..3 {
             assert_eq!(reply(asked(&bench, false)).await.status, StatusCode::OK);
         }
+        let gateway = Arc::clone(&bench.running.gateway);
         bench.running.stop(PATIENCE, std::future::pending()).await;
+        let spans = gateway.traces.as_ref().unwrap().spans();
+        assert_eq!((spans.ended(), spans.taken()), (6, 0), "a request and an attempt, each time");
     }
     assert!(!hangs.seen.lock().is_empty() && !refuses.seen.lock().is_empty());
 }
