@@ -23,6 +23,8 @@ const HEALTH: &str = "/health";
 const NO_ENDPOINT: &str = "none";
 /// What is recorded of a client that left before its answer.
 const LEFT: u16 = 499;
+/// What is told of an answer that broke off within the gateway.
+const BROKEN: u16 = 500;
 
 /// A request, and what became of it. It is logged and counted when this is dropped.
 pub(crate) struct Line {
@@ -118,7 +120,12 @@ impl hyper::body::Body for Followed {
                 self.line.is_whole = self.body.is_end_stream();
             }
             Poll::Ready(None) => self.line.is_whole = true,
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Err(_))) => {
+                if let Some(root) = &self.line.root {
+                    root.request.note_failure(BROKEN);
+                }
+            }
+            Poll::Pending => {}
         }
         polled
     }

@@ -300,17 +300,19 @@ fn figures(gateway: &Gateway) -> Response {
         line(name, "", value, &mut text);
     }
     if let Some(spans) = gateway.traces.as_ref().map(Traces::spans) {
+        // Those that have ended are read last: they are never fewer.
+        let (taken, refused) = (spans.taken(), spans.refused());
         for (name, help, value) in [
             (
                 "private_ai_gateway_spans_ended_total",
                 "Spans that the collector of traces is to be told; those that nobody took yet wait, or were lost.",
                 spans.ended(),
             ),
-            ("private_ai_gateway_spans_taken_total", "Spans that the collector took.", spans.taken()),
+            ("private_ai_gateway_spans_taken_total", "Spans that the collector took.", taken),
             (
                 "private_ai_gateway_spans_refused_total",
                 "Spans that were sent to the collector and that it did not take.",
-                spans.refused(),
+                refused,
             ),
         ] {
             text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));

@@ -12,8 +12,8 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     ended: AtomicU64,
-    sent: AtomicU64,
     taken: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Spans {
@@ -33,7 +33,7 @@ impl Spans {
 
     /// That it did not take, however often it was tried.
     pub(crate) fn refused(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed).saturating_sub(self.taken())
+        self.refused.load(Ordering::Relaxed)
     }
 }
 
@@ -54,10 +54,8 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len() as u64;
         let taken = self.exporter.export(batch).await;
-        if taken.is_ok() {
-            self.spans.taken.fetch_add(count, Ordering::Relaxed);
-        }
-        self.spans.sent.fetch_add(count, Ordering::Relaxed);
+        let spans = if taken.is_ok() { &self.spans.taken } else { &self.spans.refused };
+        spans.fetch_add(count, Ordering::Relaxed);
         taken
     }
 

@@ -230,8 +230,8 @@ impl Traces {
         if let Some(why) = attempt.why {
             span.set_status(Status::error(why));
         }
-        span.end_with_timestamp(at(attempt.ended));
         self.spans.note_end();
+        span.end_with_timestamp(at(attempt.ended));
     }
 
     /// Sends what is left, and nothing after it.
@@ -240,7 +240,7 @@ impl Traces {
         let closed = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(LAST)).await;
         let lost = self.spans.ended().saturating_sub(self.spans.taken());
         if lost > 0 || !matches!(closed, Ok(Ok(()))) {
-            tracing::warn!(lost, "some spans were not taken by the collector");
+            tracing::warn!(lost, "the collector did not take all spans since the start");
         }
     }
 }
@@ -259,14 +259,14 @@ impl Root {
             KeyValue::new("http.response.body.size", i64::try_from(bytes).unwrap_or(i64::MAX)),
             KeyValue::new("cloister.response.is_whole", is_whole),
         ]);
-        // What a client did wrong is no error of the server; what broke after a good beginning is.
-        let broken = self.request.failure.get().copied().filter(|_| status < 400);
+        // What a client did wrong is no error of the server, also where it is found out after a good beginning.
+        let broken = self.request.failure.get().copied().filter(|error| status < 400 && *error >= 500);
         if let Some(error) = broken.or((status >= 500).then_some(status)) {
             self.span.set_attribute(KeyValue::new("error.type", error.to_string()));
             self.span.set_status(Status::error(""));
         }
-        self.span.end_with_timestamp(self.request.time(Instant::now()));
         self.spans.note_end();
+        self.span.end_with_timestamp(self.request.time(Instant::now()));
     }
 }
 

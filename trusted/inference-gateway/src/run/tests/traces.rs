@@ -66,7 +66,9 @@ fn asked(bench: &Bench, is_streaming: bool) -> reqwest::RequestBuilder {
 
 /// Ends the gateway and reads what the collector was told.
 async fn told(bench: Bench, collector: &Fake) -> Vec<Span> {
+    let gateway = Arc::clone(&bench.running.gateway);
     bench.running.stop(PATIENCE, std::future::pending()).await;
+    let counted = gateway.traces.as_ref().unwrap().spans();
     let seen = collector.seen.lock().clone();
     let spans = seen.iter().flat_map(|seen| {
         assert!(seen.head.starts_with("post /v1/traces "), "{}", seen.head);
@@ -82,7 +84,10 @@ async fn told(bench: Bench, collector: &Fake) -> Vec<Span> {
         });
         resources.flat_map(|spans| spans.scope_spans).flat_map(|spans| spans.spans)
     });
-    spans.collect()
+    let spans: Vec<_> = spans.collect();
+    let count = spans.len() as u64;
+    assert_eq!((counted.ended(), counted.taken(), counted.refused()), (count, count, 0));
+    spans
 }
 
 /// Attributes as texts.
@@ -239,6 +244,11 @@ async fn who_leaves_is_no_error_and_who_is_refused_is_no_attempt() {
     assert_eq!(bench.get("/health", None).await.status, StatusCode::OK);
     let odd = bench.request(Method::from_bytes(b"BREW").unwrap(), "/v1/models/secret-name");
     assert_eq!(reply(odd).await.status, StatusCode::METHOD_NOT_ALLOWED);
+    let figures = bench.get("/v1/metrics", Some(TOKEN)).await;
+    let figures = String::from_utf8(figures.body.to_vec()).unwrap();
+    for name in ["ended", "taken", "refused"] {
+        assert!(figures.contains(&format!("\nprivate_ai_gateway_spans_{name}_total ")), "{figures}");
+    }
     let spans = told(bench, &collector).await;
     let mut found: Vec<(String, String, bool)> = spans
         .iter()
@@ -249,6 +259,7 @@ async fn who_leaves_is_no_error_and_who_is_refused_is_no_attempt() {
         .collect();
     found.sort();
     let expected = [
+        ("GET /v1/metrics", "200"),
         ("GET /v1/models", "401"),
         ("GET", "404"),
         ("POST /v1/chat/completions", "499"),
