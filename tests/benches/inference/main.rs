@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use load::{Load, Seen};
 use process::{Process, Without};
-use targets::Goal;
+use targets::{Goal, Mean};
 
 /// How long each measurement takes.
 const DURATION: Duration = Duration::from_secs(10);
@@ -39,9 +39,10 @@ const PARTS: [(&str, Without, Option<f64>); 3] = [
     ("share of the disk below the records", Without::Disk, None),
     ("share of the public log of receipts", Without::ReceiptLog, None),
 ];
-/// How often, and how long, each is measured in turns; the order changes with each.
-const TURNS: usize = PARTS.len() + 1;
-const TURN: Duration = Duration::from_secs(5);
+/// How often, and how long, each is measured in turns. Many short ones: the machine's speed changes by a tenth from one to
+/// the next, and what is compared should stand close together.
+const TURNS: usize = 24;
+const TURN: Duration = Duration::from_secs(2);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -175,35 +176,55 @@ async fn usage(
 ) -> Result<Measured, Failure> {
     // What is built up at first, such as connections, does not count.
     load(directory, through, connections, Duration::from_secs(1)).await?;
+    used(directory, through, connections, duration).await
+}
+
+async fn used(
+    directory: &Path,
+    through: &Process,
+    connections: u32,
+    duration: Duration,
+) -> Result<Measured, Failure> {
     let before = through.cpu()?;
     let seen = load(directory, through, connections, duration).await?.all_answered()?;
     let cpu_us = through.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / seen.requests.max(1.0);
     Ok(Measured { connections, seen, cpu_us })
 }
 
-/// What parts of the gateway cost, by gateways without them: all new, and in turns, because the machine's speed changes.
+/// What parts of the gateway cost, by gateways without them: all new, and in turns.
 async fn shares(directory: &Path, upstream: &Process) -> Result<Vec<Goal>, Failure> {
+    let whole = Without::Nothing;
     let mut gateways = Vec::new();
-    for without in [Without::Nothing].into_iter().chain(PARTS.map(|(_, without, _)| without)) {
+    for without in [whole].into_iter().chain(PARTS.map(|(_, without, _)| without)) {
         let directory = tempfile::tempdir_in(directory)?;
-        gateways.push((process::gateway(directory.path(), upstream.address, without).await?, directory, 0.0));
+        let gateway = process::gateway(directory.path(), upstream.address, without).await?;
+        load(directory.path(), &gateway, USUAL, Duration::from_secs(1)).await?;
+        gateways.push((without, gateway, directory));
     }
+    let mut turns = Vec::with_capacity(TURNS);
     for _ in 0..TURNS {
-        for (gateway, _, sum) in &mut gateways {
-            *sum += usage(directory, gateway, USUAL, TURN).await?.cpu_us;
+        let mut turn = Vec::with_capacity(gateways.len());
+        for (without, gateway, _) in &gateways {
+            turn.push((*without, used(directory, gateway, USUAL, TURN).await?.cpu_us));
         }
+        turns.push(turn);
         // Nobody is always the first.
         gateways.rotate_left(1);
     }
-    // As many turns as gateways: they stand as at the beginning.
-    let mut sums = gateways.iter().map(|(_, _, sum)| sum);
-    let whole = sums.next().ok_or("nothing was measured")?;
-    let share = |without: &f64| 100.0 * (1.0 - without / whole);
-    let goals = PARTS.iter().zip(sums).map(|((what, _, most), sum)| match most {
-        Some(most) => Goal::at_most(what, share(sum), *most, " %"),
-        None => Goal::told(what, share(sum), " %"),
+    let cpu_us = |turn: &[(Without, f64)], of: Without| {
+        turn.iter().find(|(without, _)| *without == of).map_or(f64::NAN, |(_, cpu_us)| *cpu_us)
+    };
+    let goals = PARTS.map(|(what, without, most)| {
+        let shares: Vec<f64> =
+            turns.iter().map(|turn| 100.0 * (1.0 - cpu_us(turn, without) / cpu_us(turn, whole))).collect();
+        let share = Mean::of(&shares);
+        let goal = match most {
+            Some(most) => Goal::at_most(what, share.mean, most, " %"),
+            None => Goal::told(what, share.mean, " %"),
+        };
+        goal.give_or_take(share.error)
     });
-    Ok(goals.collect())
+    Ok(goals.into())
 }
 
 async fn load(directory: &Path, to: &Process, connections: u32, duration: Duration) -> Result<Seen, Failure> {
