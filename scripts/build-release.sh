@@ -34,7 +34,8 @@ say "building what counts"
 build "-Cprofile-generate=$counts" "$counting"
 # Parts of the build counted, too.
 rm -rf "$counts"
-say "loading it"
+# Counts that were taken beside another build made a program that is a tenth slower.
+say "loading it, for a minute or two: best on a machine that does nothing else"
 CLOISTER_BENCH_PROGRAM=$counting/release/cloister \
     cargo bench --locked --profile dev --workspace --bench inference -- --train
 "$profdata" merge --output "$counts.profdata" "$counts"
