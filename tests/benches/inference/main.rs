@@ -176,10 +176,10 @@ async fn usage(
 ) -> Result<Measured, Failure> {
     // What is built up at first, such as connections, does not count.
     load(directory, through, connections, Duration::from_secs(1)).await?;
-    used(directory, through, connections, duration).await
+    warm_usage(directory, through, connections, duration).await
 }
 
-async fn used(
+async fn warm_usage(
     directory: &Path,
     through: &Process,
     connections: u32,
@@ -205,7 +205,7 @@ async fn shares(directory: &Path, upstream: &Process) -> Result<Vec<Goal>, Failu
     for _ in 0..TURNS {
         let mut turn = Vec::with_capacity(gateways.len());
         for (without, gateway, _) in &gateways {
-            turn.push((*without, used(directory, gateway, USUAL, TURN).await?.cpu_us));
+            turn.push((*without, warm_usage(directory, gateway, USUAL, TURN).await?.cpu_us));
         }
         turns.push(turn);
         // Nobody is always the first.

@@ -144,7 +144,7 @@ pub struct TracesConfig {
     /// File with authorities that may speak for it, PEM, beside those of the system.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
-    /// Share of the traces that it is told, from 0 to 1. Whoever asks has no say in which.
+    /// Share of the traces that it is told, from 0 to 1. Whoever asks does not choose which.
     #[serde(default = "default_sample_ratio")]
     pub sample_ratio: f64,
 }

@@ -82,9 +82,8 @@ async fn send(client: Client, request: Request<Bytes>) -> Result<Response<Bytes>
     let sent = async {
         let mut answer = client.execute(request.try_into()?).await?;
         let mut body = BytesMut::new();
-        // What is said beyond that is of no use to anybody, and with it the connection.
+        // The status says what became of the batch: what follows may be too long, or break off.
         while body.len() < MAX_BYTES {
-            // The status says what became of the batch, also where the rest does not come.
             let Ok(Some(piece)) = answer.chunk().await else { break };
             body.extend_from_slice(&piece.slice(..piece.len().min(MAX_BYTES - body.len())));
         }

@@ -86,7 +86,7 @@ pub struct RequestSpan {
     at: SystemTime,
     /// The same moment.
     since: Instant,
-    /// The status of a failure after the first bytes went out.
+    /// The status that a failure of the answer is recorded with.
     failure: Arc<OnceLock<u16>>,
 }
 

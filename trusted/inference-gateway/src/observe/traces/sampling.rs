@@ -1,5 +1,5 @@
-//! Which requests are told of, and which trace they belong to: whoever asks may name a trace, and has no say in whether it is
-//! told.
+//! Which requests are told of, and which trace they belong to: whoever asks may name a trace, and does not choose
+//! whether it is told.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -31,8 +31,8 @@ impl SecretShare {
 
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
     fn has(&self, id: TraceId) -> bool {
-        const HALF_OPEN: f64 = 1.0 / (1_u64 << 53) as f64;
-        let place = (self.secret.hash_one(id.to_bytes()) >> 11) as f64 * HALF_OPEN;
+        const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
+        let place = (self.secret.hash_one(id.to_bytes()) >> 11) as f64 * STEP;
         place < self.ratio
     }
 }

@@ -291,7 +291,7 @@ async fn a_share_of_the_traces_is_told() {
 }
 
 #[tokio::test]
-async fn a_client_that_left_is_told_what_it_was_given() {
+async fn of_a_client_that_left_is_told_what_it_was_given() {
     let text = "x".repeat(24 << 20);
     let collector = collector().await;
     let answer = json_reply(200, &completion(&text, (3, 2)).to_string());
