@@ -326,6 +326,30 @@ async fn a_collector_that_takes_nothing_holds_nobody_up() {
     assert!(!hangs.seen.lock().is_empty() && !refuses.seen.lock().is_empty());
 }
 
+/// The status alone says what became of a batch: nothing is sent again for what follows it.
+#[tokio::test]
+async fn what_a_collector_says_beside_its_status_does_not_count() {
+    const SPANS: u64 = 2;
+    for (status, taken) in [(200, SPANS), (400, 0)] {
+        let broken = raw_reply(status, "", &[b'x'; 100])[..60].to_vec();
+        for rest in [broken, raw_reply(status, "", &vec![b'x'; 1 << 20])] {
+            let collector = Fake::start(move |_, _| vec![Act::Send(rest.clone()), Act::Close]).await;
+            let upstream = Fake::start(|_, _| whole()).await;
+            let bench = gateway(&format!("{}/v1/traces", collector.url()), &[&upstream], json!({})).await;
+            assert_eq!(reply(asked(&bench, false)).await.status, StatusCode::OK);
+            let gateway = Arc::clone(&bench.running.gateway);
+            bench.running.stop(PATIENCE, std::future::pending()).await;
+            let spans = gateway.traces.as_ref().unwrap().spans();
+            assert_eq!(
+                (spans.ended(), spans.taken(), spans.refused()),
+                (SPANS, taken, SPANS - taken),
+                "{status}"
+            );
+            assert_eq!(collector.seen.lock().len(), 1, "{status}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn settings_of_no_use_are_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
