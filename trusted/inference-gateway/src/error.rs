@@ -52,8 +52,8 @@ pub enum Kind {
     Unauthorized,
     /// An endpoint for the operator, and another token than the operator's.
     Forbidden,
-    /// Upstreams that cannot be served.
-    InvalidUpstreams,
+    /// A list of the configuration that cannot be served; with its name.
+    InvalidConfiguration(&'static str),
     /// Encryption between client and gateway; with its name.
     E2ee(&'static str),
     /// Older clients name how texts are signed; not like this.
@@ -103,8 +103,7 @@ impl Kind {
             Self::NotFound => (Status::NOT_FOUND, "not_found", None),
             Self::Unauthorized => (Status::UNAUTHORIZED, "unauthorized", None),
             Self::Forbidden => (Status::FORBIDDEN, "forbidden", None),
-            Self::InvalidUpstreams => (Status::BAD_REQUEST, "invalid_upstream_config", None),
-            Self::E2ee(name) => (Status::BAD_REQUEST, name, None),
+            Self::InvalidConfiguration(name) | Self::E2ee(name) => (Status::BAD_REQUEST, name, None),
             Self::SigningAlgo => (Status::BAD_REQUEST, "invalid_signing_algo", None),
         };
         Row { status, kind, code }

@@ -1,5 +1,6 @@
-//! What only the operator may do: look at figures and at what was used, and look at and replace upstreams.
+//! What only the operator may do: look at figures and at what was used, and look at and replace upstreams and models.
 
+mod lists;
 mod settings;
 mod usage;
 
@@ -7,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use axum::{Json, Router};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -18,6 +19,7 @@ use crate::door;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
 
+use lists::List;
 pub use settings::{Settings, SettingsError};
 
 /// What the operator is known by, and what it may change.
@@ -66,34 +68,45 @@ impl FromRequestParts<Arc<Gateway>> for Operator {
 
 /// The endpoints for the operator.
 pub fn routes() -> Router<Arc<Gateway>> {
-    Router::new()
-        .route("/v1/admin/upstreams", get(show).put(replace))
+    lists::ALL
+        .into_iter()
+        .fold(Router::new(), |router, list| {
+            router.route(&format!("/v1/admin/{}", list.member), replaceable(list))
+        })
         .route("/v1/admin/usage", get(usage::show))
 }
 
-async fn show(_: Operator, State(gateway): State<Arc<Gateway>>) -> Result<Response, GatewayError> {
-    let settings = gateway.office.settings().ok_or_else(absent)?;
-    Ok(Json(settings.view().await).into_response())
+/// Shows a list, and takes another one for it.
+fn replaceable(list: &'static List) -> MethodRouter<Arc<Gateway>> {
+    get(async move |_: Operator, State(gateway): State<Arc<Gateway>>| show(&gateway, list).await).put(
+        async move |_: Operator, State(gateway): State<Arc<Gateway>>, request: Request| {
+            replace(&gateway, list, request).await
+        },
+    )
 }
 
-async fn replace(
-    _: Operator,
-    State(gateway): State<Arc<Gateway>>,
-    request: Request,
-) -> Result<Response, GatewayError> {
+async fn show(gateway: &Gateway, list: &List) -> Result<Response, GatewayError> {
+    let settings = gateway.office.settings().ok_or_else(absent)?;
+    Ok(Json(settings.view(list).await).into_response())
+}
+
+async fn replace(gateway: &Gateway, list: &'static List, request: Request) -> Result<Response, GatewayError> {
     let settings = gateway.office.settings().ok_or_else(absent)?;
     let (parts, body) = request.into_parts();
-    let list = door::read_body(&parts.headers, body, &gateway.bodies).await?;
-    settings.replace_upstreams(&gateway, &list).await.map_err(|error| match error {
-        SettingsError::Config(_) | SettingsError::Upstreams(_) | SettingsError::Upstream(_) => {
-            GatewayError::new(Kind::InvalidUpstreams, error.to_string())
+    let text = door::read_body(&parts.headers, body, &gateway.bodies).await?;
+    settings.replace(gateway, list, &text).await.map_err(|error| match error {
+        SettingsError::Config(_)
+        | SettingsError::List { .. }
+        | SettingsError::Replacement { .. }
+        | SettingsError::Upstream(_) => {
+            GatewayError::new(Kind::InvalidConfiguration(list.refusal), error.to_string())
         }
         SettingsError::Unreadable(..) | SettingsError::Unwritable(..) => {
-            tracing::error!(%error, "upstreams could not be replaced");
-            GatewayError::new(Kind::Internal, "The upstreams could not be kept")
+            tracing::error!(%error, list = list.member, "could not be replaced");
+            GatewayError::new(Kind::Internal, format!("The {} could not be kept", list.member))
         }
     })?;
-    Ok(Json(settings.view().await).into_response())
+    show(gateway, list).await
 }
 
 fn absent() -> GatewayError {

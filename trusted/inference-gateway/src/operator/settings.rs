@@ -1,27 +1,19 @@
-//! The configuration's file, and upstreams that replaced those of the file.
+//! The configuration's file, and lists that replaced those of the file.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
+use super::lists::{self, List, Replaced};
 use crate::config::{ConfigError, GatewayConfig};
 use crate::gateway::{Gateway, Live};
 
 /// Largest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
-/// File in the directory for state that keeps replaced upstreams.
-const REPLACED_FILE: &str = "upstreams.json";
-const UPSTREAMS: &str = "upstreams";
-/// Members of an upstream that nobody is shown.
-const SECRETS: [&str; 2] = ["bearer_token", "verifier_options"];
-/// Members of an upstream that only the file may say: who has the operator's token must not run programs beside the
-/// keys, tell those of the file something else, or name files.
-const OF_THE_FILE: [&str; 4] = ["ca_file", "verifier_command", "verifier_options", "verifier_scope"];
 
 /// Why a configuration does not take effect.
 #[derive(Debug, thiserror::Error)]
@@ -29,22 +21,39 @@ pub enum SettingsError {
     /// A file cannot be read.
     #[error("{0} cannot be read")]
     Unreadable(PathBuf, #[source] io::Error),
-    /// Upstreams cannot be kept.
+    /// A list cannot be kept.
     #[error("{0} cannot be written")]
     Unwritable(PathBuf, #[source] io::Error),
     /// It breaks a rule.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Upstreams are no list, or not one that every reader understands alike.
-    #[error("upstreams: {0}")]
-    Upstreams(&'static str),
+    /// What should replace a list is none, or not one that every reader understands alike.
+    #[error("{list}: {rule}")]
+    List {
+        /// The list.
+        list: &'static str,
+        /// What has to hold.
+        rule: &'static str,
+    },
+    /// The file breaks a rule together with what replaced lists of it.
+    #[error("with what the operator's token replaced ({}): {source}", files(.replaced))]
+    Replacement {
+        /// Files with what replaced lists; without them the lists of the configuration's file hold again.
+        replaced: Vec<PathBuf>,
+        /// The rule.
+        source: Box<Self>,
+    },
     /// An upstream cannot be spoken with.
     #[error(transparent)]
     Upstream(#[from] crate::upstream::UpstreamError),
 }
 
-/// The operator's file. Upstreams may be replaced at run time; that holds, also after a restart, until the upstreams
-/// in the file are changed.
+fn files(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The operator's file. Its lists may be replaced at run time; that holds, also after a restart, until the list in the
+/// file is changed.
 #[derive(Debug)]
 pub struct Settings {
     file: PathBuf,
@@ -56,25 +65,25 @@ pub struct Settings {
 struct Held {
     /// The file's bytes.
     text: Vec<u8>,
-    /// The upstreams that hold.
-    upstreams: Value,
+    /// Its members, with the lists that replaced some.
+    members: Map<String, Value>,
 }
 
-/// Upstreams that replaced those of the file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Replaced {
-    /// Digest of those in the file.
-    replaces: String,
-    upstreams: Value,
+/// What a file says together with what is kept.
+struct Effective {
+    config: GatewayConfig,
+    members: Map<String, Value>,
+    /// Files with what replaced a list of the file that has become another one since.
+    given_up: Vec<PathBuf>,
 }
 
 impl Settings {
-    /// Reads the file, and what replaced its upstreams.
+    /// Reads the file, and what replaced its lists.
     pub fn load(file: &Path) -> Result<(Self, GatewayConfig), SettingsError> {
         let text = read(file)?;
-        let (config, upstreams) = effective(&text)?;
-        Ok((Self { file: file.to_owned(), held: Mutex::new(Held { text, upstreams }) }, config))
+        let Effective { config, members, given_up } = effective(&text)?;
+        give_up(given_up)?;
+        Ok((Self { file: file.to_owned(), held: Mutex::new(Held { text, members }) }, config))
     }
 
     /// The file.
@@ -90,28 +99,41 @@ impl Settings {
         if text == held.text {
             return Ok(false);
         }
-        let (config, upstreams) = effective(&text)?;
-        gateway.replace(Live::new(config, Some(&gateway.live()))?);
-        *held = Held { text, upstreams };
+        let Effective { config, members, given_up } = effective(&text)?;
+        let live = Live::new(config, Some(&gateway.live()))?;
+        give_up(given_up)?;
+        gateway.replace(live);
+        *held = Held { text, members };
         Ok(true)
     }
 
-    /// Other upstreams, a JSON array: checked together with everything else, kept, and then in force at once. One that
-    /// runs a program or names a file has to do so in the words of the upstream with its name in the file.
-    pub async fn replace_upstreams(&self, gateway: &Gateway, list: &[u8]) -> Result<(), SettingsError> {
+    /// Another list, a JSON array: checked together with everything else, kept, and then in force at once. What of an
+    /// entry only the file may say has to be in the words of the entry with its name in the file.
+    pub async fn replace(
+        &self,
+        gateway: &Gateway,
+        list: &'static List,
+        text: &[u8],
+    ) -> Result<(), SettingsError> {
         let mut held = self.held.lock().await;
-        let upstreams = cloister_aci::parse(list)
-            .map_err(|_| SettingsError::Upstreams("have to be JSON, each member once"))?;
-        if !upstreams.is_array() {
-            return Err(SettingsError::Upstreams("have to be an array"));
+        let new = cloister_aci::parse(text).map_err(|_| list.refused("have to be JSON, each member once"))?;
+        if !new.is_array() {
+            return Err(list.refused("have to be an array"));
         }
-        let config = with_upstreams(&held.text, &upstreams)?;
-        let replaces = digest(&upstreams_of(&held.text)?)?;
-        digest(&upstreams)?;
-        let path = config.state_dir.join(REPLACED_FILE);
+        let own = members_of(&held.text)?;
+        list.check(&new, list.of(&own))?;
+        // Whoever reads what is kept has to understand it.
+        list.digest(&new)?;
+        let mut members = held.members.clone();
+        members.insert(list.member.to_owned(), new.clone());
+        let config = config_of(&members)?;
+        let path = config.state_dir.join(list.file_name());
         let live = Live::new(config, Some(&gateway.live()))?;
-        let kept = Replaced { replaces, upstreams };
+        let kept = Replaced { replaces: list.digest(list.of(&own))?, list: new };
         let bytes = serde_json::to_vec(&kept).unwrap_or_default();
+        if is_too_large(&bytes) {
+            return Err(list.refused("may have 4 MiB together"));
+        }
         let written = path.clone();
         tokio::task::spawn_blocking(move || write(&written, &bytes))
             .await
@@ -119,43 +141,46 @@ impl Settings {
             .and_then(|written| written)
             .map_err(|error| SettingsError::Unwritable(path, error))?;
         gateway.replace(live);
-        held.upstreams = kept.upstreams;
+        held.members = members;
         Ok(())
     }
 
-    /// The upstreams that hold, without their secrets.
-    pub async fn view(&self) -> Value {
+    /// A list that holds, without its secrets, with its digest.
+    pub async fn view(&self, list: &List) -> Value {
         let held = self.held.lock().await;
-        let shown: Vec<Value> = held.upstreams.as_array().into_iter().flatten().map(redacted).collect();
-        json!({ "config_digest": digest(&held.upstreams).unwrap_or_default(), UPSTREAMS: shown })
+        let found = list.of(&held.members);
+        json!({ "config_digest": list.digest(found).unwrap_or_default(), list.member: list.redacted(found) })
     }
 }
 
-fn redacted(upstream: &Value) -> Value {
-    let mut upstream = upstream.as_object().cloned().unwrap_or_default();
-    for secret in SECRETS {
-        let is_there = upstream.shift_remove(secret).is_some_and(|value| !is_default(&value));
-        upstream.insert(format!("{secret}_configured"), Value::Bool(is_there));
-    }
-    Value::Object(upstream)
-}
-
-/// The configuration of a file, with the upstreams that replaced its own if they are still those that were replaced.
-fn effective(text: &[u8]) -> Result<(GatewayConfig, Value), SettingsError> {
+/// The configuration of a file, with each list that replaced its own if that is still the one that was replaced.
+fn effective(text: &[u8]) -> Result<Effective, SettingsError> {
     let config = GatewayConfig::parse(text)?;
-    let own = upstreams_of(text)?;
-    let path = config.state_dir.join(REPLACED_FILE);
-    if !path.exists() {
-        return Ok((config, own));
+    let own = members_of(text)?;
+    let (mut members, mut replaced, mut given_up) = (own.clone(), Vec::new(), Vec::new());
+    for list in lists::ALL {
+        let path = config.state_dir.join(list.file_name());
+        if !path.exists() {
+            continue;
+        }
+        let malformed = |_| SettingsError::Unreadable(path.clone(), io::ErrorKind::InvalidData.into());
+        let kept: Replaced = serde_json::from_slice(&read(&path)?).map_err(malformed)?;
+        if kept.replaces != list.digest(list.of(&own))? {
+            tracing::warn!(list = list.member, "was changed in the file: what replaced it is given up");
+            given_up.push(path);
+            continue;
+        }
+        members.insert(list.member.to_owned(), kept.list);
+        replaced.push(path);
     }
-    let malformed = |_| SettingsError::Unreadable(path.clone(), io::ErrorKind::InvalidData.into());
-    let replaced: Replaced = serde_json::from_slice(&read(&path)?).map_err(malformed)?;
-    if replaced.replaces != digest(&own)? {
-        tracing::warn!("the upstreams in the file were changed: those that replaced them are given up");
-        std::fs::remove_file(&path).map_err(|error| SettingsError::Unwritable(path, error))?;
-        return Ok((config, own));
+    if replaced.is_empty() {
+        return Ok(Effective { config, members, given_up });
     }
-    Ok((with_upstreams(text, &replaced.upstreams)?, replaced.upstreams))
+    let check = |list: &&List| list.check(list.of(&members), list.of(&own));
+    let config = lists::ALL.iter().try_for_each(check).and_then(|()| config_of(&members));
+    let config =
+        config.map_err(|source| SettingsError::Replacement { replaced, source: Box::new(source) })?;
+    Ok(Effective { config, members, given_up })
 }
 
 fn members_of(text: &[u8]) -> Result<Map<String, Value>, SettingsError> {
@@ -163,61 +188,26 @@ fn members_of(text: &[u8]) -> Result<Map<String, Value>, SettingsError> {
     serde_json::from_slice(text).map_err(malformed)
 }
 
-fn upstreams_of(text: &[u8]) -> Result<Value, SettingsError> {
-    Ok(members_of(text)?.shift_remove(UPSTREAMS).unwrap_or_default())
+fn config_of(members: &Map<String, Value>) -> Result<GatewayConfig, SettingsError> {
+    Ok(GatewayConfig::parse(&serde_json::to_vec(members).unwrap_or_default())?)
 }
 
-fn with_upstreams(text: &[u8], upstreams: &Value) -> Result<GatewayConfig, SettingsError> {
-    let mut members = members_of(text)?;
-    check_members(upstreams, members.get(UPSTREAMS))?;
-    members.insert(UPSTREAMS.to_owned(), upstreams.clone());
-    Ok(GatewayConfig::parse(&serde_json::to_vec(&members).unwrap_or_default())?)
+/// Only when what the file says instead can hold: until then they are what held last.
+fn give_up(paths: Vec<PathBuf>) -> Result<(), SettingsError> {
+    paths.into_iter().try_for_each(|path| {
+        std::fs::remove_file(&path).map_err(|error| SettingsError::Unwritable(path, error))
+    })
 }
 
-/// Whether upstreams say nothing that only the file may say, or all of it as the file does.
-fn check_members(upstreams: &Value, own: Option<&Value>) -> Result<(), SettingsError> {
-    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-    let own = list(own);
-    for (index, upstream) in list(Some(upstreams)).iter().enumerate() {
-        let name = upstream.get("name");
-        let of_file = own.iter().find(|own| name.is_some() && own.get("name") == name);
-        let said = |upstream: Option<&Value>, member| {
-            upstream.and_then(|upstream| upstream.get(member)).filter(|value| !is_default(value)).cloned()
-        };
-        let says_any = OF_THE_FILE.iter().any(|member| said(Some(upstream), *member).is_some());
-        let different =
-            OF_THE_FILE.iter().find(|member| said(Some(upstream), **member) != said(of_file, **member));
-        if let Some(member) = different.filter(|_| says_any) {
-            return Err(SettingsError::Config(ConfigError::Rule {
-                at: format!("{UPSTREAMS}[{index}].{member}"),
-                rule: "may only be what the file says for the upstream of this name".to_owned(),
-            }));
-        }
-    }
-    Ok(())
-}
-
-/// Whether a member says no more than if it were absent.
-fn is_default(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(list) => list.is_empty(),
-        Value::Object(members) => members.is_empty(),
-        _ => false,
-    }
-}
-
-fn digest(upstreams: &Value) -> Result<String, SettingsError> {
-    let canonical = cloister_aci::canonical(upstreams)
-        .map_err(|_| SettingsError::Upstreams("have a number that readers understand differently"))?;
-    Ok(cloister_aci::sha256(&canonical))
+fn is_too_large(bytes: &[u8]) -> bool {
+    u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, SettingsError> {
     let failed = |error| SettingsError::Unreadable(path.to_owned(), error);
     let mut bytes = Vec::new();
     File::open(path).map_err(failed)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES) {
+    if is_too_large(&bytes) {
         return Err(failed(io::ErrorKind::FileTooLarge.into()));
     }
     Ok(bytes)

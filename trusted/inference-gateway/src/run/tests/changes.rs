@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Bench, KEY, PATIENCE, TOKEN, client, entry, reply, start, tls};
+use super::{Bench, KEY, PATIENCE, Reply, TOKEN, client, entry, reply, start, tls};
 use crate::upstream::fake::until;
 
 #[tokio::test]
@@ -63,6 +63,106 @@ async fn upstreams_are_the_operators_to_see_and_to_replace() {
     bench.running.reload();
     bench.listed("vendor/newest").await;
     assert!(!bench.ids("/v1/models").await.contains(&"vendor/new".to_owned()));
+}
+
+/// Shows and replaces a list of the configuration.
+async fn put(bench: &Bench, path: &str, list: &Value) -> Reply {
+    reply(bench.request(Method::PUT, path).bearer_auth(TOKEN).body(list.to_string())).await
+}
+
+#[tokio::test]
+async fn models_are_the_operators_to_see_and_to_replace() {
+    const PATH: &str = "/v1/admin/models";
+    const MODEL: &str = "/v1/models/vendor/model";
+    let bench = Bench::plain().await;
+    assert_eq!(bench.get(PATH, None).await.error().1, "unauthorized");
+    assert_eq!(bench.get(PATH, Some(KEY)).await.error().1, "forbidden");
+    let view = bench.get(PATH, Some(TOKEN)).await.json();
+    let own = bench.config["models"].clone();
+    assert_eq!(view["models"], own);
+    let mut unknown = own.clone();
+    unknown[0]["pricings"] = json!({});
+    let mut unserved = own.clone();
+    unserved[1]["id"] = json!("vendor/unserved");
+    for (bad, said) in [
+        (json!({}), "models: have to be an array"),
+        (json!([own[0], own[0]]), "models: two have the same id"),
+        (unknown, "the configuration cannot be read"),
+        (unserved, "models[1]: no upstream serves it"),
+        (json!([" ".repeat(5 << 20)]), "the configuration cannot be read"),
+    ] {
+        let refused = put(&bench, PATH, &bad).await;
+        assert_eq!(refused.error(), (400, "invalid_model_config".to_owned(), Value::Null));
+        let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with(said), "{message}");
+    }
+    // What is kept has to be readable at the next start.
+    let mut long = own.clone();
+    long[0]["description"] = json!("x".repeat(4 << 20));
+    let refused = put(&bench, PATH, &long).await;
+    assert_eq!(refused.json()["error"]["message"], "models: may have 4 MiB together");
+    assert_eq!(bench.get(PATH, Some(TOKEN)).await.json(), view);
+
+    // Another price holds at once, with the upstreams as they are.
+    let mut dearer = own.clone();
+    dearer[0]["pricing"]["prompt"] = json!("0.5");
+    let replaced = put(&bench, PATH, &dearer).await;
+    assert_eq!((replaced.status, &replaced.json()["models"]), (StatusCode::OK, &dearer));
+    assert_ne!(replaced.json()["config_digest"], view["config_digest"]);
+    let price = async |bench: &Bench| bench.get(MODEL, Some(KEY)).await.json()["pricing"]["prompt"].clone();
+    assert_eq!(price(&bench).await, "0.5");
+    // Upstreams are replaced beside it, each checked with the other.
+    let upstreams = bench.config["upstreams"].clone();
+    let refused = put(&bench, "/v1/admin/upstreams", &json!([upstreams[1]])).await;
+    assert_eq!(refused.json()["error"]["message"], "models[1]: no upstream serves it");
+    assert_eq!(put(&bench, "/v1/admin/upstreams", &json!([upstreams[0]])).await.status, StatusCode::OK);
+    assert_eq!(price(&bench).await, "0.5");
+
+    // Both hold after a restart, each until its own list of the file changes.
+    let file = bench.file();
+    let Bench { dir, running, mut config, client, leave } = bench;
+    running.stop(PATIENCE, std::future::pending()).await;
+    let bench = Bench { running: start(&file).await.unwrap(), dir, config: config.clone(), client, leave };
+    assert_eq!(price(&bench).await, "0.5");
+    config["upstreams"][0]["models"]["vendor/newest"] = json!("n");
+    std::fs::write(&file, config.to_string()).unwrap();
+    bench.running.reload();
+    bench.listed("vendor/newest").await;
+    assert_eq!(price(&bench).await, "0.5");
+    config["models"][0]["pricing"]["prompt"] = json!("0.25");
+    config["upstreams"][0]["models"]["vendor/last"] = json!("n");
+    std::fs::write(&file, config.to_string()).unwrap();
+    bench.running.reload();
+    bench.listed("vendor/last").await;
+    assert_eq!(price(&bench).await, "0.25");
+    assert!(!bench.dir.path().join("state/models.json").exists());
+}
+
+/// What replaced lists is not lost to a file that does not go with it.
+#[tokio::test]
+async fn a_file_that_does_not_go_with_what_replaced_its_lists_changes_nothing() {
+    let bench = Bench::plain().await;
+    let (file, mut config) = (bench.file(), bench.config.clone());
+    for (path, list) in [
+        ("/v1/admin/models", json!([config["models"][0]])),
+        ("/v1/admin/upstreams", json!([config["upstreams"][1]])),
+    ] {
+        assert_eq!(put(&bench, path, &list).await.status, StatusCode::OK);
+    }
+    let Bench { dir, running, .. } = bench;
+    running.stop(PATIENCE, std::future::pending()).await;
+    // The file's models hold again, but not with the upstreams.
+    config["models"][0]["name"] = json!("Another");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let kept = ["models", "upstreams"].map(|list| dir.path().join(format!("state/{list}.json")));
+    let refused = start(&file).await.unwrap_err().to_string();
+    assert!(refused.contains("state/upstreams.json") && refused.contains("models[1]: no"), "{refused}");
+    assert!(!refused.contains("state/models.json"), "{refused}");
+    assert_eq!(kept.each_ref().map(|path| path.exists()), [true, true]);
+    config["models"].as_array_mut().unwrap().pop();
+    std::fs::write(&file, config.to_string()).unwrap();
+    start(&file).await.unwrap().stop(PATIENCE, std::future::pending()).await;
+    assert_eq!(kept.each_ref().map(|path| path.exists()), [false, true]);
 }
 
 /// What runs programs beside the keys, or names files, is in the file alone.
@@ -121,7 +221,7 @@ async fn the_operators_token_runs_no_programs() {
     let Bench { dir: _dir, running, .. } = bench;
     running.stop(PATIENCE, std::future::pending()).await;
     let mut replaced: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
-    replaced["upstreams"][2]["verifier_command"] = json!(["/bin/true"]);
+    replaced["list"][2]["verifier_command"] = json!(["/bin/true"]);
     std::fs::write(&kept, replaced.to_string()).unwrap();
     let refused = start(&file).await.unwrap_err().to_string();
     assert!(refused.contains("upstreams[2].verifier_command"), "{refused}");

@@ -1,0 +1,118 @@
+//! The lists of a configuration that may be replaced at run time: what is said of each in one table.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::settings::SettingsError;
+use crate::config::ConfigError;
+
+/// A list that may be replaced.
+#[derive(Debug)]
+pub struct List {
+    /// Its member of the configuration; its entries have a `name` or an `id` there.
+    pub member: &'static str,
+    /// What is answered to one that cannot be served: `error.type`.
+    pub refusal: &'static str,
+    /// Members of an entry that nobody is shown.
+    secrets: &'static [&'static str],
+    /// Members of an entry that only the file may say.
+    of_the_file: &'static [&'static str],
+}
+
+/// Who answers. Who has the operator's token must not run programs beside the keys, tell those of the file something
+/// else, or name files.
+static UPSTREAMS: List = List {
+    member: "upstreams",
+    refusal: "invalid_upstream_config",
+    secrets: &["bearer_token", "verifier_options"],
+    of_the_file: &["ca_file", "verifier_command", "verifier_options", "verifier_scope"],
+};
+
+/// What is told about models, and what they cost.
+static MODELS: List =
+    List { member: "models", refusal: "invalid_model_config", secrets: &[], of_the_file: &[] };
+
+/// Every list that may be replaced.
+pub(super) static ALL: [&List; 2] = [&UPSTREAMS, &MODELS];
+
+/// A list that replaced that of the file, as it is kept.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Replaced {
+    /// Digest of the one in the file.
+    pub(super) replaces: String,
+    #[serde(alias = "upstreams")]
+    pub(super) list: Value,
+}
+
+impl List {
+    /// The file in the directory for state that keeps what replaced it.
+    pub(super) fn file_name(&self) -> String {
+        format!("{}.json", self.member)
+    }
+
+    /// The list of a configuration; null where there is none.
+    pub(super) fn of<'a>(&self, members: &'a Map<String, Value>) -> &'a Value {
+        members.get(self.member).unwrap_or(&Value::Null)
+    }
+
+    /// What tells one list from another.
+    pub(super) fn digest(&self, list: &Value) -> Result<String, SettingsError> {
+        let canonical = cloister_aci::canonical(list)
+            .map_err(|_| self.refused("have a number that readers understand differently"))?;
+        Ok(cloister_aci::sha256(&canonical))
+    }
+
+    pub(super) const fn refused(&self, rule: &'static str) -> SettingsError {
+        SettingsError::List { list: self.member, rule }
+    }
+
+    /// Its entries without their secrets.
+    pub(super) fn redacted(&self, list: &Value) -> Value {
+        entries(list).iter().map(|entry| self.redacted_entry(entry)).collect()
+    }
+
+    fn redacted_entry(&self, entry: &Value) -> Value {
+        let mut entry = entry.as_object().cloned().unwrap_or_default();
+        for secret in self.secrets {
+            let is_there = entry.shift_remove(*secret).is_some_and(|value| !is_default(&value));
+            entry.insert(format!("{secret}_configured"), Value::Bool(is_there));
+        }
+        Value::Object(entry)
+    }
+
+    /// Whether entries say nothing that only the file may say, or all of it as the file does.
+    pub(super) fn check(&self, list: &Value, own: &Value) -> Result<(), SettingsError> {
+        for (index, entry) in entries(list).iter().enumerate() {
+            let name = entry.get("name");
+            let of_file = entries(own).iter().find(|own| name.is_some() && own.get("name") == name);
+            let said = |entry: Option<&Value>, member| {
+                entry.and_then(|entry| entry.get(member)).filter(|value| !is_default(value)).cloned()
+            };
+            let says_any = self.of_the_file.iter().any(|member| said(Some(entry), *member).is_some());
+            let different =
+                self.of_the_file.iter().find(|member| said(Some(entry), **member) != said(of_file, **member));
+            if let Some(member) = different.filter(|_| says_any) {
+                return Err(SettingsError::Config(ConfigError::Rule {
+                    at: format!("{}[{index}].{member}", self.member),
+                    rule: "may only be what the file says for the entry of this name".to_owned(),
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entries(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a member says no more than if it were absent.
+fn is_default(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}
