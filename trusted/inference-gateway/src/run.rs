@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloister_verifier::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -68,10 +69,11 @@ struct Tls {
 
 /// Starts a gateway and returns when it serves.
 pub async fn start(file: &Path) -> Result<Running, StartError> {
-    start_on(file, Backing::file()).await
+    start_on(file, Backing::file(), Clock::system()).await
 }
 
-async fn start_on(file: &Path, backing: Backing) -> Result<Running, StartError> {
+/// The same with files and a time that tests may have in their hands.
+pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Result<Running, StartError> {
     let (settings, config) = Settings::load(file)?;
     let tls = match &config.tls {
         None => None,
@@ -85,7 +87,7 @@ async fn start_on(file: &Path, backing: Backing) -> Result<Running, StartError> 
         None => None,
         Some(bind) => Some(listen(bind).await?),
     };
-    let parts = parts::Parts::start(&config, tls.as_ref(), backing).await?;
+    let parts = parts::Parts::start(&config, tls.as_ref(), backing, &clock).await?;
     let live = Live::new(config, None).map_err(SettingsError::from)?;
     let gateway = Arc::new(parts.gateway(live));
     parts::configure(&gateway)?;

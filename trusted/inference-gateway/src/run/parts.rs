@@ -35,13 +35,13 @@ impl Parts {
         config: &GatewayConfig,
         tls: Option<&Tls>,
         backing: Backing,
+        clock: &Clock,
     ) -> Result<Self, StartError> {
-        let clock = Clock::system();
         let tls_keys = tls.map(|tls| tls_key(tls.certificate.spki_sha256()));
         let notary = Notary::start(config, tls_keys.into_iter().collect(), clock.clone())
             .await
             .map_err(|error| StartError::Part("identity", error.into()))?;
-        let store = store(config, backing).await?;
+        let store = store(config, backing, clock.clone()).await?;
         let control = match &config.control {
             None => Control::Keys(Keys::new(config, store.clone())),
             Some(control) => Control::ControlPlane(
@@ -51,7 +51,7 @@ impl Parts {
         };
         let trust = Trust::new(&config.trust, clock.clone())
             .map_err(|error| StartError::Part("verification of upstreams", error.into()))?;
-        let verifications = Verifications::new(trust, store.clone(), clock);
+        let verifications = Verifications::new(trust, store.clone(), clock.clone());
         let traces = config.traces.as_ref().map(Traces::start).transpose();
         let traces = traces.map_err(|error| StartError::Part("traces", error.into()))?;
         Ok(Self { control, store, notary, verifications, traces })
@@ -63,7 +63,7 @@ impl Parts {
 }
 
 /// Opens the store, which may read the whole of it.
-async fn store(config: &GatewayConfig, backing: Backing) -> Result<Store, StartError> {
+async fn store(config: &GatewayConfig, backing: Backing, clock: Clock) -> Result<Store, StartError> {
     let dir = config.state_dir.clone();
     let settings = Settings {
         receipts_s: config.receipts.retention_s,
@@ -72,7 +72,7 @@ async fn store(config: &GatewayConfig, backing: Backing) -> Result<Store, StartE
         is_logging: config.receipts.log,
         ..Settings::default()
     };
-    let open = move || Store::open_with(&dir, settings, Clock::system(), backing);
+    let open = move || Store::open_with(&dir, settings, clock, backing);
     let opened = tokio::task::spawn_blocking(open).await;
     let part = |error| StartError::Part("store", error);
     opened.map_err(|error| part(error.into()))?.map_err(|error| part(error.into()))

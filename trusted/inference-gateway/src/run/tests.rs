@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::post;
 use bytes::Bytes;
+use cloister_verifier::Clock;
 use futures_util::stream;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
@@ -130,7 +131,7 @@ impl Bench {
         change(&mut config, &dir);
         let file = dir.path().join("gateway.json");
         std::fs::write(&file, config.to_string()).unwrap();
-        let running = start_on(&file, backing).await.unwrap();
+        let running = start_on(&file, backing, Clock::system()).await.unwrap();
         Self { dir, config, running, client: client(rustls::RootCertStore::empty(), None), leave }
     }
 

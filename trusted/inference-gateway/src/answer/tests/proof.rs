@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::*;
 use crate::lab::machine;
@@ -59,9 +59,9 @@ async fn what_proves_nothing_gets_no_prompt() {
     }
 }
 
-/// An upstream that is verified to have this TLS key.
-pub(super) async fn verified(fake: &Fake, pin: [u8; 32]) -> Bench {
-    let answer = json!({
+/// What a program says of an upstream that is verified to have this TLS key.
+pub(super) fn verdict(fake: &Fake, pin: [u8; 32]) -> Value {
+    json!({
         "result": "verified",
         "verifier_id": "third/v1",
         "attested_scope": "router",
@@ -70,8 +70,12 @@ pub(super) async fn verified(fake: &Fake, pin: [u8; 32]) -> Bench {
             {"type": "tls_spki_sha256", "origin": fake.url(), "spki_sha256": hex::encode(pin)},
         ],
         "provider_claims": {},
-    });
-    let script = format!("cat > /dev/null; cat <<'END'\n{answer}\nEND");
+    })
+}
+
+/// An upstream that is verified to have this TLS key.
+pub(super) async fn verified(fake: &Fake, pin: [u8; 32]) -> Bench {
+    let script = format!("cat > /dev/null; cat <<'END'\n{}\nEND", verdict(fake, pin));
     let more = json!({"verifier_command": ["/bin/sh", "-c", script]});
     Bench::new(vec![upstream("third", &fake.url(), 0, &more)], json!({})).await
 }

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use cloister_verifier::Clock;
 use http::HeaderMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::admission::KeyHash;
-use crate::record::{Lookup, Store, UsageRow};
-use crate::run::{Running, start};
+use crate::record::{Backing, Lookup, Store, UsageRow};
+use crate::run::{Running, start_on};
 use crate::upstream::fake::{Act, Fake, chunk, client, stream_head, until};
 
 pub(super) const KEY: &str = "sk-test-key";
@@ -68,6 +69,11 @@ pub(super) fn upstream(name: &str, url: &str, priority: u32, more: &Value) -> Va
 
 impl Bench {
     pub(super) async fn new(upstreams: Vec<Value>, more: Value) -> Self {
+        Self::at(Clock::system(), upstreams, more).await
+    }
+
+    /// The same by another clock.
+    pub(super) async fn at(clock: Clock, upstreams: Vec<Value>, more: Value) -> Self {
         let dir = TempDir::new().unwrap();
         let mut config = json!({
             "bind": "127.0.0.1:0",
@@ -80,7 +86,7 @@ impl Bench {
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let file = dir.path().join("gateway.json");
         std::fs::write(&file, serde_json::to_vec(&config).unwrap()).unwrap();
-        let running = start(&file).await.unwrap();
+        let running = start_on(&file, Backing::file(), clock).await.unwrap();
         Self { running, client: client(), dir }
     }
 
