@@ -22,6 +22,8 @@ use crate::guest::{Guest, serve};
 use crate::inference::{KEY, Part};
 use crate::support::bare;
 
+mod log;
+
 const MODEL: &str = "m";
 const NONCE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 /// Code of evidence that was judged and refused.
@@ -81,6 +83,31 @@ fn answer(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::io::Resu
     stream.flush()
 }
 
+/// A gateway as its clients see it.
+struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Client {
+    async fn text(&self, path: &str) -> String {
+        let answer = self.http.get(format!("{}{path}", self.base)).bearer_auth(KEY).send().await.unwrap();
+        answer.error_for_status().unwrap().text().await.unwrap()
+    }
+
+    async fn fetch(&self, path: &str) -> Value {
+        parse(self.text(path).await.as_bytes()).unwrap()
+    }
+
+    /// Id of the receipt, and the answer.
+    async fn ask(&self, request: &[u8]) -> (String, Vec<u8>) {
+        let asked = self.http.post(format!("{}/v1/chat/completions", self.base)).bearer_auth(KEY);
+        let answer = asked.body(request.to_vec()).send().await.unwrap().error_for_status().unwrap();
+        let id = answer.headers()["x-receipt-id"].to_str().unwrap().to_owned();
+        (id, answer.bytes().await.unwrap().to_vec())
+    }
+}
+
 /// One answer with everything that belongs to it.
 struct Lab {
     home: TempDir,
@@ -92,6 +119,7 @@ struct Lab {
     /// Secret of the key that signs receipts.
     seed: Vec<u8>,
     pccs: String,
+    client: Client,
     _gateway: Part,
     _agent: HostProcessAgent,
 }
@@ -109,6 +137,12 @@ impl Found {
         let checks = self.document["checks"].as_array().unwrap_or_else(|| panic!("{}", self.words)).iter();
         let failing = checks.filter(|check| check["outcome"] == "fails" && check["id"] != "unchanged");
         failing.map(|check| check["id"].as_str().unwrap()).collect()
+    }
+
+    /// What came of a check.
+    fn outcome(&self, id: &str) -> &str {
+        let checks = self.document["checks"].as_array().unwrap_or_else(|| panic!("{}", self.words));
+        checks.iter().find(|check| check["id"] == id).unwrap()["outcome"].as_str().unwrap()
     }
 
     /// Refused for these checks alone, in these words.
@@ -154,31 +188,21 @@ impl Lab {
         fs::write(home.path().join("gateway.json"), config.to_string()).unwrap();
         let gateway = Part::start(&home, "serve inference-gateway --config gateway.json", "gateway.log");
 
-        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
-        let url = |path: &str| format!("http://{}{path}", gateway.address);
-        let fetch = async |path: String| {
-            let answer = client.get(url(&path)).bearer_auth(KEY).send().await.unwrap();
-            parse(&answer.error_for_status().unwrap().bytes().await.unwrap()).unwrap()
-        };
+        let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+        let client = Client { http, base: format!("http://{}", gateway.address) };
         let request = json!({
             "model": MODEL, "stream": true, "messages": [{ "role": "user", "content": "say hello" }],
             "provider": { "aci_verified": true },
         });
         let request = request.to_string().into_bytes();
-        let ask = async || {
-            let asked = client.post(url("/v1/chat/completions")).bearer_auth(KEY).body(request.clone());
-            let answer = asked.send().await.unwrap().error_for_status().unwrap();
-            let id = answer.headers()["x-receipt-id"].to_str().unwrap().to_owned();
-            (id, answer.bytes().await.unwrap().to_vec())
-        };
         // The session is there before the request that is looked at.
-        ask().await;
-        let (id, response) = ask().await;
-        let receipt = fetch(format!("/v1/aci/receipts/{id}")).await;
+        client.ask(&request).await;
+        let (id, response) = client.ask(&request).await;
+        let receipt = client.fetch(&format!("/v1/aci/receipts/{id}")).await;
         let events = receipt["event_log"].as_array().unwrap();
         let session = events.iter().find_map(|event| event["session_id"].as_str()).unwrap();
-        let session = fetch(format!("/v1/aci/sessions/{session}")).await;
-        let report = fetch(format!("/v1/aci/attestation?nonce={NONCE}")).await;
+        let session = client.fetch(&format!("/v1/aci/sessions/{session}")).await;
+        let report = client.fetch(&format!("/v1/aci/attestation?nonce={NONCE}")).await;
         Self {
             home,
             request,
@@ -188,6 +212,7 @@ impl Lab {
             session,
             seed,
             pccs,
+            client,
             _gateway: gateway,
             _agent: agent,
         }
@@ -260,7 +285,8 @@ async fn the_account_of_a_streamed_answer_holds_and_no_other_one_does() {
     assert_eq!((found.code, &found.document["verified"]), (0, &json!(true)), "{}", found.words);
     let outcomes = found.document["checks"].as_array().unwrap().iter();
     let held: Vec<_> = outcomes.filter(|check| check["outcome"] == "holds").collect();
-    // All but the id, which nobody asked for, and that the gateway changed nothing, which it did.
+    // All but the id, which nobody asked for, the log, which nobody named, and that the gateway changed nothing, which it
+    // did.
     assert_eq!(held.len(), 10, "{}", found.document);
 
     // Its bodies.
@@ -342,19 +368,24 @@ async fn keys_are_those_of_the_evidence_and_hold_for_a_time() {
     assert_eq!(bare(&lab.home, &line).output().unwrap().status.code(), Some(UNVERIFIED));
 }
 
+/// Where a router answers.
+async fn serving(router: Router) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
 /// A gateway that gives the receipt of another request, and not the session that it names.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_gateway_gives_is_what_was_asked_for() {
     let lab = Lab::new().await;
     let receipt = lab.receipt["receipt_id"].as_str().unwrap();
     let chat = lab.receipt["chat_id"].as_str().unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let given = lab.receipt.to_string();
     let router = Router::new().route("/v1/aci/receipts/{id}", get(|| async { given }));
-    tokio::spawn(async move { axum::serve(listener, router).await });
     fs::write(lab.path("key"), KEY).unwrap();
-    let url = format!("--url http://{address} --key-file key");
+    let url = format!("--url {} --key-file key", serving(router).await);
     let found = lab.run("rcpt-other", &url);
     found.is_refused_for(&["id"], "another request than the one that was asked for");
     for id in [receipt, chat] {

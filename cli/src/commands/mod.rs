@@ -7,6 +7,7 @@ pub(crate) mod audit;
 pub(crate) mod billing;
 pub(crate) mod budget;
 pub(crate) mod chain;
+mod checkpoint;
 pub(crate) mod commit;
 pub(crate) mod completion;
 pub(crate) mod cvms;

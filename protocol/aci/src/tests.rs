@@ -12,7 +12,9 @@ use crate::session::{
     ChannelBinding, Claim, ClaimSource, ClaimStatus, Claims, Evidence, Fact, Session, TlsSpkiKind,
 };
 use crate::verify::{self, Check, Finding, Known};
-use crate::{API_VERSION, E2EE_X25519, Keyset, PublicKey, RECEIPT_ED25519, TlsKey, canonical, parse, sha256};
+use crate::{
+    API_VERSION, E2EE_X25519, Keyset, PublicKey, RECEIPT_ED25519, TlsKey, canonical, log, parse, sha256,
+};
 
 const DIGEST: &str = "sha256:53a5cd44b30dcc51999754c719f2628a041f174ecbf9662a6f8e898a10cd9371";
 const NONCE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -126,8 +128,12 @@ fn signed() -> Value {
     parse(&superset().sign("receipt-1", &signing_key()).unwrap()).unwrap()
 }
 
+fn record(document: &Value) -> String {
+    log::Record::of(document).unwrap().text()
+}
+
 fn findings(document: &Value) -> Vec<(Check, Finding)> {
-    let (keyset, session) = (keyset(), session().document().unwrap());
+    let (keyset, session, record) = (keyset(), session().document().unwrap(), record(&signed()));
     verify::receipt(
         document,
         &Known {
@@ -138,6 +144,7 @@ fn findings(document: &Value) -> Vec<(Check, Finding)> {
             request: Some(REQUEST),
             response: Some(RESPONSE),
             session: Some(&session),
+            logged: Some(Ok(&record)),
             ..Known::default()
         },
     )
@@ -242,7 +249,8 @@ fn a_receipt_of_the_plain_protocol_verifies() {
     document["signature"] = json!(
         "d5b005e093bde3b577faf270b7184b09e169cacb0ecb206b103bd2581f997db03da616175454b063323a23ac1dc68f1ce506c2a6eba8aa0561d5e724f0b80c03"
     );
-    assert_eq!(failing(&document), []);
+    // It is another document than the one in the log.
+    assert_eq!(failing(&document), [Check::Logged]);
 }
 
 #[test]
@@ -266,6 +274,7 @@ fn every_change_of_a_receipt_is_found() {
         *forged.pointer_mut(pointer).unwrap() = value;
         let failing = failing(&forged);
         assert!(failing.contains(&check) && failing.contains(&Check::Signature), "{pointer}: {failing:?}");
+        assert!(failing.contains(&Check::Logged), "{pointer}: {failing:?}");
         assert!(!verify::holds(&findings(&forged)), "{pointer}");
     }
 }
@@ -294,7 +303,11 @@ fn finding(check: Check, change: impl Fn(&mut Known<'_>)) -> (Finding, bool) {
         ..Known::default()
     };
     change(&mut known);
-    let found = verify::receipt(&signed(), &known);
+    found(check, &known)
+}
+
+fn found(check: Check, known: &Known<'_>) -> (Finding, bool) {
+    let found = verify::receipt(&signed(), known);
     let holds = verify::holds(&found);
     (found.into_iter().find(|(of, _)| *of == check).unwrap().1, holds)
 }
@@ -317,6 +330,46 @@ fn a_receipt_is_the_one_that_was_asked_for() {
     // Nobody asked: it is a file.
     let (found, holds) = finding(Check::Id, |_| {});
     assert!(matches!(found, Finding::Open(_)) && holds);
+}
+
+#[test]
+fn a_record_of_the_log_is_the_published_one_and_that_of_its_receipt_alone() {
+    let document = signed();
+    let hashes = [sha256(b"rcpt-0001"), sha256(&canonical(&document).unwrap())];
+    let [id, receipt] = hashes;
+    let text =
+        format!(r#"{{"receipt_id_sha256":"{id}","receipt_sha256":"{receipt}","served_at":1750000000}}"#);
+    assert_eq!(record(&document), text);
+    assert_eq!(canonical(&parse(text.as_bytes()).unwrap()).unwrap(), text.as_bytes());
+    let (keyset, session) = (keyset(), session().document().unwrap());
+    let known = Known {
+        keyset: Some(&keyset),
+        keyset_digest: Some(DIGEST),
+        session: Some(&session),
+        ..Known::default()
+    };
+    let at = |logged| found(Check::Logged, &Known { logged, ..known });
+    assert_eq!(at(Some(Ok(&text))), (Finding::Holds, true));
+    let (unseen, holds) = at(None);
+    assert!(matches!(unseen, Finding::Open(_)) && holds);
+    for logged in [Ok(text.replace(',', ", ").as_str()), Ok(""), Err("no proof")] {
+        let (found, holds) = at(Some(logged));
+        assert!(matches!(found, Finding::Fails(_)) && !holds, "{logged:?}");
+    }
+    for (member, value) in [("receipt_id", json!(1)), ("served_at", json!("1")), ("model", json!(1.5))] {
+        let mut other = document.clone();
+        other[member] = value;
+        assert_eq!(log::Record::of(&other), None, "{member}");
+    }
+}
+
+#[test]
+fn hashes_of_a_proof_are_of_32_bytes() {
+    let hash = "ab".repeat(32);
+    assert_eq!(log::hashes(std::slice::from_ref(&hash)), Some(vec![[0xab; 32]]));
+    for bad in ["", "ab", &"gg".repeat(32), &hash[2..]] {
+        assert_eq!(log::hashes(&[hash.clone(), bad.to_owned()]), None, "{bad}");
+    }
 }
 
 #[test]

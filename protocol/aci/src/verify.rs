@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::canonical::{canonical, sha256};
+use crate::log::Record;
 use crate::session::{self, Evidence};
 use crate::{API_VERSION, Keyset};
 
@@ -35,13 +36,15 @@ pub enum Check {
     Upstream,
     /// The session is the one that the receipt names, it held at that time, and its evidence is complete.
     Session,
+    /// The gateway's public log has the receipt.
+    Logged,
     /// The upstream got what was sent, but for what the gateway says it changed.
     Unchanged,
 }
 
 impl Check {
     /// Every check, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Version,
         Self::Id,
         Self::Key,
@@ -53,6 +56,7 @@ impl Check {
         Self::Response,
         Self::Upstream,
         Self::Session,
+        Self::Logged,
         Self::Unchanged,
     ];
 
@@ -71,6 +75,7 @@ impl Check {
             Self::Response => "response",
             Self::Upstream => "upstream",
             Self::Session => "session",
+            Self::Logged => "log",
             Self::Unchanged => "unchanged",
         }
     }
@@ -114,6 +119,8 @@ pub struct Known<'a> {
     pub pinned: &'a [String],
     /// Whether the gateway runs the model itself, so that there is no upstream.
     pub serves_directly: bool,
+    /// Text of the record that was found in the public log, or why none was.
+    pub logged: Option<Result<&'a str, &'a str>>,
 }
 
 #[derive(Deserialize)]
@@ -138,7 +145,13 @@ pub fn holds(findings: &[(Check, Finding)]) -> bool {
     let is_needed = |check| {
         !matches!(
             check,
-            Check::Id | Check::Subject | Check::Request | Check::Response | Check::Session | Check::Unchanged
+            Check::Id
+                | Check::Subject
+                | Check::Request
+                | Check::Response
+                | Check::Session
+                | Check::Logged
+                | Check::Unchanged
         )
     };
     findings.iter().all(|(check, finding)| match finding {
@@ -181,6 +194,7 @@ impl<'a> Look<'a> {
             }
             Check::Upstream => self.upstream(),
             Check::Session => self.session(),
+            Check::Logged => self.logged(),
             Check::Unchanged => self.unchanged(),
         }
     }
@@ -331,6 +345,17 @@ impl<'a> Look<'a> {
         let held =
             self.served_at().is_some_and(|at| (session.established_at..=session.expires_at).contains(&at));
         is(held, "the session did not hold when the request was served")
+    }
+
+    fn logged(&self) -> Finding {
+        match self.known.logged {
+            None => open("no proof of the log is at hand"),
+            Some(Err(reason)) => fails(reason),
+            Some(Ok(text)) => {
+                let own = Record::of(self.document).is_some_and(|record| record.text() == text);
+                is(own, "the log has another receipt there")
+            }
+        }
     }
 
     fn unchanged(&self) -> Finding {

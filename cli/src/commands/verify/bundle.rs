@@ -28,7 +28,7 @@ pub(super) struct BundleArgs {
 }
 
 /// Reads a bundle.
-pub(super) fn open(path: &PathBuf, expectations: &mut Expectations) -> Result<Case, Failure> {
+pub(super) fn open(path: &Path, expectations: &mut Expectations) -> Result<Case, Failure> {
     let damaged = |error| Failure::usage(format!("{} cannot be used", path.display())).caused_by(error);
     let bundle = Bundle::parse(&read(path, MAX_BUNDLE_BYTES as u64)?).map_err(damaged)?;
     let nonce = bundle.nonce.as_deref().map(|nonce| {

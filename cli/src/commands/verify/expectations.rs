@@ -1,7 +1,7 @@
 //! What the person expects of the CVM.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cloister_app_compose::{AppId, ComposeHash, InstanceId, OsImageHash};
 use cloister_evidence::report_data::{MAX_BYTES, padded};
@@ -120,7 +120,7 @@ impl ExpectationArgs {
 }
 
 /// An app-compose document is compared as a whole, a compose file with the one in it.
-fn expected_compose(path: &PathBuf) -> Result<ExpectedCompose, Failure> {
+fn expected_compose(path: &Path) -> Result<ExpectedCompose, Failure> {
     let text = read_text(path, MAX_COMPOSE_BYTES)?;
     let is_document = serde_json::from_str::<Value>(&text)
         .is_ok_and(|value| value.get("manifest_version").is_some() || value.get("runner").is_some());
@@ -131,7 +131,7 @@ fn expected_compose(path: &PathBuf) -> Result<ExpectedCompose, Failure> {
     })
 }
 
-fn registers(path: &PathBuf) -> Result<ExpectedRegisters, Failure> {
+fn registers(path: &Path) -> Result<ExpectedRegisters, Failure> {
     serde_json::from_slice(&read(path, MAX_REGISTERS_BYTES)?).map_err(|error| {
         Failure::usage(format!("{} does not hold registers", path.display())).caused_by(error).hint(
             r#"write it like {"mrtd": "…", "rtmr0": "…", "rtmr1": "…", "rtmr2": "…"}, 96 hex digits each"#,

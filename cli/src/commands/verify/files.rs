@@ -1,6 +1,6 @@
 //! Evidence from files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cloister_evidence::{AttestationDocument, MAX_EVENT_LOG_BYTES};
 use cloister_verifier::appraisal::{Connection, Evidence};
@@ -69,7 +69,7 @@ pub(super) fn open(args: &FileArgs, clock: &Clock) -> Result<Case, Failure> {
     if let Some(path) = &args.app_compose {
         document.app_compose = Some(read_text(path, MAX_DOCUMENT_BYTES)?);
     }
-    let collateral = args.collateral.as_ref().map(collateral).transpose()?;
+    let collateral = args.collateral.as_deref().map(collateral).transpose()?;
     Ok(Case {
         evidence: Evidence { document, connection: Connection::None },
         nonce: None,
@@ -79,7 +79,7 @@ pub(super) fn open(args: &FileArgs, clock: &Clock) -> Result<Case, Failure> {
     })
 }
 
-fn quote(path: &PathBuf) -> Result<String, Failure> {
+fn quote(path: &Path) -> Result<String, Failure> {
     let bytes = read(path, MAX_QUOTE_FILE_BYTES)?;
     let text = std::str::from_utf8(&bytes).ok().map(str::trim);
     let digits = text.map(|text| text.strip_prefix("0x").unwrap_or(text));
@@ -87,7 +87,7 @@ fn quote(path: &PathBuf) -> Result<String, Failure> {
     Ok(digits.filter(|_| is_hex).map_or_else(|| hex::encode(&bytes), str::to_owned))
 }
 
-fn collateral(path: &PathBuf) -> Result<Collateral, Failure> {
+fn collateral(path: &Path) -> Result<Collateral, Failure> {
     serde_json::from_slice(&read(path, MAX_COLLATERAL_BYTES)?)
         .map_err(|error| Failure::usage(format!("{} is not collateral", path.display())).caused_by(error))
 }

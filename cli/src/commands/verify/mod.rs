@@ -13,7 +13,7 @@ mod trust;
 
 pub(super) use trust::TrustArgs;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use cloister_verifier::appraisal::{Evidence, appraise, appraise_with};
 use cloister_verifier::{Clock, Collateral};
@@ -126,7 +126,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
 }
 
 /// Reads a file of at most `limit` bytes.
-fn read(path: &PathBuf, limit: u64) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
     std::fs::File::open(path)
@@ -139,7 +139,7 @@ fn read(path: &PathBuf, limit: u64) -> Result<Vec<u8>, Failure> {
 }
 
 /// Reads a text file likewise.
-fn read_text(path: &PathBuf, limit: u64) -> Result<String, Failure> {
+pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, Failure> {
     String::from_utf8(read(path, limit)?)
         .map_err(|_| Failure::usage(format!("{} is not UTF-8 text", path.display())))
 }

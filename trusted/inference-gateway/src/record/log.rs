@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cloister_aci::sha256;
+use cloister_aci::log::Record;
 use cloister_transparency_log::{Log, LogError, SigningKey};
 use redb::{ReadTransaction, ReadableTable as _};
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -35,17 +34,6 @@ const BEHIND: usize = 1 << 16;
 const GATHER: Duration = Duration::from_millis(200);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
-
-/// A record of the log. Members stand in canonical order.
-#[derive(Debug, Serialize)]
-struct Record {
-    /// Hash of the receipt's id.
-    receipt_id_sha256: String,
-    /// Hash of the signed document as it is served.
-    receipt_sha256: String,
-    /// When it was issued, in seconds since the Unix epoch.
-    served_at: u64,
-}
 
 /// From which receipt on which records of the log are about receipts in a row. A new one begins whenever logging does, and
 /// behind what cannot be read.
@@ -160,15 +148,9 @@ pub(super) fn index_of(
     Ok((index < end).then_some(index))
 }
 
-/// The record of a receipt.
-pub(super) fn record(entry: &ReceiptEntry<'_>) -> Vec<u8> {
-    let record = Record {
-        receipt_id_sha256: sha256(entry.id),
-        receipt_sha256: sha256(entry.document),
-        served_at: entry.served_at,
-    };
-    // Texts and a number: this cannot fail.
-    serde_json::to_vec(&record).unwrap_or_default()
+/// The record of a receipt, as it stands in the log.
+pub(super) fn record(entry: &ReceiptEntry<'_>) -> String {
+    Record::new(entry.id, entry.document, entry.served_at).text()
 }
 
 struct Worker {
@@ -257,7 +239,7 @@ fn found(transaction: &ReadTransaction, from: u64) -> Result<Found, StoreError> 
             found.after_lost = Some(number);
             return ControlFlow::Break(());
         }
-        found.records.push(record(receipt));
+        found.records.push(record(receipt).into_bytes());
         turns::end_if_over();
         if found.records.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;

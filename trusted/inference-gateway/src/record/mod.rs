@@ -48,7 +48,7 @@ pub(crate) use disk::Backing;
 use disk::Disk;
 pub use disk::OpenError;
 pub use holds::SessionHold;
-pub use reading::{Inclusion, UsageRow};
+pub use reading::UsageRow;
 pub(crate) use routes::look_up;
 pub use routes::routes;
 pub use store::{Settings, Store};

@@ -1,5 +1,6 @@
 //! What the store says: receipts, sessions, usage, and proofs of the log.
 
+use cloister_aci::log::Inclusion;
 use cloister_transparency_log::Log;
 use rust_decimal::Decimal;
 use serde::Serialize;
@@ -33,19 +34,6 @@ pub struct UsageRow {
     /// The row.
     #[serde(flatten)]
     pub row: Row,
-}
-
-/// Proof that a receipt is in the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Inclusion {
-    /// Its index.
-    pub index: u64,
-    /// The exact text of its leaf.
-    pub record: String,
-    /// A signed checkpoint: its second line is the size of the tree that the proof is for.
-    pub checkpoint: String,
-    /// Hashes of the proof in the order of RFC 6962, 64 hex digits each.
-    pub hashes: Vec<String>,
 }
 
 impl Store {
@@ -214,7 +202,6 @@ impl Store {
         let size = size.ok_or_else(|| StoreError::damaged("a checkpoint"))?;
         let hashes =
             log.inclusion(index, size).map_err(|error| of_log(&error))?.iter().map(hex::encode).collect();
-        let record = String::from_utf8(record).map_err(|_| StoreError::damaged("a record"))?;
         Ok(Some(Inclusion { index, record, checkpoint, hashes }))
     }
 

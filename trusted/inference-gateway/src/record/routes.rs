@@ -7,13 +7,14 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
+use cloister_aci::log::{Inclusion, Proof};
 use cloister_transparency_log::{Log, LogError};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::{Inclusion, Lookup, StoreError};
+use super::{Lookup, StoreError};
 use crate::door;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
@@ -62,12 +63,6 @@ struct Indexed {
 struct Sizes {
     from: u64,
     to: u64,
-}
-
-/// Hashes of a Merkle proof in the order of RFC 6962, 64 hex digits each.
-#[derive(Serialize)]
-struct Proof {
-    hashes: Vec<String>,
 }
 
 /// A query that was asked, or could not be read.

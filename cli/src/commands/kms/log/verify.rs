@@ -1,7 +1,7 @@
 //! `cloister kms log verify`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cloister_kms_api::log::Record;
 use cloister_transparency_log::verify::{Checkpoint, VerifyError};
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::CHECKPOINT;
 use super::pages::Pages;
-use crate::commands::Outcome;
 use crate::commands::kms::checks::Checks;
-use crate::commands::kms::connection::{ConnectionArgs, Directory, read_text};
+use crate::commands::kms::connection::{ConnectionArgs, Directory};
+use crate::commands::{Outcome, checkpoint};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -50,7 +50,7 @@ struct Read {
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let directory = args.connection.open(session)?;
     let key = args.connection.verifier_key(args.verifier_key.as_deref(), session)?;
-    let earlier = args.checkpoint.as_deref().map(|path| saved(path, &key)).transpose()?;
+    let earlier = args.checkpoint.as_deref().map(|path| checkpoint::saved(path, &key)).transpose()?;
     let note = directory.text(CHECKPOINT).await?;
     let mut checks = Checks::default();
     let now = match Checkpoint::verified(&note, &key) {
@@ -94,19 +94,11 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         ),
     }
     if let Some(path) = args.save.as_deref().filter(|_| checks.hold()) {
-        save(path, &note)?;
+        checkpoint::save(path, &note)?;
     }
     let more = json!({ "origin": now.origin, "size": now.size, "root": hex::encode(now.root), "kinds": read.kinds,
         "earlier_size": earlier.map(|earlier| earlier.size) });
     checks.conclude(more, "the log", session)
-}
-
-fn saved(path: &Path, key: &str) -> Result<Checkpoint, Failure> {
-    Checkpoint::verified(&read_text(path)?, key).map_err(|error| {
-        Failure::usage(format!("{} is not a checkpoint of this log", path.display()))
-            .caused_by(error)
-            .hint("a log whose key has changed is another log: compare the keys before you start over")
-    })
 }
 
 async fn read(
@@ -139,16 +131,4 @@ fn kind(text: &str) -> String {
     let kind = known
         .and_then(|record| serde_json::to_value(record.event).ok()?.get("kind")?.as_str().map(str::to_owned));
     kind.unwrap_or_else(|| "unknown".to_owned())
-}
-
-/// Replaces the file in one step: an interrupted run leaves the earlier checkpoint.
-fn save(path: &Path, note: &str) -> Result<(), Failure> {
-    use std::io::Write as _;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(parent).and_then(|mut file| {
-        file.write_all(note.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(path).map(drop).map_err(|error| error.error)
-    });
-    written.map_err(|error| Failure::local(format!("cannot write {}", path.display()), error))
 }

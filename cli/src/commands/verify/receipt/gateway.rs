@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cloister_aci::report::Nonce;
 use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
 use serde_json::Value;
 use url::Url;
 use zeroize::Zeroizing;
@@ -18,6 +19,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 const KEY_VARIABLE: &str = "CLOISTER_INFERENCE_KEY";
 const MAX_KEY_BYTES: u64 = 4096;
+
+/// What a gateway shows of something.
+pub(super) enum Shown {
+    /// This.
+    Bytes(Vec<u8>),
+    /// Nothing yet: it says when to ask again.
+    Later,
+    /// Nothing.
+    Nothing,
+}
 
 /// A gateway, and the key that a request was made with.
 pub(super) struct Gateway {
@@ -53,12 +64,20 @@ impl Gateway {
         Ok(Self { base: url.clone(), http, key })
     }
 
-    pub(super) async fn receipt(&self, id: &str) -> Result<Value, Failure> {
-        let key = self.key.as_ref().ok_or_else(|| {
+    /// Whether it is known with which key the request was made.
+    pub(super) const fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    fn key(&self) -> Result<&Zeroizing<String>, Failure> {
+        self.key.as_ref().ok_or_else(|| {
             Failure::new(Exit::Unauthorised, "a receipt is told to the key that made the request")
                 .hint(format!("name it: --key-file FILE, or {KEY_VARIABLE}"))
-        })?;
-        let found = self.get(&["v1", "aci", "receipts", id], None, Some(key)).await?;
+        })
+    }
+
+    pub(super) async fn receipt(&self, id: &str) -> Result<Value, Failure> {
+        let found = self.get(&["v1", "aci", "receipts", id], None, Some(self.key()?)).await?;
         found.ok_or_else(|| Failure::new(Exit::NotFound, "the gateway has no such receipt for this key"))
     }
 
@@ -75,6 +94,28 @@ impl Gateway {
         self.get(&["v1", "aci", "sessions", id], None, None).await
     }
 
+    /// Proof that a receipt is in the log.
+    pub(super) async fn inclusion(&self, id: &str) -> Result<Shown, Failure> {
+        self.ask(&["v1", "aci", "receipts", id, "inclusion"], &[], Some(self.key()?)).await
+    }
+
+    /// The key of the log's checkpoints; `None` if the gateway keeps no log.
+    pub(super) async fn log_key(&self) -> Result<Option<String>, Failure> {
+        let shown = self.ask(&["v1", "aci", "log", "key"], &[], None).await?;
+        let Shown::Bytes(bytes) = shown else { return Ok(None) };
+        let key = String::from_utf8(bytes).map_err(|_| Failure::usage("the log's key cannot be read"))?;
+        Ok(Some(key.trim().to_owned()))
+    }
+
+    /// Proof that the log of `to` records begins with that of `from` records.
+    pub(super) async fn consistency(&self, from: u64, to: u64) -> Result<Option<Vec<u8>>, Failure> {
+        let sizes = [("from", from.to_string()), ("to", to.to_string())];
+        match self.ask(&["v1", "aci", "log", "consistency"], &sizes, None).await? {
+            Shown::Bytes(bytes) => Ok(Some(bytes)),
+            Shown::Later | Shown::Nothing => Ok(None),
+        }
+    }
+
     /// A document; `None` where there is none.
     async fn get(
         &self,
@@ -82,12 +123,25 @@ impl Gateway {
         nonce: Option<&Nonce>,
         key: Option<&Zeroizing<String>>,
     ) -> Result<Option<Value>, Failure> {
+        let query: Vec<_> = nonce.into_iter().map(|nonce| ("nonce", nonce.to_string())).collect();
+        match self.ask(path, &query, key).await? {
+            Shown::Bytes(bytes) => parsed(&bytes, "the gateway's answer").map(Some),
+            Shown::Later | Shown::Nothing => Ok(None),
+        }
+    }
+
+    async fn ask(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        key: Option<&Zeroizing<String>>,
+    ) -> Result<Shown, Failure> {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
         }
-        if let Some(nonce) = nonce {
-            url.query_pairs_mut().append_pair("nonce", &nonce.to_string());
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
         }
         let origin = self.base.origin().ascii_serialization();
         let unreachable = |error: reqwest::Error| {
@@ -101,7 +155,8 @@ impl Gateway {
         let mut answer = request.send().await.map_err(unreachable)?;
         let status = answer.status();
         if status == StatusCode::NOT_FOUND {
-            return Ok(None);
+            let is_later = answer.headers().contains_key(RETRY_AFTER);
+            return Ok(if is_later { Shown::Later } else { Shown::Nothing });
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
@@ -117,6 +172,6 @@ impl Gateway {
             let reason = said.map(|said| format!(": {said}")).unwrap_or_default();
             return Err(Failure::new(exit, format!("{origin} answered {status}{reason}")));
         }
-        parsed(&bytes, "the gateway's answer").map(Some)
+        Ok(Shown::Bytes(bytes))
     }
 }

@@ -1,9 +1,10 @@
 //! `cloister verify receipt`: whether a gateway's account of one request holds, down to the machine that signed it.
 
 mod gateway;
+mod log;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cloister_aci::report::{Bound, Nonce, bound};
 use cloister_aci::verify::{self, Known};
@@ -61,6 +62,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     accept_session: Vec<String>,
     #[command(flatten)]
+    log: log::LogArgs,
+    #[command(flatten)]
     expectations: expectations::ExpectationArgs,
     #[command(flatten)]
     trust: trust::TrustArgs,
@@ -68,12 +71,15 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 First the machine: the report's evidence has to be genuine, and to bind the keys that signed. Then the receipt: who \
-signed it, what went in, what came out, and what was verified about the upstream. Exit code 0 says that the evidence \
-holds and that no check of the receipt fails; 'unchanged' alone may: a gateway that says what it rewrote is honest.
+signed it, what went in, what came out, what was verified about the upstream, and whether the gateway's public log has \
+it. Exit code 0 says that the evidence holds and that no check of the receipt fails; 'unchanged' alone may: a gateway \
+that says what it rewrote is honest. A log shows that no receipt was taken out or made anew since somebody last looked: \
+keep its key and checkpoint, and give both again.
 
 Examples:
   cloister verify receipt receipt.json --report report.json --report-nonce HEX --request request.json
-  cloister verify receipt rcpt-0123456789abcdef01234567 --url https://gateway.example.com --response answer.json";
+  cloister verify receipt rcpt-0123456789abcdef01234567 --url https://gateway.example.com --response answer.json
+  cloister verify receipt RECEIPT --url URL --log-key log.key --log-checkpoint log.note --save-log-checkpoint log.note";
 
 /// Judges and reports.
 pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
@@ -97,6 +103,7 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
 
     let (keyset, digest) = keyset(&args, gateway.as_ref(), &receipt, bound).await?;
     let upstream = upstream_session(&args, gateway.as_ref(), &receipt).await?;
+    let log = log::look(&args.log, gateway.as_ref(), &receipt, id.is_some()).await?;
     let request = args.request.as_ref().map(|path| read(path, MAX_BODY_BYTES)).transpose()?;
     let response = args.response.as_ref().map(|path| read(path, MAX_BODY_BYTES)).transpose()?;
     let measured = appraisal.subject.as_ref().and_then(|subject| subject.app_id);
@@ -114,21 +121,21 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
             session: upstream.as_ref(),
             pinned: &args.accept_session,
             serves_directly: serving == Some("direct"),
+            logged: log.found(),
         },
     );
     show::show(&session.output, &appraisal, &findings);
     if let Some(failure) = super::report::failure(&appraisal, &notes, false, appraisal.judged_at) {
         return Err(failure);
     }
-    show::failure(&findings).map_or_else(
-        || {
-            if !session.output.json {
-                session.output.say(&show::conclusion(&appraisal, &findings));
-            }
-            Ok(())
-        },
-        Err,
-    )
+    if let Some(failure) = show::failure(&findings) {
+        return Err(failure);
+    }
+    log.save(&args.log)?;
+    if !session.output.json {
+        session.output.say(&show::conclusion(&appraisal, &findings));
+    }
+    Ok(())
 }
 
 fn refused(message: impl Into<String>) -> Failure {
@@ -140,7 +147,7 @@ fn parsed(bytes: &[u8], what: &str) -> Result<Value, Failure> {
         .map_err(|error| Failure::usage(format!("{what} cannot be read")).caused_by(error))
 }
 
-fn file(path: &PathBuf) -> Result<Value, Failure> {
+fn file(path: &Path) -> Result<Value, Failure> {
     parsed(&read(path, MAX_DOCUMENT_BYTES)?, &path.display().to_string())
 }
 

@@ -83,7 +83,7 @@ fn names(findings: &[(Check, Finding)], which: impl Fn(Check, &Finding) -> bool)
 }
 
 /// What to do when a check fails.
-const HINTS: [(Check, &str); 6] = [
+const HINTS: [(Check, &str); 7] = [
     (
         Check::Keyset,
         "the receipt is of another keyset: give it with --keyset FILE, or ask the gateway with --url",
@@ -96,5 +96,9 @@ const HINTS: [(Check, &str); 6] = [
     ),
     (Check::Request, "give the bytes that were sent, not the same JSON written again"),
     (Check::Response, "give the bytes that were received, of a stream with every event and comment"),
+    (
+        Check::Logged,
+        "whoever follows the log does not see this request: keep the receipt, and ask the gateway's operator why",
+    ),
     (Check::Upstream, "the gateway says that its upstream proved nothing: ask with provider.aci_verified"),
 ];

@@ -1,5 +1,6 @@
 //! The log of receipts.
 
+use cloister_aci::log::{self, Inclusion};
 use cloister_transparency_log::leaf_hash;
 use cloister_transparency_log::verify::{self, Checkpoint};
 use sha2::{Digest as _, Sha256};
@@ -8,7 +9,7 @@ use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::blocks::append;
 use crate::record::tables::{COUNTERS, NEXT_RECEIPT, RECEIPTS, ReceiptEntry};
-use crate::record::{Inclusion, OpenError, Store};
+use crate::record::{OpenError, Store};
 
 fn lab() -> Lab {
     let mut lab = Lab::new();
@@ -30,8 +31,7 @@ async fn proved(store: &Store, id: &str, key: KeyHash) -> Inclusion {
 fn check(store: &Store, inclusion: &Inclusion, id: &str) {
     let log = store.log().unwrap();
     let checkpoint = Checkpoint::verified(&inclusion.checkpoint, &log.verifier_key()).unwrap();
-    let hashes: Vec<[u8; 32]> =
-        inclusion.hashes.iter().map(|hash| hex::decode(hash).unwrap().try_into().unwrap()).collect();
+    let hashes = log::hashes(&inclusion.hashes).unwrap();
     let leaf = leaf_hash(inclusion.record.as_bytes());
     verify::inclusion(&hashes, checkpoint.size, checkpoint.root, inclusion.index, leaf).unwrap();
     let digest = |bytes: &[u8]| format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
