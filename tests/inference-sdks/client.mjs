@@ -76,4 +76,29 @@ seen.malformed = await refusal(() => chat({ model: "echo", messages: "hello" }))
 seen.anthropic_unknown = await refusal(() =>
   confidential.messages.create({ model: "nobody", max_tokens: 1, messages }),
 );
+
+// With a key that may not do everything.
+const asking = (name) => {
+  const limited = `${apiKey}-${name}`;
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: limited, maxRetries: 0 });
+  const anthropic = new Anthropic({ baseURL: url, apiKey: limited, maxRetries: 0 });
+  return [
+    () => chat({ model: "echo", messages }, openai),
+    () => anthropic.messages.create({ model: "echo", max_tokens: 1, messages }),
+  ];
+};
+for (const name of ["poor", "narrow"]) {
+  const [ask, confide] = asking(name);
+  seen[name] = await refusal(ask);
+  seen[`anthropic_${name}`] = await refusal(confide);
+}
+const [ask, confide] = asking("slow");
+await ask();
+seen.slow = await refusal(ask);
+seen.anthropic_slow = await refusal(confide);
+const huge = [{ role: "user", content: "x".repeat(33 << 20) }];
+seen.too_large = await refusal(() => chat({ model: "echo", messages: huge }));
+seen.anthropic_too_large = await refusal(() =>
+  confidential.messages.create({ model: "echo", max_tokens: 1, messages: huge }),
+);
 process.stdout.write(JSON.stringify(seen));

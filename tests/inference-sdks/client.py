@@ -70,4 +70,30 @@ seen["malformed"] = refusal(lambda: chat(model="echo", messages="hello"))
 seen["anthropic_unknown"] = refusal(
     lambda: confidential.messages.create(model="nobody", max_tokens=1, messages=hello)
 )
+
+
+def of(name):
+    """Clients with a key that may not do everything."""
+    limited = f"{key}-{name}"
+    return (
+        openai.OpenAI(base_url=f"{url}/v1", api_key=limited, max_retries=0).chat.completions.create,
+        anthropic.Anthropic(base_url=url, api_key=limited, max_retries=0).messages.create,
+    )
+
+
+for name in ["poor", "narrow"]:
+    ask, confide = of(name)
+    seen[name] = refusal(lambda: ask(model="echo", messages=hello))
+    seen[f"anthropic_{name}"] = refusal(
+        lambda: confide(model="echo", max_tokens=1, messages=hello)
+    )
+ask, confide = of("slow")
+ask(model="echo", messages=hello)
+seen["slow"] = refusal(lambda: ask(model="echo", messages=hello))
+seen["anthropic_slow"] = refusal(lambda: confide(model="echo", max_tokens=1, messages=hello))
+huge = [{"role": "user", "content": "x" * (33 << 20)}]
+seen["too_large"] = refusal(lambda: chat(model="echo", messages=huge))
+seen["anthropic_too_large"] = refusal(
+    lambda: confidential.messages.create(model="echo", max_tokens=1, messages=huge)
+)
 json.dump(seen, sys.stdout)

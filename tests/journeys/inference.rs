@@ -5,8 +5,9 @@ use cloister_tests::inference::{Inference, KEY, seen_by};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What every client sees, whatever its language.
-fn expected() -> Value {
+/// What every client sees, whatever its language but for the classes of what is too large, of the clients of OpenAI and
+/// Anthropic.
+fn expected([too_large, anthropic_too_large]: [&str; 2]) -> Value {
     json!({
         "finish_reason": "stop",
         "model": "echo",
@@ -19,14 +20,22 @@ fn expected() -> Value {
         "stranger": ["AuthenticationError", 401, "authentication_error", null],
         "malformed": ["BadRequestError", 400, "invalid_request_error", null],
         "anthropic_unknown": ["BadRequestError", 400, "invalid_request_error", null],
+        "poor": ["PermissionDeniedError", 403, "permission_error", "insufficient_credits"],
+        "anthropic_poor": ["PermissionDeniedError", 403, "permission_error", null],
+        "narrow": ["PermissionDeniedError", 403, "permission_error", "model_not_allowed"],
+        "anthropic_narrow": ["PermissionDeniedError", 403, "permission_error", null],
+        "slow": ["RateLimitError", 429, "rate_limit_error", "rate_limit_exceeded"],
+        "anthropic_slow": ["RateLimitError", 429, "rate_limit_error", null],
+        "too_large": [too_large, 413, "invalid_request_error", null],
+        "anthropic_too_large": [anthropic_too_large, 413, "request_too_large", null],
     })
 }
 
-async fn a_client_gets_everything(program: &str) {
+async fn a_client_gets_everything(program: &str, too_large: [&str; 2]) {
     let directory = TempDir::new().unwrap();
     let gateway = Inference::start(directory.path()).await;
     let seen = seen_by(program, &gateway).await;
-    for (name, expected) in expected().as_object().unwrap() {
+    for (name, expected) in expected(too_large).as_object().unwrap() {
         assert_eq!(&seen[name], expected, "{name}: {seen:#}");
     }
     let words =
@@ -52,10 +61,10 @@ async fn receipt(gateway: &Inference, id: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_clients_get_everything() {
-    a_client_gets_everything("client.py").await;
+    a_client_gets_everything("client.py", ["APIStatusError", "RequestTooLargeError"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn javascript_clients_get_everything() {
-    a_client_gets_everything("client.mjs").await;
+    a_client_gets_everything("client.mjs", ["APIError", "APIError"]).await;
 }

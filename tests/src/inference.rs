@@ -10,8 +10,27 @@ use tokio::process::Child;
 use crate::http::plain_client;
 use crate::{PATIENCE, command, eventually, free_addresses, published};
 
-/// The key that the gateway under test knows.
+/// The key that the gateway under test knows, and that may do everything.
 pub const KEY: &str = "sk-of-the-client-under-test";
+
+/// Keys that may not do everything: the name that follows that of [`KEY`], and its limits.
+fn limited() -> [(&'static str, Value); 3] {
+    [
+        ("poor", json!({"credit": "0"})),
+        ("narrow", json!({"models": ["stored"]})),
+        ("slow", json!({"requests_per_minute": 1})),
+    ]
+}
+
+fn keys() -> Value {
+    let key = |name: &str, key: &str, limits: Value| {
+        let mut entry = json!({"name": name, "sha256": hex::encode(Sha256::digest(key))});
+        entry.as_object_mut().expect("an object").extend(limits.as_object().cloned().unwrap_or_default());
+        entry
+    };
+    let limited = limited().map(|(name, limits)| key(name, &format!("{KEY}-{name}"), limits));
+    [key("client", KEY, json!({}))].into_iter().chain(limited).collect()
+}
 
 /// A running gateway, and its upstream if that is a process, too. They end with the process that started them.
 #[derive(Debug)]
@@ -54,7 +73,7 @@ impl Inference {
             "bind": gateway,
             "state_dir": directory.join("gateway"),
             "capacity_retry_ms": 0,
-            "keys": [{"name": "client", "sha256": hex::encode(Sha256::digest(KEY))}],
+            "keys": keys(),
             "upstreams": upstreams,
             "models": models,
         });
