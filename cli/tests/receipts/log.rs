@@ -10,7 +10,7 @@ use cloister_aci::log::{Inclusion, Proof, Record};
 use cloister_transparency_log::{Log, SigningKey};
 use serde_json::{Value, json};
 
-use super::{Lab, UNVERIFIED, serving};
+use super::{Lab, serving};
 use crate::inference::KEY;
 
 /// Code of a command line that is wrong.
@@ -39,7 +39,19 @@ async fn a_receipt_is_in_the_log_of_the_gateway_and_the_log_goes_on() {
         format!("{url} --log-key log.key --log-checkpoint first.note --save-log-checkpoint second.note");
     let second = lab.run(id, &more);
     assert_eq!((second.code, second.outcome("log")), (0, "holds"), "{}", second.words);
-    // Without a key of the gateway the log is not looked at, but for who asks for it.
+    // A proof that was kept is older than what was seen last, and does not make that forgotten.
+    let saved = fs::read(lab.path("second.note")).unwrap();
+    let seen = "--log-checkpoint second.note --save-log-checkpoint second.note";
+    let older = lab.verify(&lab.receipt, &format!("{url} --inclusion proof.json {seen}"));
+    assert_eq!((older.code, older.outcome("log")), (0, "holds"), "{}", older.words);
+    assert_eq!(fs::read(lab.path("second.note")).unwrap(), saved);
+    let lost = lab.verify(&lab.receipt, &format!("{url} --save-log-checkpoint second.note"));
+    assert!(lost.code == USAGE && lost.words.contains("--log-checkpoint"), "{}", lost.words);
+    // A gateway that has another log by now.
+    write(&lab, "foreign.note", &log(&lab, "foreign", &[]).await.checkpoint().unwrap());
+    let foreign = lab.verify(&lab.receipt, &format!("{url} --log-checkpoint foreign.note"));
+    foreign.is_refused_for(&["log"], "its key is another");
+    // The log of a receipt that is at hand is not looked at, nor does the gateway get a key, but for who asks for it.
     let url = format!("--url {}", lab.client.base);
     let open = lab.verify(&lab.receipt, &url);
     assert_eq!((open.code, open.outcome("log")), (0, "not-checked"), "{}", open.words);
@@ -75,7 +87,7 @@ async fn a_receipt_is_in_the_log_of_the_gateway_and_the_log_goes_on() {
     for (more, words) in [
         ("--inclusion proof.json", "--log-key FILE"),
         ("--log-key log.key", "--inclusion FILE"),
-        ("--inclusion proof.json --log-key no.key", "cannot be used"),
+        ("--inclusion proof.json --log-key no.key", "has no key of a log"),
     ] {
         let found = lab.verify(&lab.receipt, more);
         assert!(found.code == USAGE && found.words.contains(words), "{more}: {}", found.words);
@@ -104,7 +116,8 @@ async fn showing(lab: &Lab, log: Log, index: u64) -> String {
         Inclusion { index, record, checkpoint, hashes: hashes(log.inclusion(index, log.size()).unwrap()) };
     let consistency = move |Query(sizes): Query<Value>| async move {
         let size = |name: &str| sizes[name].as_str().unwrap().parse().unwrap();
-        json!(Proof { hashes: hashes(log.consistency(size("from"), size("to")).unwrap()) }).to_string()
+        let proof = log.consistency(size("from"), size("to")).map_err(|_| StatusCode::BAD_REQUEST)?;
+        Ok::<_, StatusCode>(json!(Proof { hashes: hashes(proof) }).to_string())
     };
     let router = Router::new()
         .route("/v1/aci/log/key", get(|| async { key }))
@@ -132,7 +145,7 @@ async fn a_log_that_was_changed_is_found() {
     let changed = check(log(&lab, "c", &["1", "other", "3"]).await, 3, &again).await;
     changed.is_refused_for(&["log"], "does not begin with what it was before");
     let shorter = check(log(&lab, "d", &["1"]).await, 1, &again).await;
-    shorter.is_refused_for(&["log"], "the log had 3 records and has 2: records were taken out");
+    shorter.is_refused_for(&["log"], "does not show that its log of 3 records begins with the 2");
     assert_eq!(fs::read(lab.path("seen.note")).unwrap(), saved, "what does not hold is not kept");
 }
 
@@ -157,10 +170,9 @@ async fn a_log_that_is_asked_for_has_to_be_shown() {
         .route("/v1/aci/receipts/{id}/inclusion", get(|| async { StatusCode::NOT_FOUND }));
     let hides = format!("--url {} --key-file key", serving(hides).await);
     let found = lab.run(id, &hides);
-    found.is_refused_for(&["log"], "does not show that the receipt is in it");
-    assert_eq!(found.code, UNVERIFIED);
-    assert!(found.words.contains("whoever follows the log"), "{}", found.words);
-    // Of an old receipt a gateway has no proof any more.
-    let old = lab.verify(&lab.receipt, &hides);
-    assert_eq!((old.code, old.outcome("log")), (0, "not-checked"), "{}", old.words);
+    assert_eq!((found.code, found.outcome("log")), (0, "not-checked"), "{}", found.words);
+    assert!(found.document.to_string().contains("does not show that the receipt is in its log"));
+    let found = lab.run(id, &format!("{hides} --save-log-checkpoint seen.note"));
+    found.is_refused_for(&["log"], "does not show that the receipt is in its log");
+    assert!(found.words.contains("in the log that you know"), "{}", found.words);
 }

@@ -3,8 +3,9 @@
 //!
 //! A gateway holds a [`Keyset`]. Its [report] binds the keyset's digest to evidence of the machine; its
 //! [receipts](receipt) are signed with a key of the keyset and say what went in, where it went, and what came
-//! out; its [sessions](session) say what was verified about an upstream. [`verify`] walks the checks of a
-//! relying party; [`log`] is what the public log of receipts says; [`e2ee`] encrypts fields between client and gateway. Nothing here does input or output.
+//! out; its [sessions](session) say what was verified about an upstream; its [log] has a record of each receipt.
+//! [`verify`] walks the checks of a relying party; [`e2ee`] encrypts fields between client and gateway. Nothing
+//! here does input or output.
 //!
 //! Everything is hashed and signed in the canonical form of RFC 8785, of whatever document was parsed: members
 //! that this version does not know are covered, too.

@@ -11,7 +11,7 @@ use crate::report::{Nonce, bound, report_data, statement};
 use crate::session::{
     ChannelBinding, Claim, ClaimSource, ClaimStatus, Claims, Evidence, Fact, Session, TlsSpkiKind,
 };
-use crate::verify::{self, Check, Finding, Known};
+use crate::verify::{self, Check, Finding, Known, Logged};
 use crate::{
     API_VERSION, E2EE_X25519, Keyset, PublicKey, RECEIPT_ED25519, TlsKey, canonical, log, parse, sha256,
 };
@@ -144,7 +144,7 @@ fn findings(document: &Value) -> Vec<(Check, Finding)> {
             request: Some(REQUEST),
             response: Some(RESPONSE),
             session: Some(&session),
-            logged: Some(Ok(&record)),
+            logged: Logged::Record(&record),
             ..Known::default()
         },
     )
@@ -349,11 +349,12 @@ fn a_record_of_the_log_is_the_published_one_and_that_of_its_receipt_alone() {
         ..Known::default()
     };
     let at = |logged| found(Check::Logged, &Known { logged, ..known });
-    assert_eq!(at(Some(Ok(&text))), (Finding::Holds, true));
-    let (unseen, holds) = at(None);
+    assert_eq!(at(Logged::Record(&text)), (Finding::Holds, true));
+    let (unseen, holds) = at(Logged::default());
     assert!(matches!(unseen, Finding::Open(_)) && holds);
-    for logged in [Ok(text.replace(',', ", ").as_str()), Ok(""), Err("no proof")] {
-        let (found, holds) = at(Some(logged));
+    let spaced = text.replace(',', ", ");
+    for logged in [Logged::Record(&spaced), Logged::Record(""), Logged::Refused("no proof")] {
+        let (found, holds) = at(logged);
         assert!(matches!(found, Finding::Fails(_)) && !holds, "{logged:?}");
     }
     for (member, value) in [("receipt_id", json!(1)), ("served_at", json!("1")), ("model", json!(1.5))] {

@@ -119,8 +119,25 @@ pub struct Known<'a> {
     pub pinned: &'a [String],
     /// Whether the gateway runs the model itself, so that there is no upstream.
     pub serves_directly: bool,
-    /// Text of the record that was found in the public log, or why none was.
-    pub logged: Option<Result<&'a str, &'a str>>,
+    /// What the public log of receipts showed.
+    pub logged: Logged<'a>,
+}
+
+/// What was seen of a receipt in the public log.
+#[derive(Debug, Clone, Copy)]
+pub enum Logged<'a> {
+    /// Nothing, for this reason: nobody looked, or there was nothing to look at.
+    Unseen(&'a str),
+    /// The text of a record that is proved to be in the log.
+    Record(&'a str),
+    /// Not what had to be seen, for this reason.
+    Refused(&'a str),
+}
+
+impl Default for Logged<'_> {
+    fn default() -> Self {
+        Self::Unseen("the log of receipts was not looked at")
+    }
 }
 
 #[derive(Deserialize)]
@@ -349,9 +366,9 @@ impl<'a> Look<'a> {
 
     fn logged(&self) -> Finding {
         match self.known.logged {
-            None => open("no proof of the log is at hand"),
-            Some(Err(reason)) => fails(reason),
-            Some(Ok(text)) => {
+            Logged::Unseen(reason) => open(reason),
+            Logged::Refused(reason) => fails(reason),
+            Logged::Record(text) => {
                 let own = Record::of(self.document).is_some_and(|record| record.text() == text);
                 is(own, "the log has another receipt there")
             }

@@ -72,7 +72,7 @@ pub async fn start(file: &Path) -> Result<Running, StartError> {
     start_on(file, Backing::file(), Clock::system()).await
 }
 
-/// The same with files and a time that tests may have in their hands.
+/// The same with other files, and another clock for keys, records and verifications.
 pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Result<Running, StartError> {
     let (settings, config) = Settings::load(file)?;
     let tls = match &config.tls {
@@ -91,6 +91,7 @@ pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Res
     let live = Live::new(config, None).map_err(SettingsError::from)?;
     let gateway = Arc::new(parts.gateway(live));
     parts::configure(&gateway)?;
+    settings.hold().await;
     gateway.office.set_settings(settings);
     let (stop, look_again) = (CancellationToken::new(), Arc::new(Notify::new()));
     let certificate = tls.as_ref().map(|tls| Arc::clone(&tls.certificate));

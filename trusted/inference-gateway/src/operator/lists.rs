@@ -1,7 +1,6 @@
 //! The lists of a configuration that may be replaced at run time: what is said of each in one table.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::settings::SettingsError;
 use crate::config::ConfigError;
@@ -35,14 +34,26 @@ static MODELS: List =
 /// Every list that may be replaced.
 pub(super) static ALL: [&List; 2] = [&UPSTREAMS, &MODELS];
 
-/// A list that replaced that of the file, as it is kept.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A list that replaced that of the file, as it is kept: `{"replaces": …}` and the list under its own name.
+#[derive(Debug)]
 pub(super) struct Replaced {
     /// Digest of the one in the file.
     pub(super) replaces: String,
-    #[serde(alias = "upstreams")]
     pub(super) list: Value,
+}
+
+impl Replaced {
+    pub(super) fn to_bytes(&self, list: &List) -> Vec<u8> {
+        json!({ "replaces": self.replaces, list.member: self.list }).to_string().into_bytes()
+    }
+
+    /// `None` for what is none of this list.
+    pub(super) fn parse(list: &List, bytes: &[u8]) -> Option<Self> {
+        let mut members: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
+        let replaces = members.shift_remove("replaces")?.as_str()?.to_owned();
+        let entries = members.shift_remove(list.member)?;
+        members.is_empty().then_some(Self { replaces, list: entries })
+    }
 }
 
 impl List {

@@ -80,7 +80,7 @@ pub fn routes() -> Router<Arc<Gateway>> {
 fn replaceable(list: &'static List) -> MethodRouter<Arc<Gateway>> {
     get(async move |_: Operator, State(gateway): State<Arc<Gateway>>| show(&gateway, list).await).put(
         async move |_: Operator, State(gateway): State<Arc<Gateway>>, request: Request| {
-            replace(&gateway, list, request).await
+            replace(gateway, list, request).await
         },
     )
 }
@@ -90,23 +90,31 @@ async fn show(gateway: &Gateway, list: &List) -> Result<Response, GatewayError> 
     Ok(Json(settings.view(list).await).into_response())
 }
 
-async fn replace(gateway: &Gateway, list: &'static List, request: Request) -> Result<Response, GatewayError> {
-    let settings = gateway.office.settings().ok_or_else(absent)?;
+async fn replace(
+    gateway: Arc<Gateway>,
+    list: &'static List,
+    request: Request,
+) -> Result<Response, GatewayError> {
     let (parts, body) = request.into_parts();
     let text = door::read_body(&parts.headers, body, &gateway.bodies).await?;
-    settings.replace(gateway, list, &text).await.map_err(|error| match error {
-        SettingsError::Config(_)
-        | SettingsError::List { .. }
-        | SettingsError::Replacement { .. }
-        | SettingsError::Upstream(_) => {
-            GatewayError::new(Kind::InvalidConfiguration(list.refusal), error.to_string())
-        }
+    // What is kept comes into force, also when whoever asked has left.
+    let replacing = Arc::clone(&gateway);
+    let replaced = tokio::spawn(async move {
+        let settings = replacing.office.settings().ok_or_else(absent)?;
+        settings.replace(&replacing, list, &text).await.map_err(|error| refusal(list, &error))
+    });
+    replaced.await.map_err(|_| GatewayError::new(Kind::Internal, "The gateway is stopping"))??;
+    show(&gateway, list).await
+}
+
+fn refusal(list: &List, error: &SettingsError) -> GatewayError {
+    match error {
         SettingsError::Unreadable(..) | SettingsError::Unwritable(..) => {
             tracing::error!(%error, list = list.member, "could not be replaced");
             GatewayError::new(Kind::Internal, format!("The {} could not be kept", list.member))
         }
-    })?;
-    show(gateway, list).await
+        error => GatewayError::new(Kind::InvalidConfiguration(list.refusal), error.to_string()),
+    }
 }
 
 fn absent() -> GatewayError {

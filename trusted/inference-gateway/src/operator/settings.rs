@@ -36,9 +36,12 @@ pub enum SettingsError {
         rule: &'static str,
     },
     /// The file breaks a rule together with what replaced lists of it.
-    #[error("with what the operator's token replaced ({}): {source}", files(.replaced))]
+    #[error(
+        "the file does not go with what the operator's token replaced; without {} its own lists hold again",
+        files(.replaced)
+    )]
     Replacement {
-        /// Files with what replaced lists; without them the lists of the configuration's file hold again.
+        /// Files with what replaced lists.
         replaced: Vec<PathBuf>,
         /// The rule.
         source: Box<Self>,
@@ -67,6 +70,8 @@ struct Held {
     text: Vec<u8>,
     /// Its members, with the lists that replaced some.
     members: Map<String, Value>,
+    /// Files with what replaced lists that the file has no more; there until the file's lists hold.
+    given_up: Vec<PathBuf>,
 }
 
 /// What a file says together with what is kept.
@@ -82,8 +87,13 @@ impl Settings {
     pub fn load(file: &Path) -> Result<(Self, GatewayConfig), SettingsError> {
         let text = read(file)?;
         let Effective { config, members, given_up } = effective(&text)?;
-        give_up(given_up)?;
-        Ok((Self { file: file.to_owned(), held: Mutex::new(Held { text, members }) }, config))
+        let held = Mutex::new(Held { text, members, given_up });
+        Ok((Self { file: file.to_owned(), held }, config))
+    }
+
+    /// What was loaded holds: what replaced former lists of the file is of no use any more.
+    pub async fn hold(&self) {
+        give_up(std::mem::take(&mut self.held.lock().await.given_up));
     }
 
     /// The file.
@@ -101,9 +111,9 @@ impl Settings {
         }
         let Effective { config, members, given_up } = effective(&text)?;
         let live = Live::new(config, Some(&gateway.live()))?;
-        give_up(given_up)?;
         gateway.replace(live);
-        *held = Held { text, members };
+        give_up(given_up);
+        *held = Held { text, members, given_up: Vec::new() };
         Ok(true)
     }
 
@@ -130,7 +140,7 @@ impl Settings {
         let path = config.state_dir.join(list.file_name());
         let live = Live::new(config, Some(&gateway.live()))?;
         let kept = Replaced { replaces: list.digest(list.of(&own))?, list: new };
-        let bytes = serde_json::to_vec(&kept).unwrap_or_default();
+        let bytes = kept.to_bytes(list);
         if is_too_large(&bytes) {
             return Err(list.refused("may have 4 MiB together"));
         }
@@ -163,8 +173,8 @@ fn effective(text: &[u8]) -> Result<Effective, SettingsError> {
         if !path.exists() {
             continue;
         }
-        let malformed = |_| SettingsError::Unreadable(path.clone(), io::ErrorKind::InvalidData.into());
-        let kept: Replaced = serde_json::from_slice(&read(&path)?).map_err(malformed)?;
+        let malformed = || SettingsError::Unreadable(path.clone(), io::ErrorKind::InvalidData.into());
+        let kept = Replaced::parse(list, &read(&path)?).ok_or_else(malformed)?;
         if kept.replaces != list.digest(list.of(&own))? {
             tracing::warn!(list = list.member, "was changed in the file: what replaced it is given up");
             given_up.push(path);
@@ -192,11 +202,13 @@ fn config_of(members: &Map<String, Value>) -> Result<GatewayConfig, SettingsErro
     Ok(GatewayConfig::parse(&serde_json::to_vec(members).unwrap_or_default())?)
 }
 
-/// Only when what the file says instead can hold: until then they are what held last.
-fn give_up(paths: Vec<PathBuf>) -> Result<(), SettingsError> {
-    paths.into_iter().try_for_each(|path| {
-        std::fs::remove_file(&path).map_err(|error| SettingsError::Unwritable(path, error))
-    })
+/// One that stays is given up again at the next start.
+fn give_up(paths: Vec<PathBuf>) {
+    for path in paths {
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::error!(%error, path = %path.display(), "is of no use any more, and cannot be removed");
+        }
+    }
 }
 
 fn is_too_large(bytes: &[u8]) -> bool {

@@ -1,5 +1,7 @@
 //! What the store says: receipts, sessions, usage, and proofs of the log.
 
+use std::sync::atomic::Ordering;
+
 use cloister_aci::log::Inclusion;
 use cloister_transparency_log::Log;
 use rust_decimal::Decimal;
@@ -203,6 +205,13 @@ impl Store {
         let hashes =
             log.inclusion(index, size).map_err(|error| of_log(&error))?.iter().map(hex::encode).collect();
         Ok(Some(Inclusion { index, record, checkpoint, hashes }))
+    }
+
+    /// Whether a receipt of this key is still to be appended to the log: not one that is in it, and not one that was
+    /// kept while there was none, or could not be read.
+    pub fn is_to_be_logged(&self, id: &str, asker: KeyHash) -> Result<bool, StoreError> {
+        let next = self.shared().logged.load(Ordering::Acquire);
+        Ok(self.log().is_some() && self.find(id, asker)?.is_some_and(|(number, _)| number >= next))
     }
 
     /// The log of receipts, if there is one.

@@ -104,15 +104,22 @@ async fn inclusion(
         GatewayError::new(Kind::Unauthorized, "A receipt is told to the key that made the request")
     })?;
     let store = gateway.store.clone();
-    let work = move || Ok::<_, StoreError>((store.inclusion(&id, asker)?, store.receipt(&id, asker)?));
-    let (found, receipt) = blocking(&READING, work).await?.map_err(|error| unreadable(&error))?;
+    let work = move || {
+        // First: what is logged meanwhile is found.
+        let is_later = store.is_to_be_logged(&id, asker)?;
+        Ok::<_, StoreError>((store.inclusion(&id, asker)?, store.receipt(&id, asker)?, is_later))
+    };
+    let (found, receipt, is_later) = blocking(&READING, work).await?.map_err(|error| unreadable(&error))?;
     match (found, receipt) {
         (Some(inclusion), _) => Ok(Json(inclusion)),
         (None, Lookup::Absent) => Err(GatewayError::new(Kind::NotFound, "No such receipt")),
-        (None, Lookup::Found(_)) => Err(GatewayError {
-            retry_after: gateway.store.log().map(|_| 1),
-            ..GatewayError::new(Kind::NotFound, "The receipt is not in the log")
+        (None, Lookup::Found(_)) if is_later => Err(GatewayError {
+            retry_after: Some(1),
+            ..GatewayError::new(Kind::NotFound, "The receipt is not in the log yet")
         }),
+        (None, Lookup::Found(_)) => {
+            Err(GatewayError::new(Kind::NotFound, "The receipt is not in the log, and will not be"))
+        }
     }
 }
 

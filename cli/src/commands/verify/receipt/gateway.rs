@@ -59,17 +59,13 @@ impl Gateway {
                     .map_err(|_| Failure::usage(format!("{} holds no key", path.display())))?;
                 Some(Zeroizing::new(text.trim().to_owned()))
             }
-            None => std::env::var(KEY_VARIABLE).ok().map(Zeroizing::new),
+            None => std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()).map(Zeroizing::new),
         };
         Ok(Self { base: url.clone(), http, key })
     }
 
-    /// Whether it is known with which key the request was made.
-    pub(super) const fn has_key(&self) -> bool {
-        self.key.is_some()
-    }
-
-    fn key(&self) -> Result<&Zeroizing<String>, Failure> {
+    /// The key that the request was made with.
+    pub(super) fn key(&self) -> Result<&Zeroizing<String>, Failure> {
         self.key.as_ref().ok_or_else(|| {
             Failure::new(Exit::Unauthorised, "a receipt is told to the key that made the request")
                 .hint(format!("name it: --key-file FILE, or {KEY_VARIABLE}"))

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable as _};
 use cloister_aci::log::{Inclusion, Proof, hashes};
+use cloister_aci::verify::Logged;
 use cloister_transparency_log::leaf_hash;
-use cloister_transparency_log::verify::{self, Checkpoint, VerifyError};
+use cloister_transparency_log::verify::{self, Checkpoint, MAX_CHECKPOINT_BYTES, VerifyError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -22,6 +23,8 @@ const MAX_KEY_BYTES: u64 = 4096;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often it is asked for again.
 const PATIENCE: usize = 20;
+/// How long all of that may take.
+const LONGEST: Duration = Duration::from_mins(1);
 
 /// What belongs to the log.
 #[derive(Debug, clap::Args)]
@@ -52,22 +55,42 @@ impl LogArgs {
 
 /// What was seen of the log.
 pub(super) struct Seen {
-    /// Text of the record that is proved to be in the log, or why none is; nothing if there was nothing to look at.
-    record: Option<Result<String, String>>,
-    /// The signed checkpoint that the proof leads to.
+    found: Found,
+    /// The newest signed checkpoint that holds.
     checkpoint: Option<String>,
 }
 
-const UNSEEN: Seen = Seen { record: None, checkpoint: None };
+enum Found {
+    Record(String),
+    Unseen(String),
+    Refused(String),
+}
+
+/// Why nothing was seen.
+enum Trouble {
+    /// The user's own command line or file.
+    Own(Failure),
+    /// Nothing is shown: no log, no proof in it, no answer.
+    Absent(String),
+    /// What is shown does not hold.
+    Untrue(String),
+}
+
+impl Trouble {
+    /// A gateway that does not answer as it should.
+    fn unanswered(failure: &Failure) -> Self {
+        Self::Absent(format!("the log cannot be looked at: {failure}"))
+    }
+}
 
 impl Seen {
-    fn refused(reason: impl Into<String>) -> Self {
-        Self { record: Some(Err(reason.into())), checkpoint: None }
-    }
-
     /// What a check of a receipt takes.
-    pub(super) fn found(&self) -> Option<Result<&str, &str>> {
-        self.record.as_ref().map(|record| record.as_deref().map_err(String::as_str))
+    pub(super) fn logged(&self) -> Logged<'_> {
+        match &self.found {
+            Found::Record(text) => Logged::Record(text),
+            Found::Unseen(reason) => Logged::Unseen(reason),
+            Found::Refused(reason) => Logged::Refused(reason),
+        }
     }
 
     /// Keeps the checkpoint, where that is asked for.
@@ -79,8 +102,8 @@ impl Seen {
     }
 }
 
-/// Looks at the log. A gateway may keep none, and forgets a receipt of old; where a log is asked for, and of a receipt that
-/// the gateway shows now, that is a failure.
+/// Looks at the log where somebody asks for it, and of a receipt that the gateway shows now. Who does not ask for it
+/// learns that there is none: a gateway may keep none, and a receipt may be older than its log.
 pub(super) async fn look(
     args: &LogArgs,
     gateway: Option<&Gateway>,
@@ -88,64 +111,112 @@ pub(super) async fn look(
     is_shown_now: bool,
 ) -> Result<Seen, Failure> {
     let is_demanded = args.is_demanded();
-    let key = match (&args.log_key, gateway) {
-        (Some(path), _) => read_text(path, MAX_KEY_BYTES)?.trim().to_owned(),
-        (None, Some(gateway)) => match gateway.log_key().await? {
-            Some(key) => key,
-            None if is_demanded => return Ok(Seen::refused("the gateway keeps no log of receipts")),
-            None => return Ok(UNSEEN),
-        },
-        (None, None) if is_demanded => {
-            return Err(Failure::usage("whose log? Give its key as you know it: --log-key FILE, or --url"));
-        }
-        (None, None) => return Ok(UNSEEN),
+    let found = if is_demanded || is_shown_now {
+        seen(args, gateway, receipt).await
+    } else {
+        Err(Trouble::Absent("the log of receipts was not looked at".to_owned()))
     };
-    let earlier = args.log_checkpoint.as_deref().map(|path| checkpoint::saved(path, &key)).transpose()?;
-    let id = receipt.get("receipt_id").and_then(Value::as_str).unwrap_or_default();
-    let inclusion = match (&args.inclusion, gateway) {
-        (Some(path), _) => Some(read(path, MAX_DOCUMENT_BYTES)?),
-        (None, Some(gateway)) if gateway.has_key() || is_demanded => shown(gateway, id).await?,
-        (None, Some(_)) => None,
-        (None, None) => {
-            return Err(Failure::usage(
-                "no proof that the receipt is in the log: give --inclusion FILE, or --url",
-            ));
-        }
+    let found = match found {
+        Ok(seen) => return Ok(seen),
+        Err(Trouble::Own(failure)) => return Err(failure),
+        Err(Trouble::Absent(reason)) if !is_demanded => Found::Unseen(reason),
+        Err(Trouble::Absent(reason) | Trouble::Untrue(reason)) => Found::Refused(reason),
     };
-    let Some(inclusion) = inclusion else {
-        let is_failure = is_demanded || is_shown_now;
-        let reason = "the gateway has a log, and does not show that the receipt is in it";
-        return Ok(if is_failure { Seen::refused(reason) } else { UNSEEN });
-    };
-    let Some(inclusion) = document::<Inclusion>(&inclusion) else {
-        return Ok(Seen::refused("the proof of the log cannot be read"));
-    };
-    let now = match proved(&inclusion, &key) {
-        Ok(now) => now,
-        Err(error @ VerifyError::VerifierKey) => {
-            return Err(Failure::usage("the log's key cannot be used").caused_by(error));
-        }
-        Err(error) => return Ok(Seen::refused(error.to_string())),
-    };
-    if let (Some(earlier), Some(gateway)) = (&earlier, gateway)
-        && let Err(reason) = continued(gateway, earlier, &now).await?
+    Ok(Seen { found, checkpoint: None })
+}
+
+async fn seen(args: &LogArgs, gateway: Option<&Gateway>, receipt: &Value) -> Result<Seen, Trouble> {
+    if let (Some(path), None) = (&args.save_log_checkpoint, &args.log_checkpoint)
+        && path.exists()
     {
-        return Ok(Seen::refused(reason));
+        let message = format!("{} has a checkpoint that would be lost unseen", path.display());
+        return Err(Trouble::Own(Failure::usage(message).hint("give it with --log-checkpoint, too")));
     }
-    Ok(Seen { record: Some(Ok(inclusion.record)), checkpoint: Some(inclusion.checkpoint) })
+    let key = key(args, gateway).await?;
+    let earlier = earlier(args, &key)?;
+    let inclusion = match (&args.inclusion, gateway) {
+        (Some(path), _) => read(path, MAX_DOCUMENT_BYTES).map_err(Trouble::Own)?,
+        (None, Some(gateway)) => {
+            gateway.key().map_err(Trouble::Own)?;
+            let id = receipt.get("receipt_id").and_then(Value::as_str).unwrap_or_default();
+            shown(gateway, id).await?
+        }
+        (None, None) => {
+            let message = "no proof that the receipt is in the log: give --inclusion FILE, or --url";
+            return Err(Trouble::Own(Failure::usage(message)));
+        }
+    };
+    let inclusion: Inclusion = document(&inclusion)
+        .ok_or_else(|| Trouble::Untrue("the proof of the log cannot be read".to_owned()))?;
+    let now = proved(&inclusion, &key).map_err(|error| Trouble::Untrue(error.to_string()))?;
+    let checkpoint = match (earlier, gateway) {
+        (Some((earlier, note)), Some(gateway)) => {
+            // A proof that somebody kept may be older than the checkpoint.
+            let is_newer = now.size >= earlier.size;
+            let (less, more) = if is_newer { (&earlier, &now) } else { (&now, &earlier) };
+            continued(gateway, less, more).await?;
+            if is_newer { inclusion.checkpoint } else { note }
+        }
+        _ => inclusion.checkpoint,
+    };
+    Ok(Seen { found: Found::Record(inclusion.record), checkpoint: Some(checkpoint) })
+}
+
+/// The log's key: the one that the user knows, or the one that the gateway says.
+async fn key(args: &LogArgs, gateway: Option<&Gateway>) -> Result<String, Trouble> {
+    let (key, unusable) = match (&args.log_key, gateway) {
+        (Some(path), _) => {
+            let text = read_text(path, MAX_KEY_BYTES).map_err(Trouble::Own)?;
+            let unusable = Failure::usage(format!("{} has no key of a log", path.display()));
+            (text.trim().to_owned(), Trouble::Own(unusable))
+        }
+        (None, Some(gateway)) => {
+            let key = gateway.log_key().await.map_err(|failure| Trouble::unanswered(&failure))?;
+            let key =
+                key.ok_or_else(|| Trouble::Absent("the gateway keeps no log of receipts".to_owned()))?;
+            (key, Trouble::Untrue("the gateway's key of the log cannot be used".to_owned()))
+        }
+        (None, None) => {
+            let message = "whose log? Give its key as you know it: --log-key FILE, or --url";
+            return Err(Trouble::Own(Failure::usage(message)));
+        }
+    };
+    // Whatever else is wrong with an empty note, a key that cannot be used is found first.
+    match Checkpoint::verified("", &key) {
+        Err(VerifyError::VerifierKey) => Err(unusable),
+        _ => Ok(key),
+    }
+}
+
+/// The checkpoint of an earlier run, with its text.
+fn earlier(args: &LogArgs, key: &str) -> Result<Option<(Checkpoint, String)>, Trouble> {
+    let Some(path) = &args.log_checkpoint else { return Ok(None) };
+    let note = read_text(path, MAX_CHECKPOINT_BYTES as u64).map_err(Trouble::Own)?;
+    match checkpoint::saved(path, key) {
+        Ok(earlier) => Ok(Some((earlier, note))),
+        Err(failure) if args.log_key.is_some() => Err(Trouble::Own(failure)),
+        Err(_) => {
+            let reason =
+                format!("the gateway's log is not the one of {}: its key is another", path.display());
+            Err(Trouble::Untrue(reason))
+        }
+    }
 }
 
 /// What the gateway shows of a receipt, once it is there.
-async fn shown(gateway: &Gateway, id: &str) -> Result<Option<Vec<u8>>, Failure> {
+async fn shown(gateway: &Gateway, id: &str) -> Result<Vec<u8>, Trouble> {
+    let absent = |reason: &str| Trouble::Absent(reason.to_owned());
     let ask = async || match gateway.inclusion(id).await {
-        Ok(Shown::Bytes(bytes)) => Ok(Some(bytes)),
-        Ok(Shown::Nothing) => Ok(None),
-        Ok(Shown::Later) => Err(None),
-        Err(failure) => Err(Some(failure)),
+        Ok(Shown::Bytes(bytes)) => Ok(Ok(bytes)),
+        Ok(Shown::Nothing) => Ok(Err(absent("the gateway does not show that the receipt is in its log"))),
+        Ok(Shown::Later) => Err(()),
+        Err(failure) => Ok(Err(Trouble::unanswered(&failure))),
     };
     let again = ConstantBuilder::default().with_delay(PAUSE).with_max_times(PATIENCE);
-    // A failure of another kind is none to wait for.
-    ask.retry(again).when(Option::is_none).await.or_else(|failure| failure.map_or(Ok(None), Err))
+    let in_time = tokio::time::timeout(LONGEST, ask.retry(again)).await;
+    in_time
+        .unwrap_or(Err(()))
+        .unwrap_or_else(|()| Err(absent("the receipt is not in the log yet: try again")))
 }
 
 /// The checkpoint that a record is proved to be under.
@@ -157,23 +228,20 @@ fn proved(inclusion: &Inclusion, key: &str) -> Result<Checkpoint, VerifyError> {
     Ok(now)
 }
 
-/// Whether the log begins with what it was.
-async fn continued(
-    gateway: &Gateway,
-    earlier: &Checkpoint,
-    now: &Checkpoint,
-) -> Result<Result<(), String>, Failure> {
-    if earlier.size > now.size {
-        let (was, is) = (earlier.size, now.size);
-        return Ok(Err(format!("the log had {was} records and has {is}: records were taken out")));
-    }
-    let shown = gateway.consistency(earlier.size, now.size).await?;
-    let proof = shown.and_then(|bytes| hashes(&document::<Proof>(&bytes)?.hashes));
-    let Some(proof) = proof else {
-        return Ok(Err("the gateway does not show that the log begins with what it was".to_owned()));
+/// Whether the larger log begins with the smaller one.
+async fn continued(gateway: &Gateway, less: &Checkpoint, more: &Checkpoint) -> Result<(), Trouble> {
+    let unshown = |why: &str| {
+        let (less, more) = (less.size, more.size);
+        Trouble::Untrue(format!(
+            "the gateway does not show that its log of {more} records begins with the {less}{why}"
+        ))
     };
-    let holds = verify::consistency(&proof, earlier.size, earlier.root, now.size, now.root);
-    Ok(holds.map_err(|error| error.to_string()))
+    let answer = gateway.consistency(less.size, more.size).await;
+    let bytes = answer.map_err(|failure| unshown(&format!(": {failure}")))?.ok_or_else(|| unshown(""))?;
+    let proof =
+        document::<Proof>(&bytes).and_then(|proof| hashes(&proof.hashes)).ok_or_else(|| unshown(""))?;
+    verify::consistency(&proof, less.size, less.root, more.size, more.root)
+        .map_err(|error| Trouble::Untrue(error.to_string()))
 }
 
 /// A document that says everything once.

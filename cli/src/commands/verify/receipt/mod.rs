@@ -73,8 +73,9 @@ const AFTER_HELP: &str = "\
 First the machine: the report's evidence has to be genuine, and to bind the keys that signed. Then the receipt: who \
 signed it, what went in, what came out, what was verified about the upstream, and whether the gateway's public log has \
 it. Exit code 0 says that the evidence holds and that no check of the receipt fails; 'unchanged' alone may: a gateway \
-that says what it rewrote is honest. A log shows that no receipt was taken out or made anew since somebody last looked: \
-keep its key and checkpoint, and give both again.
+that says what it rewrote is honest. The log shows that no receipt was taken out or made anew since somebody last \
+looked, and a gateway may say that it has none: what it has to show is what you ask for, by the log's key as you know it \
+and the checkpoint that you kept.
 
 Examples:
   cloister verify receipt receipt.json --report report.json --report-nonce HEX --request request.json
@@ -121,7 +122,7 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
             session: upstream.as_ref(),
             pinned: &args.accept_session,
             serves_directly: serving == Some("direct"),
-            logged: log.found(),
+            logged: log.logged(),
         },
     );
     show::show(&session.output, &appraisal, &findings);

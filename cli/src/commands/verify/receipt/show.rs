@@ -98,7 +98,8 @@ const HINTS: [(Check, &str); 7] = [
     (Check::Response, "give the bytes that were received, of a stream with every event and comment"),
     (
         Check::Logged,
-        "whoever follows the log does not see this request: keep the receipt, and ask the gateway's operator why",
+        "nothing proves that others see this request in the log that you know: keep the receipt, and ask the gateway's \
+         operator why",
     ),
     (Check::Upstream, "the gateway says that its upstream proved nothing: ask with provider.aci_verified"),
 ];

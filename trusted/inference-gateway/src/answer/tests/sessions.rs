@@ -36,8 +36,8 @@ async fn a_session_is_held_until_its_receipt_is_there() {
     assert!(store.session(id).unwrap().is_some());
 }
 
-/// What was verified of an upstream ends while an answer is under way, and the upstream proves nothing any more: the answer
-/// ends as it began, on the channel that held then, and nobody else's prompt goes there.
+/// What was verified of an upstream ends while an answer is under way, its session included, and the upstream proves nothing
+/// any more: the answer ends as it began, on the channel that held then, and nobody else's prompt goes there.
 #[tokio::test]
 async fn evidence_that_expires_in_mid_stream_ends_no_answer_and_begins_none() {
     let let_go = Arc::new(Semaphore::new(0));
@@ -70,9 +70,9 @@ async fn evidence_that_expires_in_mid_stream_ends_no_answer_and_begins_none() {
     let headers = begun.headers().clone();
     assert_eq!(fake.seen.lock().len(), 1);
 
-    // Longer than verifications hold (300 s).
+    // Longer than verifications hold (300 s), and sessions (an hour).
     std::fs::remove_file(&proof).unwrap();
-    ahead.fetch_add(301, Ordering::SeqCst);
+    ahead.fetch_add(3700, Ordering::SeqCst);
     assert_eq!(bench.ask(&request).await.error(), (503, "upstream_verification_failed".to_owned()));
     assert_eq!(fake.seen.lock().len(), 1, "a prompt went out without proof");
     let_go.add_permits(2);

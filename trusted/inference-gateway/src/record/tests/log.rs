@@ -88,6 +88,9 @@ async fn a_pause_of_logging_leaves_a_gap() {
     let store = lab.open();
     let index = |id| store.inclusion(id, key).unwrap().map(|inclusion| inclusion.index);
     assert_eq!((index("rcpt-0"), index("rcpt-1"), index("rcpt-2")), (Some(0), None, Some(1)));
+    for id in ["rcpt-0", "rcpt-1", "rcpt-2", "rcpt-9"] {
+        assert!(!store.is_to_be_logged(id, key).unwrap(), "{id}");
+    }
     check(&store, &proved(&store, "rcpt-2", key).await, "rcpt-2");
 }
 

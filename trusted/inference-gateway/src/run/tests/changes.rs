@@ -65,7 +65,7 @@ async fn upstreams_are_the_operators_to_see_and_to_replace() {
     assert!(!bench.ids("/v1/models").await.contains(&"vendor/new".to_owned()));
 }
 
-/// Shows and replaces a list of the configuration.
+/// Replaces a list of the configuration.
 async fn put(bench: &Bench, path: &str, list: &Value) -> Reply {
     reply(bench.request(Method::PUT, path).bearer_auth(TOKEN).body(list.to_string())).await
 }
@@ -155,11 +155,17 @@ async fn a_file_that_does_not_go_with_what_replaced_its_lists_changes_nothing() 
     config["models"][0]["name"] = json!("Another");
     std::fs::write(&file, config.to_string()).unwrap();
     let kept = ["models", "upstreams"].map(|list| dir.path().join(format!("state/{list}.json")));
-    let refused = start(&file).await.unwrap_err().to_string();
+    let refused = crate::error::chain(&start(&file).await.unwrap_err());
     assert!(refused.contains("state/upstreams.json") && refused.contains("models[1]: no"), "{refused}");
     assert!(!refused.contains("state/models.json"), "{refused}");
     assert_eq!(kept.each_ref().map(|path| path.exists()), [true, true]);
     config["models"].as_array_mut().unwrap().pop();
+    // Nor is it lost to a file that fails for another reason.
+    config["tls"] = json!({ "certificate": dir.path().join("none"), "key": dir.path().join("none") });
+    std::fs::write(&file, config.to_string()).unwrap();
+    start(&file).await.unwrap_err();
+    assert_eq!(kept.each_ref().map(|path| path.exists()), [true, true]);
+    config.as_object_mut().unwrap().shift_remove("tls");
     std::fs::write(&file, config.to_string()).unwrap();
     start(&file).await.unwrap().stop(PATIENCE, std::future::pending()).await;
     assert_eq!(kept.each_ref().map(|path| path.exists()), [false, true]);
@@ -221,9 +227,9 @@ async fn the_operators_token_runs_no_programs() {
     let Bench { dir: _dir, running, .. } = bench;
     running.stop(PATIENCE, std::future::pending()).await;
     let mut replaced: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
-    replaced["list"][2]["verifier_command"] = json!(["/bin/true"]);
+    replaced["upstreams"][2]["verifier_command"] = json!(["/bin/true"]);
     std::fs::write(&kept, replaced.to_string()).unwrap();
-    let refused = start(&file).await.unwrap_err().to_string();
+    let refused = crate::error::chain(&start(&file).await.unwrap_err());
     assert!(refused.contains("upstreams[2].verifier_command"), "{refused}");
 }
 
