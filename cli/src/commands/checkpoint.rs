@@ -7,9 +7,14 @@ use cloister_transparency_log::verify::{Checkpoint, MAX_CHECKPOINT_BYTES};
 use super::verify::read_text;
 use crate::failure::Failure;
 
-/// The checkpoint that an earlier run saved, by the key of its log.
-pub(super) fn saved(path: &Path, key: &str) -> Result<Checkpoint, Failure> {
-    Checkpoint::verified(&read_text(path, MAX_CHECKPOINT_BYTES as u64)?, key).map_err(|error| {
+/// The text that an earlier run saved.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    read_text(path, MAX_CHECKPOINT_BYTES as u64)
+}
+
+/// The checkpoint that a file has, by the key of its log.
+pub(super) fn verified(path: &Path, note: &str, key: &str) -> Result<Checkpoint, Failure> {
+    Checkpoint::verified(note, key).map_err(|error| {
         Failure::usage(format!("{} is not a checkpoint of this log", path.display()))
             .caused_by(error)
             .hint("a log whose key has changed is another log: compare the keys before you start over")

@@ -176,3 +176,32 @@ async fn a_log_that_is_asked_for_has_to_be_shown() {
     found.is_refused_for(&["log"], "does not show that the receipt is in its log");
     assert!(found.words.contains("in the log that you know"), "{}", found.words);
 }
+
+/// Trouble with the log hides no other check: it is told, and refused where the log is asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_with_the_log_is_told_beside_the_other_checks() {
+    let lab = Lab::new().await;
+    write(&lab, "key", KEY);
+    let id = lab.receipt["receipt_id"].as_str().unwrap();
+    let given = lab.receipt.to_string();
+    let shows = Router::new().route("/v1/aci/receipts/{id}", get(|| async { given }));
+    let key = SigningKey::from_seed(&[7; 32]).verifier_key("test/log");
+    let with_key = shows.clone().route("/v1/aci/log/key", get(|| async { key }));
+    let later = || async { (StatusCode::NOT_FOUND, [("retry-after", "1")]) };
+    let fails = || async { StatusCode::INTERNAL_SERVER_ERROR };
+    let inclusion = "/v1/aci/receipts/{id}/inclusion";
+    for (router, words) in [
+        (shows.clone().route("/v1/aci/log/key", get(fails)), "the log cannot be looked at"),
+        (with_key.clone().route(inclusion, get(fails)), "the log cannot be looked at"),
+        (with_key.clone().route(inclusion, get(later)), "not in the log yet: try again"),
+    ] {
+        let url = format!("--url {} --key-file key", serving(router).await);
+        let found = lab.run(id, &url);
+        assert_eq!((found.code, found.outcome("log")), (0, "not-checked"), "{}", found.words);
+        assert!(found.document.to_string().contains(words), "{}", found.document);
+        lab.run(id, &format!("{url} --save-log-checkpoint seen.note")).is_refused_for(&["log"], words);
+    }
+    let nonsense = shows.route("/v1/aci/log/key", get(|| async { "nonsense" }));
+    let url = format!("--url {} --key-file key", serving(nonsense).await);
+    lab.run(id, &url).is_refused_for(&["log"], "the gateway's key of the log cannot be used");
+}

@@ -70,6 +70,12 @@ impl Checkpoint {
     }
 }
 
+/// Whether checkpoints can be verified by this key.
+#[must_use]
+pub fn is_verifier_key(text: &str) -> bool {
+    StandardVerifier::new(text.trim()).is_ok()
+}
+
 /// Root of the tree of these records.
 pub fn root_of<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Hash {
     let mut tree = Tree::new();

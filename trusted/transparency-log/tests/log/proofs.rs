@@ -149,6 +149,7 @@ fn a_checkpoint_speaks_for_one_log_of_one_size() {
     let forged = note.replacen("\n3\n", "\n4\n", 1);
     assert_eq!(Checkpoint::verified(&forged, &verifier_key), Err(VerifyError::Signature));
     assert_eq!(Checkpoint::verified(&note, "nonsense"), Err(VerifyError::VerifierKey));
+    assert!(!verify::is_verifier_key("nonsense"));
     assert_eq!(Checkpoint::verified("nonsense", &verifier_key), Err(VerifyError::Malformed));
 }
 

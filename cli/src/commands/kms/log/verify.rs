@@ -50,7 +50,8 @@ struct Read {
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let directory = args.connection.open(session)?;
     let key = args.connection.verifier_key(args.verifier_key.as_deref(), session)?;
-    let earlier = args.checkpoint.as_deref().map(|path| checkpoint::saved(path, &key)).transpose()?;
+    let saved = |path| checkpoint::verified(path, &checkpoint::read(path)?, &key);
+    let earlier = args.checkpoint.as_deref().map(saved).transpose()?;
     let note = directory.text(CHECKPOINT).await?;
     let mut checks = Checks::default();
     let now = match Checkpoint::verified(&note, &key) {

@@ -7,7 +7,7 @@ use backon::{ConstantBuilder, Retryable as _};
 use cloister_aci::log::{Inclusion, Proof, hashes};
 use cloister_aci::verify::Logged;
 use cloister_transparency_log::leaf_hash;
-use cloister_transparency_log::verify::{self, Checkpoint, MAX_CHECKPOINT_BYTES, VerifyError};
+use cloister_transparency_log::verify::{self, Checkpoint, VerifyError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -181,18 +181,14 @@ async fn key(args: &LogArgs, gateway: Option<&Gateway>) -> Result<String, Troubl
             return Err(Trouble::Own(Failure::usage(message)));
         }
     };
-    // Whatever else is wrong with an empty note, a key that cannot be used is found first.
-    match Checkpoint::verified("", &key) {
-        Err(VerifyError::VerifierKey) => Err(unusable),
-        _ => Ok(key),
-    }
+    if verify::is_verifier_key(&key) { Ok(key) } else { Err(unusable) }
 }
 
 /// The checkpoint of an earlier run, with its text.
 fn earlier(args: &LogArgs, key: &str) -> Result<Option<(Checkpoint, String)>, Trouble> {
     let Some(path) = &args.log_checkpoint else { return Ok(None) };
-    let note = read_text(path, MAX_CHECKPOINT_BYTES as u64).map_err(Trouble::Own)?;
-    match checkpoint::saved(path, key) {
+    let note = checkpoint::read(path).map_err(Trouble::Own)?;
+    match checkpoint::verified(path, &note, key) {
         Ok(earlier) => Ok(Some((earlier, note))),
         Err(failure) if args.log_key.is_some() => Err(Trouble::Own(failure)),
         Err(_) => {
