@@ -52,7 +52,7 @@ pub enum Kind {
     Unauthorized,
     /// An endpoint for the operator, and another token than the operator's.
     Forbidden,
-    /// A list of the configuration that cannot be served; with its name.
+    /// A list of the configuration that cannot be served; with its `error.type`.
     InvalidConfiguration(&'static str),
     /// Encryption between client and gateway; with its name.
     E2ee(&'static str),

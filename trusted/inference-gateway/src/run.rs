@@ -72,7 +72,7 @@ pub async fn start(file: &Path) -> Result<Running, StartError> {
     start_on(file, Backing::file(), Clock::system()).await
 }
 
-/// The same with other files, and another clock for keys, records and verifications.
+/// The same with records elsewhere than in files, and another clock for keys, records and verifications.
 pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Result<Running, StartError> {
     let (settings, config) = Settings::load(file)?;
     let tls = match &config.tls {

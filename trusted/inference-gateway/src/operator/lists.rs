@@ -8,13 +8,13 @@ use crate::config::ConfigError;
 /// A list that may be replaced.
 #[derive(Debug)]
 pub struct List {
-    /// Its member of the configuration; its entries have a `name` or an `id` there.
+    /// Its member of the configuration, which paths, files and messages are named after.
     pub member: &'static str,
     /// What is answered to one that cannot be served: `error.type`.
     pub refusal: &'static str,
     /// Members of an entry that nobody is shown.
     secrets: &'static [&'static str],
-    /// Members of an entry that only the file may say.
+    /// Members that only the file may say, of the entry with the same `name`.
     of_the_file: &'static [&'static str],
 }
 
