@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod credentials;
 mod failure;
+mod files;
 mod logging;
 mod output;
 mod parts;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cloister_transparency_log::verify::{Checkpoint, MAX_CHECKPOINT_BYTES};
 
-use super::verify::read_text;
 use crate::failure::Failure;
+use crate::files::read_text;
 
 /// The text that an earlier run saved.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {

@@ -1,7 +1,5 @@
 //! A chain that decides, as the command line names it.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +8,7 @@ use cloister_chain::{Address, ChainConfig, DEFAULT_MAX_HEAD_AGE, DEFAULT_REQUEST
 use url::Url;
 
 use crate::failure::Failure;
+use crate::files;
 
 /// Largest file with endpoints, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -107,10 +106,7 @@ pub(crate) fn is_for_its_owner(file: &Path) -> Result<(), Failure> {
 
 /// The URLs of a file; no word of it is repeated, because of the keys in them.
 pub(crate) fn endpoints(file: &Path) -> Result<Vec<Url>, Failure> {
-    let mut text = String::new();
-    File::open(file)
-        .and_then(|opened| opened.take(MAX_FILE_BYTES).read_to_string(&mut text))
-        .map_err(|error| Failure::usage(format!("cannot read {}", file.display())).caused_by(error))?;
+    let text = files::read_text(file, MAX_FILE_BYTES)?;
     let lines = text.lines().map(str::trim).enumerate();
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

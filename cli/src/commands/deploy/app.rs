@@ -1,7 +1,5 @@
 //! The application that is deployed: its app-compose document, final before the server sees it.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use cloister_app_compose::decode::{self, Source};
@@ -10,6 +8,7 @@ use cloister_management_api::CvmName;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
+use crate::files;
 
 /// An application with a name and a document that the server must take as it is.
 #[derive(Debug)]
@@ -71,14 +70,7 @@ impl App {
 
 /// Reads a text file that is not larger than an app may be.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
-    let limit = MAX_COMBINED_BYTES as u64;
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_string(&mut text));
-    read.map_err(|error| Failure::usage(format!("cannot read {}", path.display())).caused_by(error))?;
-    if text.len() as u64 > limit {
-        return Err(Failure::usage(format!("{} is larger than {limit} bytes", path.display())));
-    }
-    Ok(text)
+    files::read_text(path, MAX_COMBINED_BYTES as u64)
 }
 
 #[cfg(test)]

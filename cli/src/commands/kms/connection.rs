@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::api::is_loopback;
 use crate::failure::{Exit, Failure};
+use crate::files;
 use crate::session::Session;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -180,12 +181,7 @@ fn endpoint(session: &Session) -> Result<Endpoint, Failure> {
 
 /// Reads a small text file.
 pub(super) fn read_text(path: &Path) -> Result<String, Failure> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
-        .map_err(|error| Failure::usage(format!("cannot read {}", path.display())).caused_by(error))?;
-    Ok(text)
+    files::read_text(path, MAX_FILE_BYTES)
 }
 
 fn client(url: &Url, root: Vec<u8>) -> Result<reqwest::Client, Failure> {

@@ -9,8 +9,9 @@ use cloister_verifier::appraisal::{
 };
 use jiff::Timestamp;
 
-use super::{Case, certificate, read};
+use super::{Case, certificate};
 use crate::failure::Failure;
+use crate::files::read;
 
 /// Options for bundles.
 #[derive(Debug, clap::Args)]

@@ -9,8 +9,9 @@ use cloister_verifier::TcbStatus;
 use cloister_verifier::appraisal::{Expectations, ExpectedCompose, ExpectedRegisters, Nonce};
 use serde_json::Value;
 
-use super::{image, read, read_text};
+use super::image;
 use crate::failure::Failure;
+use crate::files::{read, read_text};
 
 /// Largest compose or app-compose document, in bytes (platform limit: 50 MB).
 const MAX_COMPOSE_BYTES: u64 = 50_000_000;

@@ -6,8 +6,9 @@ use cloister_evidence::{AttestationDocument, MAX_EVENT_LOG_BYTES};
 use cloister_verifier::appraisal::{Connection, Evidence};
 use cloister_verifier::{Clock, Collateral};
 
-use super::{Case, read, read_text};
+use super::Case;
 use crate::failure::Failure;
+use crate::files::{read, read_text};
 
 /// Largest attestation document, in bytes: it holds an app-compose document.
 const MAX_DOCUMENT_BYTES: u64 = 64 << 20;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use cloister_app_compose::OsImageHash;
 use sha2::{Digest as _, Sha256};
 
-use super::read_text;
 use crate::failure::Failure;
+use crate::files::read_text;
 
 /// Longest list of files, in bytes.
 const MAX_LIST_BYTES: u64 = 64 * 1024;

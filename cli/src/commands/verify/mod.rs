@@ -124,22 +124,3 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     }
     Ok(())
 }
-
-/// Reads a file of at most `limit` bytes.
-fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
-        .map_err(|error| Failure::usage(format!("cannot read {}", path.display())).caused_by(error))?;
-    if bytes.len() as u64 > limit {
-        return Err(Failure::usage(format!("{} is larger than {limit} bytes", path.display())));
-    }
-    Ok(bytes)
-}
-
-/// Reads a text file likewise.
-pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, Failure> {
-    String::from_utf8(read(path, limit)?)
-        .map_err(|_| Failure::usage(format!("{} is not UTF-8 text", path.display())))
-}

@@ -7,8 +7,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
-use super::read;
 use crate::failure::Failure;
+use crate::files::read;
 use crate::session::Session;
 
 /// Largest file with a root certificate, in bytes.

@@ -1,7 +1,5 @@
 //! Making and changing webhooks, and their secrets.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cloister_management_api::Webhook;
@@ -12,6 +10,7 @@ use zeroize::Zeroizing;
 use super::{One, Outcome, PATH, look};
 use crate::api::{Client, read};
 use crate::failure::Failure;
+use crate::files;
 use crate::output::Output;
 use crate::secrets;
 
@@ -109,10 +108,7 @@ fn own_secret(file: &Path, output: &Output) -> Result<Secret, Failure> {
     let text = if file == Path::new("-") {
         secrets::ask(output, "Secret:", "the secret")?
     } else {
-        let mut text = Zeroizing::new(String::new());
-        let read = File::open(file).and_then(|file| file.take(MAX_FILE).read_to_string(&mut text));
-        read.map_err(|error| Failure::usage(format!("cannot read {}", file.display())).caused_by(error))?;
-        text
+        Zeroizing::new(files::read_text(file, MAX_FILE)?)
     };
     Secret::parse(text.trim()).map_err(|error| Failure::usage("the secret cannot be used").caused_by(error))
 }

@@ -37,6 +37,7 @@ mod trouble;
 mod turns;
 mod writer;
 
+use cloister_aci::log::Inclusion;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
@@ -178,6 +179,19 @@ pub enum Lookup {
     /// The signed document.
     Found(Vec<u8>),
     /// Not there, no longer there, or another key's: nobody can tell which.
+    Absent,
+}
+
+/// What a lookup of a receipt in the log says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Logged {
+    /// Proof that it is there.
+    In(Inclusion),
+    /// Not there yet: it is appended some moments after it is kept.
+    Later,
+    /// Not there, and it will not be: it was kept while there was no log, or could not be read.
+    Never,
+    /// There is no such receipt, or it is another key's: nobody can tell which.
     Absent,
 }
 

@@ -19,7 +19,7 @@ use super::tables::{
     NAMES, NEXT_RECEIPT, NEXT_ROW, NameKind, RECEIPTS, ReceiptEntry, SESSION_ENDS, SESSIONS, SPENT,
     former_name, name,
 };
-use super::{Lookup, Row, StoreError};
+use super::{Logged, Lookup, Row, StoreError};
 use crate::admission::KeyHash;
 
 /// Most usage rows that are read at once.
@@ -187,10 +187,12 @@ impl Store {
         })
     }
 
-    /// Proof that a receipt is in the log, for who made the request. `None` if there is no such receipt, or no log;
-    /// it is appended some moments after the receipt is kept, until when there is no index yet. Reads files.
-    pub fn inclusion(&self, id: &str, asker: KeyHash) -> Result<Option<Inclusion>, StoreError> {
-        let (Some((number, _)), Some(log)) = (self.find(id, asker)?, self.log()) else { return Ok(None) };
+    /// Where a receipt is with regard to the log, for who made the request. Reads files.
+    pub fn inclusion(&self, id: &str, asker: KeyHash) -> Result<Logged, StoreError> {
+        // First: what is logged meanwhile is found.
+        let next = self.shared().logged.load(Ordering::Acquire);
+        let Some((number, _)) = self.find(id, asker)? else { return Ok(Logged::Absent) };
+        let Some(log) = self.log() else { return Ok(Logged::Never) };
         // Before the places in it are read: they may become more meanwhile.
         let size = log.size();
         let found = self.shared().disk.read(|transaction| {
@@ -198,20 +200,15 @@ impl Store {
             let Some(bytes) = transaction.open_table(RECEIPTS)?.receipt(number)? else { return Ok(None) };
             Ok(Some((index, log::record(&ReceiptEntry::parse(&bytes)?))))
         })?;
-        let Some((index, record)) = found else { return Ok(None) };
+        let Some((index, record)) = found else {
+            return Ok(if number >= next { Logged::Later } else { Logged::Never });
+        };
         let checkpoint = log.checkpoint().map_err(|error| of_log(&error))?;
         let size = checkpoint.lines().nth(1).and_then(|size| size.parse().ok());
         let size = size.ok_or_else(|| StoreError::damaged("a checkpoint"))?;
         let hashes =
             log.inclusion(index, size).map_err(|error| of_log(&error))?.iter().map(hex::encode).collect();
-        Ok(Some(Inclusion { index, record, checkpoint, hashes }))
-    }
-
-    /// Whether a receipt of this key is still to be appended to the log: not one that is in it, and not one that was
-    /// kept while there was none, or could not be read.
-    pub fn is_to_be_logged(&self, id: &str, asker: KeyHash) -> Result<bool, StoreError> {
-        let next = self.shared().logged.load(Ordering::Acquire);
-        Ok(self.log().is_some() && self.find(id, asker)?.is_some_and(|(number, _)| number >= next))
+        Ok(Logged::In(Inclusion { index, record, checkpoint, hashes }))
     }
 
     /// The log of receipts, if there is one.

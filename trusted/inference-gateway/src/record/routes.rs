@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::{Lookup, StoreError};
+use super::Logged;
 use crate::door;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
@@ -104,22 +104,15 @@ async fn inclusion(
         GatewayError::new(Kind::Unauthorized, "A receipt is told to the key that made the request")
     })?;
     let store = gateway.store.clone();
-    let work = move || {
-        // First: what is logged meanwhile is found.
-        let is_later = store.is_to_be_logged(&id, asker)?;
-        Ok::<_, StoreError>((store.inclusion(&id, asker)?, store.receipt(&id, asker)?, is_later))
-    };
-    let (found, receipt, is_later) = blocking(&READING, work).await?.map_err(|error| unreadable(&error))?;
-    match (found, receipt) {
-        (Some(inclusion), _) => Ok(Json(inclusion)),
-        (None, Lookup::Absent) => Err(GatewayError::new(Kind::NotFound, "No such receipt")),
-        (None, Lookup::Found(_)) if is_later => Err(GatewayError {
-            retry_after: Some(1),
-            ..GatewayError::new(Kind::NotFound, "The receipt is not in the log yet")
-        }),
-        (None, Lookup::Found(_)) => {
-            Err(GatewayError::new(Kind::NotFound, "The receipt is not in the log, and will not be"))
+    let logged = blocking(&READING, move || store.inclusion(&id, asker)).await?;
+    let missing = |reason| GatewayError::new(Kind::NotFound, reason);
+    match logged.map_err(|error| unreadable(&error))? {
+        Logged::In(inclusion) => Ok(Json(inclusion)),
+        Logged::Later => {
+            Err(GatewayError { retry_after: Some(1), ..missing("The receipt is not in the log yet") })
         }
+        Logged::Never => Err(missing("The receipt is not in the log, and will not be")),
+        Logged::Absent => Err(missing("No such receipt")),
     }
 }
 

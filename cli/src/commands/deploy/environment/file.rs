@@ -8,8 +8,6 @@
 //! - Without quotes a value ends at the end of the line, without the spaces around it. It contains no quote, no
 //!   backslash and no ` #`, about which readers differ.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use cloister_sealed_env::MAX_TOTAL_BYTES;
@@ -17,6 +15,7 @@ use zeroize::Zeroizing;
 
 use super::Pairs;
 use crate::failure::Failure;
+use crate::files;
 
 /// What is wrong with a line. The line itself may be secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,13 +34,7 @@ enum Fault {
 
 /// Reads a file. Failures name the line and never show it.
 pub(super) fn read(path: &Path) -> Result<Pairs, Failure> {
-    let limit = 2 * MAX_TOTAL_BYTES as u64;
-    let mut text = Zeroizing::new(String::new());
-    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_string(&mut text));
-    read.map_err(|error| Failure::usage(format!("cannot read {}", path.display())).caused_by(error))?;
-    if text.len() as u64 > limit {
-        return Err(Failure::usage(format!("{} is larger than {limit} bytes", path.display())));
-    }
+    let text = Zeroizing::new(files::read_text(path, 2 * MAX_TOTAL_BYTES as u64)?);
     let mut pairs = Pairs::new();
     for (number, line) in (1..).zip(text.lines()) {
         let wrong = |fault| {

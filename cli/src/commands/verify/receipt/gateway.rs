@@ -10,9 +10,10 @@ use serde_json::Value;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::{MAX_DOCUMENT_BYTES, parsed, read};
+use super::{MAX_DOCUMENT_BYTES, parsed};
 use crate::api::is_loopback;
 use crate::failure::{Exit, Failure};
+use crate::files::read;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A quote takes hardware about a second, and several may be waiting.

@@ -12,10 +12,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::gateway::{Gateway, Shown};
-use super::{MAX_DOCUMENT_BYTES, parsed, read};
+use super::{MAX_DOCUMENT_BYTES, parsed};
 use crate::commands::checkpoint;
-use crate::commands::verify::read_text;
 use crate::failure::Failure;
+use crate::files::read;
+use crate::files::read_text;
 
 /// Longest text of a key.
 const MAX_KEY_BYTES: u64 = 4096;

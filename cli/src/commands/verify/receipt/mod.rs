@@ -16,9 +16,10 @@ use serde_json::Value;
 use url::Url;
 
 use self::gateway::Gateway;
-use super::{expectations, read, trust};
+use super::{expectations, trust};
 use crate::commands::Outcome;
 use crate::failure::{Exit, Failure};
+use crate::files::read;
 use crate::session::Session;
 
 /// Largest document, in bytes: a report has an event log and a compose document, a session such a report.

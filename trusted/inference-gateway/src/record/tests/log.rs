@@ -9,7 +9,7 @@ use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::blocks::append;
 use crate::record::tables::{COUNTERS, NEXT_RECEIPT, RECEIPTS, ReceiptEntry};
-use crate::record::{OpenError, Store};
+use crate::record::{Logged, OpenError, Store};
 
 fn lab() -> Lab {
     let mut lab = Lab::new();
@@ -17,11 +17,12 @@ fn lab() -> Lab {
     lab
 }
 
-/// The proof of a receipt, when it is there.
+/// The proof of a receipt, when it is there; until then it is promised.
 async fn proved(store: &Store, id: &str, key: KeyHash) -> Inclusion {
     for _ in 0..2000 {
-        if let Some(inclusion) = store.inclusion(id, key).unwrap() {
-            return inclusion;
+        match store.inclusion(id, key).unwrap() {
+            Logged::In(inclusion) => return inclusion,
+            other => assert_eq!(other, Logged::Later, "{id}"),
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -67,8 +68,8 @@ async fn each_receipt_is_logged_once_over_restarts() {
             check(&store, &inclusion, &id);
         }
         assert_eq!(store.log().unwrap().size(), count);
-        assert_eq!(store.inclusion("rcpt-0", KeyHash::of("other")).unwrap(), None);
-        assert_eq!(store.inclusion("rcpt-99", key).unwrap(), None);
+        assert_eq!(store.inclusion("rcpt-0", KeyHash::of("other")).unwrap(), Logged::Absent);
+        assert_eq!(store.inclusion("rcpt-99", key).unwrap(), Logged::Absent);
     }
 }
 
@@ -83,14 +84,14 @@ async fn a_pause_of_logging_leaves_a_gap() {
             proved(&store, &format!("rcpt-{number}"), key).await;
         } else {
             assert!(store.log().is_none());
+            assert_eq!(store.inclusion(&format!("rcpt-{number}"), key).unwrap(), Logged::Never);
         }
     }
     let store = lab.open();
-    let index = |id| store.inclusion(id, key).unwrap().map(|inclusion| inclusion.index);
-    assert_eq!((index("rcpt-0"), index("rcpt-1"), index("rcpt-2")), (Some(0), None, Some(1)));
-    for id in ["rcpt-0", "rcpt-1", "rcpt-2", "rcpt-9"] {
-        assert!(!store.is_to_be_logged(id, key).unwrap(), "{id}");
+    for (id, index) in [("rcpt-0", 0), ("rcpt-2", 1)] {
+        assert_eq!(proved(&store, id, key).await.index, index, "{id}");
     }
+    assert_eq!(store.inclusion("rcpt-1", key).unwrap(), Logged::Never);
     check(&store, &proved(&store, "rcpt-2", key).await, "rcpt-2");
 }
 
