@@ -13,8 +13,6 @@ mod trust;
 
 pub(super) use trust::TrustArgs;
 
-use std::path::Path;
-
 use cloister_verifier::appraisal::{Evidence, appraise, appraise_with};
 use cloister_verifier::{Clock, Collateral};
 use jiff::Timestamp;
