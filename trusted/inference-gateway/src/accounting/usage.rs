@@ -133,6 +133,14 @@ mod tests {
         }
     }
 
+    fn any_pricing() -> impl Strategy<Value = Pricing> {
+        let price = || (0_i64..100_000).prop_map(|mantissa| Decimal::new(mantissa, 8));
+        let other = || prop::option::of(price());
+        (price(), price(), other(), other()).prop_map(|(prompt, completion, cache_read, cache_creation)| {
+            Pricing { prompt, completion, cache_read, cache_creation }
+        })
+    }
+
     proptest! {
         /// A cost is the sum of its parts, and never negative, whatever an upstream counts.
         #[test]
@@ -143,6 +151,17 @@ mod tests {
                 + cost(Tokens { completion, ..Tokens::default() }, &pricing());
             prop_assert_eq!(whole, parts);
             prop_assert!(whole >= Decimal::ZERO);
+        }
+
+        /// Whatever is used, the dearest of two prices costs no less than either.
+        #[test]
+        fn the_dearest_costs_most(
+            [one, two] in [any_pricing(), any_pricing()],
+            [prompt, completion, cache_read, cache_creation] in [0_u64..1 << 20, 0_u64..1 << 20, 0_u64..1 << 20, 0_u64..1 << 20],
+        ) {
+            let tokens = Tokens { prompt, completion, cache_read, cache_creation };
+            let most = cost(tokens, &one.clone().dearest(&two));
+            prop_assert!(most >= cost(tokens, &one) && most >= cost(tokens, &two));
         }
     }
 }

@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 
 use super::features::Features;
 use crate::accounting::{Tokens, cost};
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, Pricing};
 
 /// Tokens that an answer is expected to have where neither the request nor the model says how many it may.
 const USUAL_COMPLETION: u64 = 4096;
@@ -15,7 +15,12 @@ const MAX_COMPLETION: u64 = 1 << 30;
 /// much as the model allows, or 4096 tokens; for each of the answers that it has made. A limit that an upstream may pass
 /// over is none (`keeps_limits`). What is no words comes to no more than the model takes in. At least one token of each:
 /// for a model that costs anything, no request is expected to cost nothing.
-pub(super) fn estimate(features: &Features, model: &ModelConfig, keeps_limits: bool) -> Decimal {
+pub(super) fn estimate(
+    features: &Features,
+    model: &ModelConfig,
+    pricing: &Pricing,
+    keeps_limits: bool,
+) -> Decimal {
     let most = model.max_output_length.unwrap_or(MAX_COMPLETION).clamp(1, MAX_COMPLETION);
     let usual = model.max_output_length.unwrap_or(USUAL_COMPLETION);
     let each = match features.max_completion {
@@ -30,7 +35,7 @@ pub(super) fn estimate(features: &Features, model: &ModelConfig, keeps_limits: b
         completion: each.saturating_mul(features.answers),
         ..Tokens::default()
     };
-    cost(tokens, &model.pricing)
+    cost(tokens, pricing)
 }
 
 #[cfg(test)]
@@ -47,9 +52,13 @@ mod tests {
         serde_json::from_value(model).unwrap()
     }
 
+    fn expected(features: &Features, model: &ModelConfig, keeps_limits: bool) -> Decimal {
+        estimate(features, model, &model.pricing, keeps_limits)
+    }
+
     fn of(surface: Surface, body: &Value, most: Option<u64>) -> String {
         let features = Features::of(surface, body.to_string().as_bytes());
-        estimate(&features, &model(most), false).normalize().to_string()
+        expected(&features, &model(most), false).normalize().to_string()
     }
 
     #[test]
@@ -107,14 +116,14 @@ mod tests {
         let features = Features::of(Surface::Chat, body.as_bytes());
         let known = ModelConfig { context_length: Some(8192), ..model(None) };
         let words = Decimal::new(features.prompt_tokens.try_into().unwrap(), 3) + Decimal::new(1, 2);
-        assert_eq!(estimate(&features, &known, false), words + Decimal::new(8192, 3));
-        assert_eq!(estimate(&features, &model(None), false), words + Decimal::new(131_072, 3));
+        assert_eq!(expected(&features, &known, false), words + Decimal::new(8192, 3));
+        assert_eq!(expected(&features, &model(None), false), words + Decimal::new(131_072, 3));
     }
 
     #[test]
     fn a_limit_counts_that_every_route_keeps() {
         let features = Features::of(Surface::Chat, br#"{"max_completion_tokens": 10}"#);
-        assert_eq!(estimate(&features, &model(None), true).to_string(), "0.101");
+        assert_eq!(expected(&features, &model(None), true).to_string(), "0.101");
     }
 
     fn any_json() -> impl Strategy<Value = Value> {
@@ -149,12 +158,12 @@ mod tests {
             let model = model(most);
             for bytes in [body.to_string().as_bytes(), &junk] {
                 let features = Features::of(surface, bytes);
-                let expected = estimate(&features, &model, true);
+                let least_cost = expected(&features, &model, true);
                 let least = if surface == Surface::Embeddings { "0.001" } else { "0.011" };
-                prop_assert!(expected >= least.parse().unwrap(), "{} {}", expected, body);
+                prop_assert!(least_cost >= least.parse().unwrap(), "{} {}", least_cost, body);
                 let mut more = features;
                 more.answers *= 2;
-                prop_assert!(estimate(&more, &model, true) >= expected);
+                prop_assert!(expected(&more, &model, true) >= least_cost);
             }
         }
     }

@@ -103,7 +103,8 @@ impl Keys {
 
     fn reserve(&self, key: &Key, ask: &Ask<'_>) -> Result<Option<Reservation>, GatewayError> {
         let Some(limit) = key.config.credit else { return Ok(None) };
-        let estimate = estimate(&Features::of(ask.surface, ask.body), ask.known, ask.keeps_limits);
+        let estimate =
+            estimate(&Features::of(ask.surface, ask.body), ask.known, ask.dearest, ask.keeps_limits);
         let outcome = key.credit.reserve(limit, estimate, || self.store.spent(ask.key));
         let outcome = outcome.map_err(|error| {
             tracing::error!(%error, "what a key has spent cannot be read");

@@ -63,8 +63,10 @@ pub struct Ask<'a> {
     pub surface: Surface,
     /// The public model id.
     pub model: &'a str,
-    /// What is told about the model, and what it costs.
+    /// What is told about the model.
     pub known: &'a ModelConfig,
+    /// Prices that no route of the model goes beyond.
+    pub dearest: &'a Pricing,
     /// Whether all its routes are known to keep a limit on what comes out, whichever of its two names a request uses.
     pub keeps_limits: bool,
     /// The client's `provider` member, as it was sent.
@@ -86,7 +88,7 @@ pub struct Admission {
     pub spend_mode: Option<String>,
     /// Sent to upstreams as `x-user-tier`.
     pub user_tier: Option<String>,
-    /// Prices that hold instead of those of the model.
+    /// Prices that hold instead of those of the routes.
     pub pricing: Option<Pricing>,
     /// Ids of the routes to try, best first, instead of the catalogue's own choice.
     pub routes: Option<Vec<String>>,

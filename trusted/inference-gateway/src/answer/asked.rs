@@ -29,7 +29,7 @@ pub(super) struct Asked {
     pub(super) shaped_hash: String,
     pub(super) constraints: Constraints,
     pub(super) admission: Admission,
-    pub(super) pricing: Pricing,
+    known: Arc<Model>,
     /// Best first, never empty.
     pub(super) routes: Vec<Arc<Route>>,
     /// Id of the answer, where the surface has one.
@@ -41,6 +41,12 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// What an answer of a route costs; without one, what the model does.
+    pub(super) fn pricing<'a>(&'a self, route: Option<&'a Route>) -> &'a Pricing {
+        let of_model = || route.map_or(&self.known.config.pricing, |route| self.known.pricing(route));
+        self.admission.pricing.as_ref().unwrap_or_else(of_model)
+    }
+
     /// The client is gone.
     pub(super) fn leave(&self) {
         self.is_left.store(true, Ordering::Relaxed);
@@ -131,6 +137,7 @@ impl Wanted {
             surface: incoming.surface,
             model: &self.model,
             known: &self.known.config,
+            dearest: &self.known.dearest(&self.known.routes),
             keeps_limits: format::keeps_limits(&self.known),
             provider: self.provider.as_deref(),
             is_tee_host: incoming.is_tee_host,
@@ -159,7 +166,6 @@ impl Wanted {
         };
         shaped.created = crate::gateway::unix_now();
         let routes = routes(live, &shaped, &self.constraints, admission, random)?;
-        let pricing = admission.pricing.clone().unwrap_or_else(|| self.known.config.pricing.clone());
         let received_hash = sha256(&bytes);
         // A body that nobody had to change is not hashed twice.
         let shaped_hash = if shaped.body == bytes { received_hash.clone() } else { sha256(&shaped.body) };
@@ -172,7 +178,7 @@ impl Wanted {
             shaped,
             constraints: self.constraints.clone(),
             admission: admission.clone(),
-            pricing,
+            known: Arc::clone(&self.known),
             routes,
             is_left: AtomicBool::new(false),
         })

@@ -179,9 +179,9 @@ impl Attempt<'_> {
             return Err(self.refused(answer, &outgoing, trace).await);
         }
         let answer_id = self.asked.answer_id.as_deref().unwrap_or(&self.incoming.request_id);
-        let translator =
-            format::translator(&self.asked.shaped, self.route, answer_id, &self.asked.pricing)
-                .ok_or_else(|| Failure::new(Rank::Routing, internal(), "the route has no translator"))?;
+        let pricing = self.asked.pricing(Some(self.route));
+        let translator = format::translator(&self.asked.shaped, self.route, answer_id, pricing)
+            .ok_or_else(|| Failure::new(Rank::Routing, internal(), "the route has no translator"))?;
         if self.asked.shaped.is_streaming {
             if answer.status != StatusCode::OK || !answer.is_event_stream {
                 return Err(Failure::malformed());

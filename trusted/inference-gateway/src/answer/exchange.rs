@@ -249,7 +249,10 @@ impl Exchange {
     }
 
     fn row(&self, outcome: &Outcome, index: usize, now: u64) -> Row {
-        let Asked { admission, pricing, shaped, .. } = &self.asked;
+        let Asked { admission, shaped, routes, .. } = &self.asked;
+        let route_id = outcome.last.as_ref().map(|last| &last.route_id);
+        let route = route_id.and_then(|id| routes.iter().find(|route| route.id == *id));
+        let pricing = self.asked.pricing(route.map(AsRef::as_ref));
         let cost =
             if outcome.tokens == Tokens::default() { Decimal::ZERO } else { cost(outcome.tokens, pricing) };
         Row {
@@ -260,7 +263,7 @@ impl Exchange {
             ttft_ms: outcome.first_content.map(|time| millis(outcome.sent().unwrap_or_default() + time)),
             is_streaming: shaped.is_streaming,
             attempt_index: u32::try_from(index).unwrap_or(u32::MAX),
-            selected_route_id: outcome.last.as_ref().map(|last| last.route_id.clone()),
+            selected_route_id: route_id.cloned(),
             request_model: shaped.model.clone(),
             usage: outcome.usage.clone().filter(|usage| usage.get().len() <= MAX_USAGE_BYTES),
             prompt_tokens: outcome.tokens.prompt,

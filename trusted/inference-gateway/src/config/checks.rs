@@ -151,6 +151,11 @@ fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
         name(public, &format!("{at}.models"))?;
         name(own, &format!("{at}.models"))?;
     }
+    for (model, pricing) in &upstream.pricing {
+        let at = format!("{at}.pricing");
+        rule(upstream.models.contains_key(model), &at, "is of a model that is not among its 'models'")?;
+        check_pricing(pricing, &at)?;
+    }
     rule(upstream.weight > 0, &format!("{at}.weight"), "may not be 0")?;
     rule(
         upstream.bearer_token.as_ref().is_none_or(|token| is_header_value(token.expose())),
@@ -180,9 +185,13 @@ fn check_timeouts(timeouts: Timeouts, at: &str) -> Checked {
 
 fn check_model(model: &ModelConfig, at: &str) -> Checked {
     name(&model.id, &format!("{at}.id"))?;
-    let Pricing { prompt, completion, cache_read, cache_creation } = &model.pricing;
+    check_pricing(&model.pricing, &format!("{at}.pricing"))
+}
+
+fn check_pricing(pricing: &Pricing, at: &str) -> Checked {
+    let Pricing { prompt, completion, cache_read, cache_creation } = pricing;
     let prices = [Some(prompt), Some(completion), cache_read.as_ref(), cache_creation.as_ref()];
     let are_prices =
         prices.into_iter().flatten().all(|price| (Decimal::ZERO..=Decimal::ONE_HUNDRED).contains(price));
-    rule(are_prices, &format!("{at}.pricing"), "have to be between 0 and 100 for one token")
+    rule(are_prices, at, "have to be between 0 and 100 for one token")
 }

@@ -271,6 +271,9 @@ pub struct UpstreamConfig {
     pub path: Option<String>,
     /// Public model ids, and what the upstream calls them.
     pub models: BTreeMap<String, String>,
+    /// Public model ids, and what they cost here where that is not what `models` of the file says.
+    #[serde(default)]
+    pub pricing: BTreeMap<String, Pricing>,
     /// What it asks for in `Authorization` (or `x-api-key`).
     #[serde(default)]
     pub bearer_token: Option<Credential>,
@@ -363,6 +366,23 @@ pub struct Pricing {
     pub cache_read: Option<Decimal>,
     /// Of a token that is put into a cache; `None` is the price of a sent one.
     pub cache_creation: Option<Decimal>,
+}
+
+impl Pricing {
+    /// What costs no less than either, whatever is used.
+    #[must_use]
+    pub fn dearest(self, other: &Self) -> Self {
+        let either = |price: fn(&Self) -> Option<Decimal>| match (price(&self), price(other)) {
+            (None, None) => None,
+            (one, two) => Some(one.unwrap_or(self.prompt).max(two.unwrap_or(other.prompt))),
+        };
+        Self {
+            prompt: self.prompt.max(other.prompt),
+            completion: self.completion.max(other.completion),
+            cache_read: either(|pricing| pricing.cache_read),
+            cache_creation: either(|pricing| pricing.cache_creation),
+        }
+    }
 }
 
 /// What is told about a model.

@@ -1,11 +1,13 @@
 //! Models as they are shown.
 
+use std::sync::Arc;
+
 use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::filter::Filter;
-use crate::routing::Model;
+use crate::routing::{Model, Route};
 
 /// A list, as clients of OpenAI's interface expect it.
 #[derive(Debug, Serialize)]
@@ -55,14 +57,17 @@ struct Prices {
 }
 
 impl<'a> Entry<'a> {
-    /// A model with those of its routes that count; nothing if none does.
-    pub(super) fn of(model: &'a Model, filter: Filter) -> Option<Self> {
-        let mut routes = model.routes.iter().filter(|route| filter.admits(route)).peekable();
-        routes.peek()?;
-        let providers = routes.map(|route| route.upstream.name.as_str()).collect();
+    /// A model with those of its routes that count; nothing if none does. Its prices are those that none of them goes
+    /// beyond, or none of one provider, which has to be among them then.
+    pub(super) fn of(model: &'a Model, filter: Filter, provider: Option<&str>) -> Option<Self> {
+        let routes: Vec<_> = model.routes.iter().filter(|route| filter.admits(route)).collect();
+        let is_asked_for = |route: &&Arc<Route>| provider.is_none_or(|name| name == route.upstream.name);
+        let mut priced = routes.iter().copied().filter(is_asked_for).peekable();
+        priced.peek()?;
+        let pricing = model.dearest(priced);
+        let providers = routes.iter().map(|route| route.upstream.name.as_str()).collect();
         let config = &model.config;
         let id = config.id.as_str();
-        let pricing = &config.pricing;
         Some(Self {
             id,
             object: "model",

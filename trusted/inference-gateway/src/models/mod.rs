@@ -47,26 +47,28 @@ impl FromRequestParts<Arc<Gateway>> for Reader {
 }
 
 impl Reader {
-    fn list(&self, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Response {
-        let models = self.live.catalogue.models();
-        let entries = models.filter_map(|model| Entry::of(model, self.filter)).filter(is_wanted).collect();
+    /// The models that are wanted, those of one provider with what they cost there.
+    fn list(&self, provider: Option<&str>, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Response {
+        let entries =
+            self.live.catalogue.models().filter_map(|model| Entry::of(model, self.filter, provider));
+        let entries = entries.filter(is_wanted).collect();
         Json(List::of(entries)).into_response()
     }
 }
 
 async fn all(reader: Reader) -> Response {
-    reader.list(|_| true)
+    reader.list(None, |_| true)
 }
 
 async fn embeddings(reader: Reader) -> Response {
-    reader.list(|entry| entry.output_modalities.iter().any(|modality| modality == "embeddings"))
+    reader.list(None, |entry| entry.output_modalities.iter().any(|modality| modality == "embeddings"))
 }
 
 /// Models whose ids begin with a name and a slash, or the one model of an id without a slash.
 async fn namespace(reader: Reader, Path(name): Path<String>) -> Result<Response, GatewayError> {
     let is_below = |id: &str| id.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
     if reader.live.catalogue.models().any(|model| is_below(&model.config.id)) {
-        return Ok(reader.list(|entry| is_below(entry.id)));
+        return Ok(reader.list(None, |entry| is_below(entry.id)));
     }
     one(&reader, &name)
 }
@@ -81,7 +83,7 @@ async fn model(
 
 fn one(reader: &Reader, id: &str) -> Result<Response, GatewayError> {
     let model = reader.live.catalogue.model(id);
-    let entry = model.and_then(|model| Entry::of(model, reader.filter));
+    let entry = model.and_then(|model| Entry::of(model, reader.filter, None));
     entry
         .map(|entry| Json(entry).into_response())
         .ok_or_else(|| GatewayError::new(Kind::UnknownPath, "The requested model or resource was not found"))
@@ -92,5 +94,5 @@ async fn provider(reader: Reader, Path(name): Path<String>) -> Result<Response, 
     if !reader.live.config.upstreams.iter().any(|upstream| upstream.name == name) {
         return Err(GatewayError::new(Kind::UnknownPath, "The requested provider was not found"));
     }
-    Ok(reader.list(|entry| entry.providers.contains(&name.as_str())))
+    Ok(reader.list(Some(&name), |_| true))
 }

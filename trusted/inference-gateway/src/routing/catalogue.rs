@@ -46,6 +46,21 @@ pub struct Model {
 }
 
 impl Model {
+    /// What an answer of one of its routes costs.
+    #[must_use]
+    pub fn pricing<'a>(&'a self, route: &'a Route) -> &'a Pricing {
+        route.upstream.pricing.get(&self.config.id).unwrap_or(&self.config.pricing)
+    }
+
+    /// Prices that none of these routes goes beyond; those of the model if there are none.
+    pub fn dearest<'a>(&'a self, routes: impl IntoIterator<Item = &'a Arc<Route>>) -> Pricing {
+        let prices = routes.into_iter().map(|route| self.pricing(route));
+        let dearest = prices.fold(None::<Pricing>, |dearest, pricing| {
+            Some(dearest.map_or_else(|| pricing.clone(), |dearest| dearest.dearest(pricing)))
+        });
+        dearest.unwrap_or_else(|| self.config.pricing.clone())
+    }
+
     /// Whether every route proves what it is: then each request demands it.
     #[must_use]
     pub fn is_tee_only(&self) -> bool {
@@ -62,7 +77,7 @@ pub struct Wish<'a> {
     pub constraints: &'a Constraints,
     /// Names of the parameters that the request has.
     pub parameters: &'a [&'a str],
-    /// Prices that hold instead of those of the model.
+    /// Prices that hold instead of those of the routes.
     pub pricing: Option<&'a Pricing>,
     /// A number that chooses among routes of one priority, of any size.
     pub random: u64,
@@ -131,7 +146,7 @@ impl Catalogue {
         if routes.is_empty() {
             return Err(no_route(model, wish));
         }
-        sort(&mut routes, wish);
+        sort(&mut routes, model, wish);
         if wish.constraints.no_fallbacks {
             let order = &wish.constraints.order;
             routes.retain(|route| order.is_empty() || order.contains(&route.upstream.name));
@@ -189,7 +204,7 @@ fn fits(model: &Model, route: &Route, wish: &Wish<'_>) -> bool {
             || constraints.quantizations.iter().any(|wanted| Some(wanted.as_str()) == quantization))
         && (!constraints.verified || route.is_tee())
         && (!constraints.require_parameters || knows(upstream, wish.parameters))
-        && costs_at_most(wish.pricing.unwrap_or(&model.config.pricing), constraints)
+        && costs_at_most(wish.pricing.unwrap_or_else(|| model.pricing(route)), constraints)
 }
 
 fn knows(upstream: &UpstreamConfig, parameters: &[&str]) -> bool {
@@ -203,22 +218,27 @@ fn costs_at_most(pricing: &Pricing, constraints: &Constraints) -> bool {
         .all(|(limit, price)| match limit {
             None => true,
             // A limit that is no amount lets nothing through.
-            Some(limit) => {
-                limit.as_f64().and_then(Decimal::from_f64).is_some_and(|limit| price * MILLION <= limit)
-            }
+            Some(limit) => limit
+                .as_f64()
+                .and_then(Decimal::from_f64)
+                .is_some_and(|limit| price.saturating_mul(MILLION) <= limit),
         })
 }
 
-/// The client's order, then what it sorts by or else priorities and chance by weight. Routes that rest come after
+/// The client's order, then what it sorts by (price: of a token in and one out) or else priorities and chance by weight. Routes that rest come after
 /// all others, and those of unknown speed after those that are known.
-fn sort(routes: &mut [Arc<Route>], wish: &Wish<'_>) {
+fn sort(routes: &mut [Arc<Route>], model: &Model, wish: &Wish<'_>) {
     let order = &wish.constraints.order;
     let place =
         |route: &Route| order.iter().position(|name| *name == route.upstream.name).unwrap_or(order.len());
     let is_resting = |route: &Route| route.breaker.health() == Health::Resting;
+    let price = |route: &Route| {
+        let Pricing { prompt, completion, .. } = wish.pricing.unwrap_or_else(|| model.pricing(route));
+        (wish.constraints.sort == Some(Sort::Price)).then(|| prompt.saturating_add(*completion))
+    };
     let rank = |route: &Route| match wish.constraints.sort {
         None => (u64::from(route.upstream.priority), draw(route, wish.random)),
-        // All routes of a model cost the same.
+        // Of those that cost the same.
         Some(Sort::Price) => (u64::from(route.upstream.priority), 0),
         Some(Sort::Latency) => {
             let micros =
@@ -229,7 +249,7 @@ fn sort(routes: &mut [Arc<Route>], wish: &Wish<'_>) {
             (route.speed.millitokens_per_second().map_or(u64::MAX, |rate| u64::MAX - rate), 0)
         }
     };
-    routes.sort_by_cached_key(|route| (is_resting(route), place(route), rank(route)));
+    routes.sort_by_cached_key(|route| (is_resting(route), place(route), price(route), rank(route)));
 }
 
 /// A number by which routes are ordered so that the heavier of two comes first in proportion to its weight: the

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
 use super::{Catalogue, Wish};
-use crate::body::{Body, Constraints};
-use crate::config::GatewayConfig;
+use crate::body::{Body, Constraints, MaxPrice};
+use crate::config::{GatewayConfig, Pricing};
 use crate::error::GatewayError;
 use crate::lab::machine;
 
@@ -115,6 +116,52 @@ fn the_quickest_first() {
     assert_eq!(names("latency"), ["tee", "zdr", "plain"]);
     assert_eq!(names("throughput"), ["zdr", "tee", "plain"]);
     assert_eq!(names("price"), ["plain", "zdr", "tee"]);
+}
+
+#[test]
+fn the_cheapest_first_and_none_beyond_a_limit() {
+    let upstream = |name: &str, priority: u32, pricing: Value| json!({"name": name, "base_url": "http://up", "models": {"m": "m"}, "priority": priority, "pricing": pricing});
+    let price = |prompt: &str, completion: &str| json!({"m": {"prompt": prompt, "completion": completion}});
+    let config = json!({
+        "state_dir": "/tmp/x",
+        "upstreams": [
+            upstream("dear", 0, price("0.000002", "0.000009")),
+            upstream("usual-later", 2, json!({})),
+            upstream("usual", 1, json!({})),
+            upstream("cheap", 3, price("0.0000005", "0.000003")),
+        ],
+        "models": [{"id": "m", "pricing": {"prompt": "0.000001", "completion": "0.000004"}}],
+    });
+    let catalogue = Catalogue::new(&GatewayConfig::parse(&serde_json::to_vec(&config).unwrap()).unwrap());
+    let names = |provider: Value| ask(&catalogue, "m", &provider, &[], 3).unwrap_or_default();
+    assert_eq!(names(json!({"sort": "price"})), ["cheap", "usual", "usual-later", "dear"]);
+    assert_eq!(names(json!({"sort": "price", "order": ["dear"]}))[..2], ["dear", "cheap"]);
+    assert_eq!(names(json!({"max_price": {"prompt": 1}})), ["usual", "usual-later", "cheap"]);
+    assert_eq!(names(json!({"max_price": {"prompt": 1, "completion": 3.5}})), ["cheap"]);
+    assert_eq!(names(json!({"max_price": {"completion": 2.9}})), [""; 0]);
+    // The one that is cheapest of all is asked, also where it is the only one to be.
+    assert_eq!(names(json!({"sort": "price", "allow_fallbacks": false})), ["cheap"]);
+    // Prices of a key hold everywhere, whatever a control plane says that they are.
+    let body = Body::parse(br#"{"provider":{"sort":"price","max_price":{"prompt":0.1}}}"#).unwrap();
+    let constraints = Constraints::of(&body).unwrap();
+    let candidates = |own: &Pricing| {
+        let pricing = Some(own);
+        catalogue.candidates(&Wish {
+            model: "m",
+            constraints: &constraints,
+            parameters: &[],
+            pricing,
+            random: 3,
+        })
+    };
+    let most = Pricing { prompt: Decimal::MAX, completion: Decimal::MAX, ..Pricing::default() };
+    assert_eq!(candidates(&most).unwrap_err().status(), 404);
+    let any = Constraints { max_price: MaxPrice::default(), ..constraints.clone() };
+    let dear = Wish { model: "m", constraints: &any, parameters: &[], pricing: Some(&most), random: 3 };
+    assert_eq!(catalogue.candidates(&dear).unwrap().len(), 4);
+    let routes = candidates(&Pricing::default()).unwrap();
+    let names: Vec<&str> = routes.iter().map(|route| route.upstream.name.as_str()).collect();
+    assert_eq!(names, ["dear", "usual", "usual-later", "cheap"]);
 }
 
 #[test]

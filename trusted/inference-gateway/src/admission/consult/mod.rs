@@ -110,7 +110,7 @@ impl ControlPlane {
             provider: ask.provider,
             tee: ask.is_tee_host.then_some(true),
             request_id: Some(ask.request_id),
-            estimated_cost: Some(estimate(&features, ask.known, ask.keeps_limits)),
+            estimated_cost: Some(estimate(&features, ask.known, ask.dearest, ask.keeps_limits)),
             request: features,
         };
         // Whoever gives up on this may leave something set aside.

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::fake::{Answer, Fake, TOKEN};
 use crate::admission::{Admission, Ask, Control, ControlPlane, KeyHash};
-use crate::config::{ControlConfig, Pricing};
+use crate::config::{ControlConfig, ModelConfig, Pricing};
 use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Settings, Store};
 use crate::surface::Surface;
@@ -54,13 +54,14 @@ async fn ask(control: &Control) -> Result<Admission, GatewayError> {
 async fn ask_as(control: &Control, request_id: &str) -> Result<Admission, GatewayError> {
     let provider = RawValue::from_string(r#"{"zdr": true}"#.to_owned()).unwrap();
     let known = json!({"id": "vendor/model", "pricing": {"prompt": "0.001", "completion": "0.002"}});
-    let known = serde_json::from_value(known).unwrap();
+    let known: ModelConfig = serde_json::from_value(known).unwrap();
     let ask = Ask {
         key: KeyHash::of("key"),
         request_id,
         surface: Surface::Chat,
         model: "vendor/model",
         known: &known,
+        dearest: &known.pricing,
         keeps_limits: true,
         provider: Some(&provider),
         is_tee_host: true,

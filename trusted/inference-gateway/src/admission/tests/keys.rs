@@ -66,6 +66,7 @@ async fn ask(control: &Control, key: &str, model: &str, body: &str) -> Result<Ad
         surface: Surface::Chat,
         model,
         known: &config.models[0],
+        dearest: &config.models[0].pricing,
         keeps_limits: true,
         provider: None,
         is_tee_host: false,

@@ -138,6 +138,57 @@ async fn limits_come_before_decryption() {
     assert!(fake.seen.lock().is_empty());
 }
 
+/// Each route has its price: what answered is charged, what failed is not, and what may be charged is set aside.
+#[tokio::test]
+async fn the_route_that_answers_has_its_price() {
+    let bad = Fake::start(|_, _| vec![Act::Send(reply(500, "{}"))]).await;
+    let good = good().await;
+    let priced = |prompt: &str, completion: &str| json!({"pricing": {MODEL: {"prompt": prompt, "completion": completion}}});
+    let dear = upstream("dear", &good.url(), 1, &priced("0.01", "0.02"));
+    let cheap = |url: &str| upstream("cheap", url, 0, &priced("0.0001", "0.0002"));
+    let bench = Bench::new(vec![cheap(&bad.url()), dear.clone()], json!({})).await;
+    let answer = bench.ask(&chat(false)).await;
+    assert_eq!(answer.json()["usage"]["cost"].as_f64(), Some(0.16), "{}", answer.text());
+    let rows: Vec<_> = bench.rows().into_iter().map(|row| row.row).collect();
+    let told = |index: usize| {
+        (rows[index].cost.normalize().to_string(), rows[index].pricing.clone().unwrap().prompt.to_string())
+    };
+    assert_eq!((told(0), told(1)), (("0".into(), "0.0001".into()), ("0.16".into(), "0.01".into())));
+    // Without fallback it fails, and by its price none is left.
+    let mut request = chat(false);
+    request["provider"] = json!({"max_price": {"prompt": 100, "completion": 200}});
+    assert_eq!(bench.ask(&request).await.status, 502);
+    request["provider"] = json!({"max_price": {"prompt": 99}});
+    assert_eq!(bench.ask(&request).await.error(), (404, "not_found_error".to_owned()));
+    // Streams likewise, and a cheaper route costs less.
+    bench.reconfigure(vec![cheap(&good.url()), dear]).await;
+    assert_eq!(bench.ask(&chat(false)).await.json()["usage"]["cost"].as_f64(), Some(0.0016));
+    let list = async |path: &str| {
+        let url = format!("http://{}{path}", bench.running.address());
+        let list: Value = bench.client.get(url).bearer_auth(KEY).send().await.unwrap().json().await.unwrap();
+        list["data"][0]["pricing"]["prompt"].clone()
+    };
+    assert_eq!(list("/v1/models").await, "0.01");
+    assert_eq!(list("/v1/models/providers/cheap").await, "0.0001");
+}
+
+/// A control plane is asked for leave to spend what the dearest route would cost.
+#[tokio::test]
+async fn what_the_dearest_route_costs_is_set_aside() {
+    let fake = good().await;
+    let dear = json!({"pricing": {MODEL: {"prompt": "0.1", "completion": "0.2"}}});
+    let upstreams = vec![upstream("one", &fake.url(), 0, &json!({})), upstream("two", &fake.url(), 1, &dear)];
+    let (bench, calls, _dir) = controlled(upstreams, json!({"allow": true})).await;
+    let answer = bench.ask(&chat(false)).await;
+    assert_eq!(answer.json()["usage"]["cost"].as_f64(), Some(0.016), "{}", answer.text());
+    until(|| calls.lock().len() == 3).await;
+    // The first question is whose key it is.
+    let calls = calls.lock().split_off(1);
+    let estimate: f64 = calls[0].1["estimatedCost"].as_str().unwrap().parse().unwrap();
+    assert!(estimate > 0.2 * 4096.0, "{estimate}");
+    assert_eq!(calls[1].1["pricing"]["inputCostPerToken"], "0.001");
+}
+
 type Calls = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// A control plane that answers one thing to each question.
@@ -157,14 +208,13 @@ async fn control_plane(verdict: Value) -> (String, Calls) {
 }
 
 /// A gateway whose control plane answers one thing to each question.
-async fn controlled(fake: &Fake, verdict: Value) -> (Bench, Calls, tempfile::TempDir) {
+async fn controlled(upstreams: Vec<Value>, verdict: Value) -> (Bench, Calls, tempfile::TempDir) {
     let (url, calls) = control_plane(verdict).await;
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token");
     std::fs::write(&token, "control-token").unwrap();
-    let one = upstream("one", &fake.url(), 0, &json!({}));
     let control = json!({"url": url, "token_file": token});
-    (Bench::new(vec![one], json!({"keys": [], "control": control})).await, calls, dir)
+    (Bench::new(upstreams, json!({"keys": [], "control": control})).await, calls, dir)
 }
 
 #[tokio::test]
@@ -172,7 +222,7 @@ async fn what_was_set_aside_for_a_refused_request_is_given_back() {
     let fake = good().await;
     let dear = json!({"inputCostPerToken": "0.01", "outputCostPerToken": "0.01"});
     let verdict = json!({"allow": true, "virtualKeyId": "k1", "pricing": dear});
-    let (bench, calls, _dir) = controlled(&fake, verdict).await;
+    let (bench, calls, _dir) = controlled(vec![upstream("one", &fake.url(), 0, &json!({}))], verdict).await;
     // Cheap enough by the file's prices, and not by those that hold.
     let mut request = chat(false);
     request["provider"] = json!({"max_price": {"prompt": 2000, "completion": 3000}});
@@ -202,7 +252,8 @@ async fn what_was_set_aside_for_a_refused_request_is_given_back() {
 #[tokio::test]
 async fn the_last_of_several_attempts_settles_the_request() {
     let bad = Fake::start(|_, _| vec![Act::Send(reply(500, "{}"))]).await;
-    let (bench, calls, _dir) = controlled(&bad, json!({"allow": true, "virtualKeyId": "k1"})).await;
+    let one = upstream("one", &bad.url(), 0, &json!({}));
+    let (bench, calls, _dir) = controlled(vec![one], json!({"allow": true, "virtualKeyId": "k1"})).await;
     assert_eq!(bench.ask(&chat(false)).await.status, 502);
     until(|| calls.lock().len() == 4).await;
     let mut rows: Vec<(Value, Value)> = calls
