@@ -153,7 +153,7 @@ fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
     }
     for (model, pricing) in &upstream.pricing {
         let at = format!("{at}.pricing");
-        rule(upstream.models.contains_key(model), &at, "is of a model that is not among its 'models'")?;
+        rule(upstream.models.contains_key(model), &at, "names a model that is not among its 'models'")?;
         check_pricing(pricing, &at)?;
     }
     rule(upstream.weight > 0, &format!("{at}.weight"), "may not be 0")?;
