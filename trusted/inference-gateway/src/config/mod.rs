@@ -271,8 +271,9 @@ pub struct UpstreamConfig {
     pub path: Option<String>,
     /// Public model ids, and what the upstream calls them.
     pub models: BTreeMap<String, String>,
-    /// Public model ids, and what they cost here where that is not what `models` of the file says.
-    #[serde(default)]
+    /// Public model ids, and what they cost here instead of what `models` of the file says; each with `prompt` and
+    /// `completion`: a price that is left out would be none.
+    #[serde(default, deserialize_with = "whole_prices")]
     pub pricing: BTreeMap<String, Pricing>,
     /// What it asks for in `Authorization` (or `x-api-key`).
     #[serde(default)]
@@ -366,6 +367,26 @@ pub struct Pricing {
     pub cache_read: Option<Decimal>,
     /// Of a token that is put into a cache; `None` is the price of a sent one.
     pub cache_creation: Option<Decimal>,
+}
+
+/// Prices by model, in which those of what is sent and what comes back may not be left out.
+fn whole_prices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Pricing>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Whole {
+        prompt: Decimal,
+        completion: Decimal,
+        cache_read: Option<Decimal>,
+        cache_creation: Option<Decimal>,
+    }
+    let prices = BTreeMap::<String, Whole>::deserialize(deserializer)?;
+    let pricing = |Whole { prompt, completion, cache_read, cache_creation }| Pricing {
+        prompt,
+        completion,
+        cache_read,
+        cache_creation,
+    };
+    Ok(prices.into_iter().map(|(model, whole)| (model, pricing(whole))).collect())
 }
 
 impl Pricing {

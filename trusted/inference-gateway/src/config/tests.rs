@@ -69,8 +69,13 @@ fn broken_rules_are_named_by_their_place() {
         ("path", json!("v1"), "upstreams[0].path"),
         ("weight", json!(0), "upstreams[0].weight"),
         ("stores_data", json!(true), "upstreams[0]: "),
-        ("pricing", json!({"vendor/other": {}}), "upstreams[0].pricing"),
-        ("pricing", json!({"vendor/model": {"completion": "-0.1"}}), "upstreams[0].pricing"),
+        ("pricing", json!({"vendor/other": {"prompt": "0", "completion": "0"}}), "upstreams[0].pricing"),
+        ("pricing", json!({"vendor/model": {"prompt": "0", "completion": "-0.1"}}), "upstreams[0].pricing"),
+        (
+            "pricing",
+            json!({"vendor/model": {"prompt": "0.1"}}),
+            "the configuration cannot be read: missing field `completion`",
+        ),
         ("timeouts", json!({"idle": 0}), "upstreams[0].timeouts"),
     ] {
         let mut bad = good();
