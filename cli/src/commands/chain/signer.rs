@@ -1,7 +1,5 @@
 //! Who signs transactions: a key in a file or typed in, or a wallet that keeps its keys to itself.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cloister_chain::{Address, Clock, LocalKey, Signer, Wallet};
@@ -10,6 +8,7 @@ use zeroize::Zeroizing;
 
 use super::network::Network;
 use crate::failure::Failure;
+use crate::files::read_secret;
 use crate::output::Output;
 use crate::parts::is_for_its_owner;
 use crate::secrets;
@@ -77,12 +76,8 @@ fn nobody() -> Failure {
 
 /// The text of a key file that nobody else can read.
 fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
-    let unreadable = |error| Failure::usage(format!("cannot read {}", path.display())).caused_by(error);
     is_for_its_owner(path)?;
-    // Allocated once, so that no copy stays behind.
-    let mut text = Zeroizing::new(String::with_capacity(8192));
-    File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text)).map_err(unreadable)?;
-    Ok(text)
+    read_secret(path, MAX_BYTES)
 }
 
 fn key(text: &str) -> Result<LocalKey, Failure> {

@@ -156,7 +156,7 @@ impl AdminArgs {
                 .hint("name the file that holds it: --admin-token-file FILE"));
             }
         };
-        let text = Zeroizing::new(read_text(&path)?);
+        let text = files::read_secret(&path, MAX_FILE_BYTES)?;
         directory.token = Some(Token(Zeroizing::new(text.trim().to_owned())));
         Ok(directory)
     }

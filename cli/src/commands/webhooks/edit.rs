@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use cloister_management_api::Webhook;
 use cloister_webhooks::Secret;
 use serde_json::{Map, Value, json};
-use zeroize::Zeroizing;
 
 use super::{One, Outcome, PATH, look};
 use crate::api::{Client, read};
@@ -108,7 +107,7 @@ fn own_secret(file: &Path, output: &Output) -> Result<Secret, Failure> {
     let text = if file == Path::new("-") {
         secrets::ask(output, "Secret:", "the secret")?
     } else {
-        Zeroizing::new(files::read_text(file, MAX_FILE)?)
+        files::read_secret(file, MAX_FILE)?
     };
     Secret::parse(text.trim()).map_err(|error| Failure::usage("the secret cannot be used").caused_by(error))
 }

@@ -34,7 +34,7 @@ enum Fault {
 
 /// Reads a file. Failures name the line and never show it.
 pub(super) fn read(path: &Path) -> Result<Pairs, Failure> {
-    let text = Zeroizing::new(files::read_text(path, 2 * MAX_TOTAL_BYTES as u64)?);
+    let text = files::read_secret(path, 2 * MAX_TOTAL_BYTES as u64)?;
     let mut pairs = Pairs::new();
     for (number, line) in (1..).zip(text.lines()) {
         let wrong = |fault| {

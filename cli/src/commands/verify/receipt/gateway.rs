@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::{MAX_DOCUMENT_BYTES, parsed};
 use crate::api::is_loopback;
 use crate::failure::{Exit, Failure};
-use crate::files::read;
+use crate::files::read_secret;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A quote takes hardware about a second, and several may be waiting.
@@ -55,9 +55,7 @@ impl Gateway {
         let http = builder.build().map_err(|error| Failure::local("cannot prepare TLS", error))?;
         let key = match key_file {
             Some(path) => {
-                let bytes = Zeroizing::new(read(path, MAX_KEY_BYTES)?);
-                let text = std::str::from_utf8(&bytes)
-                    .map_err(|_| Failure::usage(format!("{} holds no key", path.display())))?;
+                let text = read_secret(path, MAX_KEY_BYTES)?;
                 Some(Zeroizing::new(text.trim().to_owned()))
             }
             None => std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()).map(Zeroizing::new),

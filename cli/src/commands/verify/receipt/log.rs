@@ -15,8 +15,7 @@ use super::gateway::{Gateway, Shown};
 use super::{MAX_DOCUMENT_BYTES, parsed};
 use crate::commands::checkpoint;
 use crate::failure::Failure;
-use crate::files::read;
-use crate::files::read_text;
+use crate::files::{read, read_text};
 
 /// Longest text of a key.
 const MAX_KEY_BYTES: u64 = 4096;
