@@ -189,7 +189,7 @@ pub enum Logged {
     In(Inclusion),
     /// Not there yet: it is appended some moments after it is kept.
     Later,
-    /// Not there, and it will not be: it was kept while there was no log, or could not be read.
+    /// Nothing is going to append it: it was kept while there was no log, or could not be read, or there is no log now.
     Never,
     /// There is no such receipt, or it is another key's: nobody can tell which.
     Absent,

@@ -196,12 +196,18 @@ impl Store {
         // Before the places in it are read: they may become more meanwhile.
         let size = log.size();
         let found = self.shared().disk.read(|transaction| {
-            let Some(index) = log::index_of(transaction, number, size)? else { return Ok(None) };
-            let Some(bytes) = transaction.open_table(RECEIPTS)?.receipt(number)? else { return Ok(None) };
-            Ok(Some((index, log::record(&ReceiptEntry::parse(&bytes)?))))
+            let Some(index) = log::index_of(transaction, number, size)? else {
+                return Ok(Err(if number >= next { Logged::Later } else { Logged::Never }));
+            };
+            // It has had its time since it was found.
+            let Some(bytes) = transaction.open_table(RECEIPTS)?.receipt(number)? else {
+                return Ok(Err(Logged::Absent));
+            };
+            Ok(Ok((index, log::record(&ReceiptEntry::parse(&bytes)?))))
         })?;
-        let Some((index, record)) = found else {
-            return Ok(if number >= next { Logged::Later } else { Logged::Never });
+        let (index, record) = match found {
+            Ok(found) => found,
+            Err(logged) => return Ok(logged),
         };
         let checkpoint = log.checkpoint().map_err(|error| of_log(&error))?;
         let size = checkpoint.lines().nth(1).and_then(|size| size.parse().ok());
