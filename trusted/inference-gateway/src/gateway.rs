@@ -43,7 +43,9 @@ impl Live {
     pub fn new(config: GatewayConfig, previous: Option<&Self>) -> Result<Self, UpstreamError> {
         let before = |upstream: &UpstreamConfig| {
             let previous = previous?;
-            previous.config.upstreams.contains(upstream).then(|| previous.upstreams.get(&upstream.name))?
+            let same = upstream.without_prices();
+            let is_known = previous.config.upstreams.iter().any(|other| other.without_prices() == same);
+            is_known.then(|| previous.upstreams.get(&upstream.name))?
         };
         let mut upstreams = HashMap::with_capacity(config.upstreams.len());
         for upstream in &config.upstreams {

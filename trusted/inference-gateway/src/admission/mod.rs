@@ -65,7 +65,7 @@ pub struct Ask<'a> {
     pub model: &'a str,
     /// What is told about the model.
     pub known: &'a ModelConfig,
-    /// Prices that no route of the model goes beyond.
+    /// Prices that no route goes beyond which the request may take.
     pub dearest: &'a Pricing,
     /// Whether all its routes are known to keep a limit on what comes out, whichever of its two names a request uses.
     pub keeps_limits: bool,

@@ -131,13 +131,16 @@ impl Wanted {
         incoming: &Incoming,
         key: KeyHash,
     ) -> Result<Admission, GatewayError> {
+        let Self { constraints, model, .. } = self;
+        // Which parameters it has is not known of an encrypted request: more routes fit, rather than fewer.
+        let wish = Wish { model, constraints, parameters: &[], pricing: None, random: 0 };
         let ask = Ask {
             key,
             request_id: &incoming.request_id,
             surface: incoming.surface,
             model: &self.model,
             known: &self.known.config,
-            dearest: &self.known.dearest(&self.known.routes),
+            dearest: &self.known.dearest(self.known.fitting(&wish)),
             keeps_limits: format::keeps_limits(&self.known),
             provider: self.provider.as_deref(),
             is_tee_host: incoming.is_tee_host,

@@ -389,6 +389,14 @@ fn whole_prices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<S
     Ok(prices.into_iter().map(|(model, whole)| (model, pricing(whole))).collect())
 }
 
+impl UpstreamConfig {
+    /// The upstream as such: connections to it and what is known of its health outlast a change of its prices.
+    #[must_use]
+    pub fn without_prices(&self) -> Self {
+        Self { pricing: BTreeMap::new(), ..self.clone() }
+    }
+}
+
 impl Pricing {
     /// What costs no less than either, whatever is used.
     #[must_use]

@@ -18,7 +18,7 @@ const MILLION: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
 pub struct Route {
     /// `<upstream>:<public model id>`.
     pub id: String,
-    /// Who answers.
+    /// Who answers; its prices are the model's to tell.
     pub upstream: Arc<UpstreamConfig>,
     /// What the upstream calls the model.
     pub upstream_model: String,
@@ -43,13 +43,15 @@ pub struct Model {
     pub config: ModelConfig,
     /// Its routes, in the order of the configuration.
     pub routes: Vec<Arc<Route>>,
+    /// What it costs at upstreams with prices of their own, by their names.
+    prices: HashMap<String, Pricing>,
 }
 
 impl Model {
     /// What an answer of one of its routes costs.
     #[must_use]
     pub fn pricing<'a>(&'a self, route: &'a Route) -> &'a Pricing {
-        route.upstream.pricing.get(&self.config.id).unwrap_or(&self.config.pricing)
+        self.prices.get(&route.upstream.name).unwrap_or(&self.config.pricing)
     }
 
     /// Prices that none of these routes goes beyond; those of the model if there are none.
@@ -59,6 +61,11 @@ impl Model {
             Some(dearest.map_or_else(|| pricing.clone(), |dearest| dearest.dearest(pricing)))
         });
         dearest.unwrap_or_else(|| self.config.pricing.clone())
+    }
+
+    /// The routes that a request may take, in the order of the configuration.
+    pub fn fitting<'a>(&'a self, wish: &'a Wish<'_>) -> impl Iterator<Item = &'a Arc<Route>> {
+        self.routes.iter().filter(|route| fits(self, route, wish))
     }
 
     /// Whether every route proves what it is: then each request demands it.
@@ -100,7 +107,8 @@ impl Catalogue {
     /// The same; routes that are as they were in the previous catalogue stay, with what is known of them.
     #[must_use]
     pub fn following(config: &GatewayConfig, previous: Option<&Self>) -> Self {
-        let upstreams: Vec<Arc<UpstreamConfig>> = config.upstreams.iter().cloned().map(Arc::new).collect();
+        let upstreams: Vec<_> =
+            config.upstreams.iter().map(|upstream| Arc::new(upstream.without_prices())).collect();
         let described = config.models.iter().map(|model| model.id.as_str());
         let served = upstreams.iter().flat_map(|upstream| upstream.models.keys().map(String::as_str));
         let mut catalogue = Self::default();
@@ -112,6 +120,7 @@ impl Catalogue {
             let model = Model {
                 config: described.unwrap_or_else(|| undescribed(id)),
                 routes: upstreams.iter().filter_map(|upstream| route(id, upstream, previous)).collect(),
+                prices: prices(id, config),
             };
             catalogue.order.push(id.to_owned());
             catalogue.models.insert(id.to_owned(), Arc::new(model));
@@ -141,8 +150,7 @@ impl Catalogue {
             error.param = Some("model".to_owned());
             error
         })?;
-        let mut routes: Vec<_> =
-            model.routes.iter().filter(|route| fits(model, route, wish)).cloned().collect();
+        let mut routes: Vec<_> = model.fitting(wish).cloned().collect();
         if routes.is_empty() {
             return Err(no_route(model, wish));
         }
@@ -173,6 +181,11 @@ fn undescribed(id: &str) -> ModelConfig {
         metadata: serde_json::Map::new(),
         require_verified: false,
     }
+}
+
+fn prices(model: &str, config: &GatewayConfig) -> HashMap<String, Pricing> {
+    let own = |upstream: &UpstreamConfig| Some((upstream.name.clone(), upstream.pricing.get(model)?.clone()));
+    config.upstreams.iter().filter_map(own).collect()
 }
 
 fn route(model: &str, upstream: &Arc<UpstreamConfig>, previous: Option<&Catalogue>) -> Option<Arc<Route>> {
@@ -225,8 +238,8 @@ fn costs_at_most(pricing: &Pricing, constraints: &Constraints) -> bool {
         })
 }
 
-/// The client's order, then what it sorts by (price: of a token in and one out) or else priorities and chance by weight. Routes that rest come after
-/// all others, and those of unknown speed after those that are known.
+/// The client's order, then what it sorts by (price: of a token in and one out) or else priorities and chance by
+/// weight. Routes that rest come after all others, and those of unknown speed after those that are known.
 fn sort(routes: &mut [Arc<Route>], model: &Model, wish: &Wish<'_>) {
     let order = &wish.constraints.order;
     let place =

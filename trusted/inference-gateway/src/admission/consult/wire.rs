@@ -31,7 +31,7 @@ pub(super) struct Question<'a> {
     /// knows; absent where it is only asked whose key it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_id: Option<&'a str>,
-    /// What it may cost, by the prices that no route of the model goes beyond.
+    /// What it may cost, by prices that no route goes beyond which it may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) estimated_cost: Option<Decimal>,
 }

@@ -1,6 +1,7 @@
 //! What is charged when an answer cannot be passed on, and what is refused before anybody works for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::{Path, State};
 use axum::{Json, Router};
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::support::*;
+use crate::accounting::{Tokens, cost};
 use crate::routing::Health;
 use crate::upstream::fake::{Act, Fake, json as reply, until};
 
@@ -160,9 +162,19 @@ async fn the_route_that_answers_has_its_price() {
     assert_eq!(bench.ask(&request).await.status, 502);
     request["provider"] = json!({"max_price": {"prompt": 99}});
     assert_eq!(bench.ask(&request).await.error(), (404, "not_found_error".to_owned()));
-    // Streams likewise, and a cheaper route costs less.
+    // A cheaper route costs less, also what is streamed.
     bench.reconfigure(vec![cheap(&good.url()), dear]).await;
     assert_eq!(bench.ask(&chat(false)).await.json()["usage"]["cost"].as_f64(), Some(0.0016));
+    assert!(seen(&bench.ask(&chat(true)).await).is_done);
+    let streamed = bench.rows().pop().unwrap().row;
+    assert!(streamed.is_streaming && streamed.completion_tokens > 0);
+    let tokens = Tokens {
+        prompt: streamed.prompt_tokens,
+        completion: streamed.completion_tokens,
+        ..Tokens::default()
+    };
+    assert_eq!(streamed.cost, cost(tokens, streamed.pricing.as_ref().unwrap()));
+    assert_eq!(streamed.pricing.unwrap().completion.to_string(), "0.0002");
     let list = async |path: &str| {
         let url = format!("http://{}{path}", bench.running.address());
         let list: Value = bench.client.get(url).bearer_auth(KEY).send().await.unwrap().json().await.unwrap();
@@ -170,6 +182,55 @@ async fn the_route_that_answers_has_its_price() {
     };
     assert_eq!(list("/v1/models").await, "0.01");
     assert_eq!(list("/v1/models/providers/cheap").await, "0.0001");
+}
+
+/// Another price is no other upstream: what is known of its health stays.
+#[tokio::test]
+async fn a_price_changes_and_the_route_stays() {
+    let bad = Fake::start(|_, _| vec![Act::Send(reply(500, "{}"))]).await;
+    let priced = |prompt: &str| {
+        let pricing = json!({"pricing": {MODEL: {"prompt": prompt, "completion": "0.02"}}});
+        upstream("one", &bad.url(), 0, &pricing)
+    };
+    let bench = Bench::new(vec![priced("0.01")], json!({})).await;
+    for _ in 0..5 {
+        assert_eq!(bench.ask(&chat(false)).await.status, 502);
+    }
+    assert_eq!(health_of(&bench), Health::Resting);
+    let connections = bad.counts.connections.load(Ordering::Relaxed);
+    bench.reconfigure(vec![priced("0.03")]).await;
+    assert_eq!(health_of(&bench), Health::Resting);
+    let model = bench.running.gateway().live().catalogue.model(MODEL).unwrap().clone();
+    assert_eq!(model.pricing(&model.routes[0]).prompt.to_string(), "0.03");
+    assert_eq!(bench.ask(&chat(false)).await.status, 502);
+    assert_eq!(bad.counts.connections.load(Ordering::Relaxed), connections);
+}
+
+/// Of a key's credit the price is set aside that a request may come to, by what it says itself.
+#[tokio::test]
+async fn what_a_request_rules_out_is_not_set_aside() {
+    let slow = Fake::start(|_, _| vec![Act::Hang]).await;
+    let priced = |completion: &str| json!({"pricing": {MODEL: {"prompt": "0", "completion": completion}}});
+    let upstreams = vec![
+        upstream("cheap", &slow.url(), 0, &priced("0.00001")),
+        upstream("dear", &slow.url(), 1, &priced("0.01")),
+    ];
+    let keys = json!([{
+        "name": "ci", "sha256": crate::admission::KeyHash::of(KEY).to_string(), "credit": "1",
+    }]);
+    let bench = Bench::new(upstreams, json!({"keys": keys})).await;
+    let ask = |provider: Value| {
+        let mut request = chat(false);
+        request["provider"] = provider;
+        let request = bench.request("/v1/chat/completions", &request);
+        tokio::spawn(async move { request.send().await.map(|response| response.status().as_u16()) })
+    };
+    let under_way = [json!({"only": ["cheap"]}), json!({"max_price": {"completion": 10}})].map(ask);
+    until(|| slow.seen.lock().len() == 2).await;
+    assert_eq!(ask(json!({})).await.unwrap().unwrap(), 429);
+    for request in under_way {
+        request.abort();
+    }
 }
 
 /// A control plane is asked for leave to spend what the dearest route would cost.
