@@ -222,79 +222,71 @@ fn boot_entries(log: &[u8]) -> Result<Vec<EventLogEntry>, HardwareError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader};
     use std::os::unix::net::UnixStream;
-    use std::sync::mpsc;
-    use std::time::Duration;
+    use std::sync::Mutex;
 
-    use cloister_guest_channel::tee::{Call, Outcome, Request, Response};
+    use cloister_evidence::Measurement;
 
     use super::*;
-    use crate::development::Patience;
 
-    /// A node that is silent until it is told to wake up, and then keeps what it was asked for.
-    fn node(stream: UnixStream, awake: mpsc::Receiver<()>) -> thread::JoinHandle<Vec<Call>> {
-        thread::spawn(move || {
-            let mut out = stream.try_clone().unwrap();
-            let mut calls = Vec::new();
-            let mut sleeps = true;
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                sleeps = sleeps && awake.try_recv().is_err();
-                let Request { id, call } = serde_json::from_str(&line).unwrap();
-                let outcome = match &call {
-                    Call::BootLog => Outcome::BootLog { log: String::new() },
-                    _ if sleeps => continue,
-                    Call::Extend { .. } => Outcome::Extended,
-                    Call::Quote { .. } => Outcome::Quote { quote: "00".into() },
-                };
-                calls.push(call);
-                let mut line = serde_json::to_vec(&Response { id, outcome }).unwrap();
-                line.push(b'\n');
-                if out.write_all(&line).is_err() {
-                    break;
-                }
-            }
-            calls
-        })
+    /// Register, index and digest of every extension that was asked for.
+    type Extensions = Arc<Mutex<Vec<(u32, u32, Measurement)>>>;
+
+    /// A platform that does what it is asked for, but tells nobody of the first extension.
+    struct Absent(Extensions);
+
+    impl Hardware for Absent {
+        fn platform(&self) -> Platform {
+            Platform::Development
+        }
+
+        fn boot_log(&mut self) -> Result<Vec<u8>, HardwareError> {
+            Ok(Vec::new())
+        }
+
+        fn quote(&mut self, report_data: &ReportData) -> Result<Vec<u8>, HardwareError> {
+            Ok(report_data.to_vec())
+        }
+
+        fn extend(&mut self, register: u32, index: u32, digest: &Measurement) -> Result<(), HardwareError> {
+            let mut extensions = self.0.lock().unwrap();
+            extensions.push((register, index, *digest));
+            if extensions.len() == 1 { Err(HardwareError::Silent(20)) } else { Ok(()) }
+        }
+
+        fn document(&mut self, _user_data: &[u8]) -> Result<Vec<u8>, HardwareError> {
+            Err(HardwareError::Refused("no documents".into()))
+        }
     }
 
     #[tokio::test]
     async fn an_event_without_an_answer_is_confirmed_before_anything_else() {
-        let (guest, stream) = UnixStream::pair().unwrap();
-        let (wake, awake) = mpsc::channel();
-        let node = node(stream, awake);
-        let patience =
-            Patience { resend_after: Duration::from_millis(20), in_all: Duration::from_millis(200) };
-        let development =
-            Development::with_patience(guest.try_clone().unwrap(), guest.try_clone().unwrap(), patience);
-        let attester = Attester::start(Box::new(development.unwrap())).unwrap();
-        let event = RuntimeEvent::new("first", [1]);
-        let silent = attester.measure(vec![event.clone()]).await.unwrap_err();
+        let extensions = Extensions::default();
+        let attester = Attester::start(Box::new(Absent(Arc::clone(&extensions)))).unwrap();
+        let (first, second) = (RuntimeEvent::new("first", [1]), RuntimeEvent::new("second", [2]));
+        let silent = attester.measure(vec![first.clone()]).await.unwrap_err();
         assert!(matches!(silent, AttestError::Hardware(HardwareError::Silent(_))), "{silent}");
         assert!(attester.event_log().is_empty());
 
-        wake.send(()).unwrap();
-        attester.measure(vec![RuntimeEvent::new("second", [2])]).await.unwrap();
+        attester.measure(vec![second.clone()]).await.unwrap();
         let evidence = attester.quote(&[0; 64]).await.unwrap();
         let names: Vec<_> = evidence.event_log.iter().map(|entry| entry.event.as_str()).collect();
         assert_eq!(names, ["first", "second"]);
-        guest.shutdown(std::net::Shutdown::Both).unwrap();
-        let extensions: Vec<_> = node
-            .join()
-            .unwrap()
-            .into_iter()
-            .filter_map(|call| match call {
-                Call::Extend { index, digest, .. } => Some((index, digest)),
-                _ => None,
-            })
-            .collect();
-        // The first may be confirmed more than once, always by its own number.
-        assert!(
-            extensions.iter().any(|(index, digest)| *index == 0 && *digest == event.digest().to_string())
+        // The first is confirmed by its own number.
+        assert_eq!(
+            *extensions.lock().unwrap(),
+            [(3, 0, first.digest()), (3, 0, first.digest()), (3, 1, second.digest())]
         );
-        assert!(
-            extensions.iter().all(|(index, digest)| (*index == 0) == (*digest == event.digest().to_string()))
-        );
+    }
+
+    #[tokio::test]
+    async fn a_quote_confirms_what_had_no_answer_too() {
+        let extensions = Extensions::default();
+        let attester = Attester::start(Box::new(Absent(Arc::clone(&extensions)))).unwrap();
+        attester.measure(vec![RuntimeEvent::new("first", [1])]).await.unwrap_err();
+        let evidence = attester.quote(&[0; 64]).await.unwrap();
+        assert_eq!(evidence.event_log.len(), 1);
+        assert_eq!(extensions.lock().unwrap().len(), 2);
     }
 
     #[tokio::test]

@@ -29,9 +29,9 @@ const MAX_ANSWERS: usize = 16;
 
 /// How long the node may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    pub(crate) resend_after: Duration,
-    pub(crate) in_all: Duration,
+struct Patience {
+    resend_after: Duration,
+    in_all: Duration,
 }
 
 impl Default for Patience {
@@ -58,7 +58,7 @@ impl Development {
         Self::with_patience(reader, writer, Patience::default())
     }
 
-    pub(crate) fn with_patience(
+    fn with_patience(
         reader: impl Read + Send + 'static,
         writer: impl Write + Send + 'static,
         patience: Patience,
