@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::fs::DirBuilder;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::BaseUrl;
 use crate::commands::deploy::KnownRoots;
 use crate::failure::{Exit, Failure};
+use crate::files;
 
 /// Name of the file in whatever directory holds it.
 pub(crate) const FILE_NAME: &str = "credentials.json";
@@ -71,13 +72,7 @@ pub(crate) struct Credentials {
 impl Credentials {
     /// Reads the file; a missing one is empty.
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
-        let failed = |error| Failure::local(format!("cannot read {}", path.display()), error);
-        let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            other => other.map_err(failed)?,
-        };
-        let mut text = String::new();
-        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(failed)?;
+        let Some(text) = files::read_own(path, MAX_FILE_BYTES)? else { return Ok(Self::default()) };
         serde_json::from_str(&text).map_err(|error| {
             Failure::new(Exit::Failed, format!("{} is damaged", path.display()))
                 .caused_by(error)

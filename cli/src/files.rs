@@ -1,45 +1,72 @@
-//! Files that the user names, read up to a limit.
+//! Files that the user names, and small ones of Cloister's own: read as a whole, up to a limit.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("is larger than {0} bytes")]
+    TooLarge(u64),
+    #[error("is not UTF-8 text")]
+    NoText,
+}
+
+impl Unusable {
+    /// The user named it.
+    fn named(self, path: &Path) -> Failure {
+        match self {
+            Self::Io(error) => Failure::usage(format!("cannot read {}", path.display())).caused_by(error),
+            other => Failure::usage(format!("{} {other}", path.display())),
+        }
+    }
+}
+
 /// Reads a file of at most `limit` bytes.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    fill(&mut bytes, path, limit)?;
-    Ok(bytes)
+    let filled = File::open(path).map_err(Unusable::from).and_then(|file| fill(&mut bytes, file, limit));
+    filled.map(|()| bytes).map_err(|why| why.named(path))
 }
 
 /// Reads a text file likewise.
 pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, Failure> {
-    String::from_utf8(read(path, limit)?).map_err(|_| no_text(path))
+    String::from_utf8(read(path, limit)?).map_err(|_| Unusable::NoText.named(path))
 }
 
 /// Reads a secret likewise, and leaves no copy of it behind, whatever comes of it.
 pub(crate) fn read_secret(path: &Path, limit: u64) -> Result<Zeroizing<String>, Failure> {
-    // Allocated once: what grows is copied.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(limit).unwrap_or_default() + 64));
-    fill(&mut bytes, path, limit)?;
-    std::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| no_text(path))
+    secret(path, limit).map_err(|why| why.named(path))
 }
 
-fn fill(bytes: &mut Vec<u8>, path: &Path, limit: u64) -> Result<(), Failure> {
-    File::open(path)
-        .and_then(|file| file.take(limit + 1).read_to_end(bytes))
-        .map_err(|error| Failure::usage(format!("cannot read {}", path.display())).caused_by(error))?;
-    if bytes.len() as u64 > limit {
-        return Err(Failure::usage(format!("{} is larger than {limit} bytes", path.display())));
+/// Reads a file of Cloister's own likewise; `None` where there is none.
+pub(crate) fn read_own(path: &Path, limit: u64) -> Result<Option<Zeroizing<String>>, Failure> {
+    match secret(path, limit) {
+        Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|why| Failure::local(format!("cannot read {}", path.display()), why)),
     }
-    Ok(())
 }
 
-fn no_text(path: &Path) -> Failure {
-    Failure::usage(format!("{} is not UTF-8 text", path.display()))
+fn secret(path: &Path, limit: u64) -> Result<Zeroizing<String>, Unusable> {
+    let file = File::open(path)?;
+    let about = file.metadata()?;
+    // Allocated once: what grows is copied. What is no file does not say how much will come.
+    let room = if about.is_file() { about.len().min(limit) } else { limit };
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(room).unwrap_or_default() + 64));
+    fill(&mut bytes, file, limit)?;
+    std::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| Unusable::NoText)
+}
+
+fn fill(bytes: &mut Vec<u8>, file: File, limit: u64) -> Result<(), Unusable> {
+    file.take(limit + 1).read_to_end(bytes)?;
+    if bytes.len() as u64 > limit { Err(Unusable::TooLarge(limit)) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -62,5 +89,17 @@ mod tests {
         }
         let message = read(Path::new("/nonexistent"), 1).unwrap_err().message;
         assert_eq!(message, "cannot read /nonexistent");
+    }
+
+    #[test]
+    fn a_file_of_our_own_may_be_absent_but_not_cut_off() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "12345678").unwrap();
+        assert_eq!(**read_own(file.path(), 8).unwrap().unwrap(), *"12345678");
+        assert_eq!(read_own(Path::new("/nonexistent"), 8).unwrap(), None);
+        let failure = read_own(file.path(), 7).unwrap_err();
+        assert!(failure.message.starts_with("cannot read "), "{}", failure.message);
+        assert!(failure.chain().contains("is larger than 7 bytes"), "{}", failure.chain());
+        assert!(read_own(file.path().parent().unwrap(), 8).is_err());
     }
 }

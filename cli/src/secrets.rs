@@ -16,12 +16,10 @@ const MAX_BYTES: u64 = 4096;
 pub(crate) fn ask(output: &Output, words: &str, what: &str) -> Result<Zeroizing<String>, Failure> {
     let failed = |error| Failure::local(format!("cannot read {what}"), error);
     let stdin = std::io::stdin();
-    // Allocated once, so that no copy stays behind.
-    let mut text = Zeroizing::new(String::with_capacity(8192));
     if !stdin.is_terminal() {
-        stdin.lock().take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
-        return Ok(text);
+        return piped(what);
     }
+    let mut text = room();
     output.prompt(words);
     let echoing = tcgetattr(&stdin).map_err(|error| failed(error.into()))?;
     let mut silent = echoing.clone();
@@ -34,4 +32,20 @@ pub(crate) fn ask(output: &Output, words: &str, what: &str) -> Result<Zeroizing<
         0 => Err(Failure::usage(format!("{what} was not given"))),
         _ => Ok(text),
     }
+}
+
+/// All of stdin. `what` names it when it cannot be read.
+pub(crate) fn piped(what: &str) -> Result<Zeroizing<String>, Failure> {
+    let mut text = room();
+    std::io::stdin()
+        .lock()
+        .take(MAX_BYTES)
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::local(format!("cannot read {what}"), error))?;
+    Ok(text)
+}
+
+/// Allocated once, so that no copy stays behind.
+fn room() -> Zeroizing<String> {
+    Zeroizing::new(String::with_capacity(8192))
 }

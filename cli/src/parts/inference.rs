@@ -10,8 +10,6 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -25,13 +23,13 @@ use cloister_verifier::Clock;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use zeroize::Zeroizing;
 
 use super::service::{BoxedError, Service};
 use super::{local, secret_file};
 use crate::api::{Client, is_loopback, read};
 use crate::credentials::ApiKey;
 use crate::failure::{Exit, Failure};
+use crate::files;
 
 /// Its directory in that of the cloud.
 const DIRECTORY: &str = "inference-gateway";
@@ -72,14 +70,8 @@ impl Own {
             Failure::usage(message)
                 .hint("docs/inference-gateway.md has its members; without the file the default holds")
         };
-        let mut text = Zeroizing::new(Vec::new());
-        let read = File::open(&file).and_then(|open| open.take(MAX_FILE_BYTES).read_to_end(&mut text));
-        match read {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(refused(error.to_string())),
-            Ok(_) => {}
-        }
-        let config = GatewayConfig::parse(&text).map_err(|error| refused(error.to_string()))?;
+        let Some(text) = files::read_own(&file, MAX_FILE_BYTES)? else { return Ok(None) };
+        let config = GatewayConfig::parse(text.as_bytes()).map_err(|error| refused(error.to_string()))?;
         if config.bind.port() == 0 {
             return Err(refused("bind: a port is needed, so that it is known where it listens".to_owned()));
         }
@@ -255,12 +247,7 @@ fn works_on(token: &Token, now: Timestamp) -> bool {
 }
 
 fn kept(file: &Path) -> Result<Option<ApiKey>, Failure> {
-    let mut text = Zeroizing::new(String::new());
-    match File::open(file).and_then(|open| open.take(MAX_KEY_BYTES).read_to_string(&mut text)) {
-        Ok(_) => Ok(ApiKey::parse(&text).ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::local(format!("cannot read {}", file.display()), error)),
-    }
+    Ok(files::read_own(file, MAX_KEY_BYTES)?.and_then(|text| ApiKey::parse(&text).ok()))
 }
 
 #[cfg(test)]

@@ -1,21 +1,16 @@
 //! The operator's list of sizes and prices, from a file.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use cloister_metering::{MAX_FILE_BYTES, PriceList};
 
 use crate::failure::Failure;
+use crate::files;
 
 /// Reads the list; without a file the one that charges nothing.
 pub(crate) fn read(path: Option<&Path>) -> Result<PriceList, Failure> {
     let Some(path) = path else { return Ok(PriceList::default()) };
-    let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
-    let mut text = Vec::new();
-    // One more than allowed tells that it is too large.
-    let most = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(path).map_err(unreadable)?.take(most).read_to_end(&mut text).map_err(unreadable)?;
+    let text = files::read(path, MAX_FILE_BYTES as u64)?;
     PriceList::parse(&text).map_err(|error| {
         Failure::usage(format!("{} is not a list of prices", path.display()))
             .caused_by(error)
@@ -32,7 +27,7 @@ mod tests {
         assert!(read(None).unwrap().is_free());
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/prices.json");
         assert!(!read(Some(Path::new(example))).unwrap().is_free());
-        assert!(read(Some(Path::new("/nonexistent"))).unwrap_err().message.contains("cannot be read"));
+        assert!(read(Some(Path::new("/nonexistent"))).unwrap_err().message.contains("cannot read"));
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"sizes\": [],\n \"vcpu_hour\": \"-1\"}").unwrap();
         let failure = read(Some(file.path())).unwrap_err();

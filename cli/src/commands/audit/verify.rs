@@ -11,10 +11,12 @@ use super::{LIFETIME, Whose};
 use crate::api::read;
 use crate::commands::Outcome;
 use crate::failure::{Exit, Failure};
+use crate::files;
 use crate::session::Session;
 
-/// Longest line of an export.
+/// Longest line of an export, and largest file of a head, in bytes.
 const MAX_LINE: usize = 64 * 1024;
+const MAX_HEAD: u64 = 64 * 1024;
 
 /// Arguments of `audit verify`.
 #[derive(Debug, clap::Args)]
@@ -129,12 +131,7 @@ fn check_signature(head: &AuditHead) -> Outcome {
 }
 
 fn kept(path: &Path) -> Result<Option<AuditHead>, Failure> {
-    let failed = |error| Failure::local(format!("cannot read {}", path.display()), error);
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
+    let Some(text) = files::read_own(path, MAX_HEAD)? else { return Ok(None) };
     let read = serde_json::from_str(&text);
     read.map(Some).map_err(|error| Failure::local(format!("{} is no head of a log", path.display()), error))
 }

@@ -1,12 +1,11 @@
 //! What an operator describes in a file of JSON.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
+use crate::files;
 
 /// Reads a file. `malformed` says what it should be; the parser's words follow.
 pub(super) fn read<T: DeserializeOwned>(
@@ -14,7 +13,7 @@ pub(super) fn read<T: DeserializeOwned>(
     max_bytes: u64,
     malformed: impl Fn() -> Failure,
 ) -> Result<T, Failure> {
-    let text = bytes(path, max_bytes, &malformed)?;
+    let text = files::read(path, max_bytes)?;
     serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))
 }
 
@@ -24,18 +23,31 @@ pub(super) fn read_secret<T: DeserializeOwned>(
     max_bytes: u64,
     malformed: impl Fn() -> Failure,
 ) -> Result<T, Failure> {
-    let text = bytes(path, max_bytes, &malformed)?;
-    serde_json::from_slice(&text).map_err(|_| malformed())
+    let text = files::read_secret(path, max_bytes)?;
+    serde_json::from_str(&text).map_err(|_| malformed())
 }
 
-/// What is in a file; one that is larger is no such file.
-fn bytes(path: &Path, max_bytes: u64, malformed: &impl Fn() -> Failure) -> Result<Vec<u8>, Failure> {
-    let unreadable = |error| Failure::usage(format!("{} cannot be read", path.display())).caused_by(error);
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(max_bytes.saturating_add(1)).read_to_end(&mut text).map_err(unreadable)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > max_bytes) {
-        return Err(malformed());
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_or_no_json_is_refused_and_of_a_secret_nothing_is_repeated() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let malformed = || Failure::usage("no such list");
+        std::fs::write(file.path(), "[1, 2]").unwrap();
+        assert_eq!(read::<Value>(file.path(), 6, malformed).unwrap(), serde_json::json!([1, 2]));
+        assert_eq!(read_secret::<Value>(file.path(), 6, malformed).unwrap(), serde_json::json!([1, 2]));
+        for failure in [
+            read::<Value>(file.path(), 5, malformed).unwrap_err(),
+            read_secret::<Value>(file.path(), 5, malformed).unwrap_err(),
+        ] {
+            assert!(failure.message.ends_with(" is larger than 5 bytes"), "{}", failure.message);
+        }
+        std::fs::write(file.path(), "\"planted\"").unwrap();
+        assert!(read::<u8>(file.path(), 99, malformed).unwrap_err().chain().contains("planted"));
+        assert_eq!(read_secret::<u8>(file.path(), 99, malformed).unwrap_err().chain(), "no such list");
     }
-    Ok(text)
 }

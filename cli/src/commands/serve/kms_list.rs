@@ -98,8 +98,8 @@ mod tests {
     fn what_is_no_list_is_refused_with_an_example() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kms.json");
-        assert!(read(&path).unwrap_err().message.contains("cannot be read"));
-        for wrong in ["{}", r#"[{"slug":"main"}]"#, &EXAMPLE.replace("slug", "name"), &" ".repeat(1 << 21)] {
+        assert!(read(&path).unwrap_err().message.contains("cannot read"));
+        for wrong in ["{}", r#"[{"slug":"main"}]"#, &EXAMPLE.replace("slug", "name")] {
             std::fs::write(&path, wrong).unwrap();
             assert!(read(&path).unwrap_err().hints[0].contains("guest_url"), "{wrong:.40}");
         }

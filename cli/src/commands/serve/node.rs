@@ -1,6 +1,6 @@
 //! `cloister serve node`.
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +18,8 @@ use crate::commands::{Outcome, up};
 use crate::failure::{Exit, Failure};
 use crate::parts::node::{self, Newcomer, NodePart, Way};
 use crate::parts::{HostOptions, Interrupts};
+use crate::secrets;
 use crate::session::Session;
-
-const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// Arguments of `serve node`.
 #[derive(Debug, clap::Args)]
@@ -108,17 +107,13 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
 }
 
 async fn join(args: &Args, dir: &Path) -> Result<Credentials, Failure> {
-    let stdin = std::io::stdin();
     let how = "give it on stdin: cloister nodes invite | cloister serve node …";
-    if stdin.is_terminal() {
+    if std::io::stdin().is_terminal() {
         return Err(
             Failure::new(Exit::Unauthorised, "this node has not joined yet and needs a join token").hint(how)
         );
     }
-    let mut text = String::new();
-    let read = stdin.lock().take(MAX_TOKEN_BYTES).read_to_string(&mut text);
-    read.map_err(|error| Failure::local("cannot read the join token", error))?;
-    let token: JoinToken = text
+    let token: JoinToken = secrets::piped("the join token")?
         .trim()
         .parse()
         .map_err(|error| Failure::usage("the join token is wrong").caused_by(error).hint(how))?;
