@@ -1,6 +1,7 @@
 #!/bin/bash
 # Fuzzes every parser that has a target for a few seconds each, with the stable compiler, as many at a time as the
-# machine has processors: usage: scripts/fuzz.sh [seconds per target]. The targets are those of fuzz/Cargo.toml.
+# machine has processors: usage: scripts/fuzz.sh [seconds per target; 0 only builds them]. The targets are those of
+# fuzz/Cargo.toml.
 # Starts from the seeds beside the targets, from what earlier runs found (target/fuzz/corpus), and from the public
 # test data where it is. Fails if an input crashes, hangs or takes too much memory, and keeps it in
 # target/fuzz/crashes.
@@ -8,21 +9,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-5}
-[[ $seconds =~ ^[1-9][0-9]*$ ]] || {
+[[ $seconds =~ ^(0|[1-9][0-9]*)$ ]] || {
     echo "usage: scripts/fuzz.sh [seconds per target]" >&2
     exit 2
 }
 testdata=${CLOISTER_TESTDATA:-../shared/testdata}/tdx
-host=$(rustc --print host-tuple)
 
-# The coverage that libFuzzer steers by, without the sanitizers that only a nightly compiler has. Naming the
-# target keeps the flags away from build scripts.
-flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
-flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
-flags+=" -Cllvm-args=-sanitizer-coverage-trace-compares"
-
-# Name of each target and its source, relative to fuzz/.
-targets() { sed -n '/^\[\[bin\]\]/,/^$/s/^\(name\|path\) = "\(.*\)"$/\2/p' fuzz/Cargo.toml | paste - -; }
+# Name of each target, its source, and the program that was built of it. The whole workspace is chosen, and tests, so that
+# what other crates made is used as it is.
+targets() {
+    RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/instrument.sh CARGO_INCREMENTAL=0 cargo test --workspace --locked --no-run \
+        --test 'fuzz-*' --config fuzz/profile.toml --message-format json-render-diagnostics |
+        sed -n 's/.*"name":"fuzz-\([^"]*\)","src_path":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1\t\2\t\3/p'
+}
 
 # Files that a target starts from, beside its seeds.
 public_samples() {
@@ -34,9 +33,9 @@ public_samples() {
     esac || true
 }
 
-# Runs the target $1 whose source is $2, and says what came of it.
+# Runs the target $1, whose source is $2, by its program $3, and says what came of it.
 fuzz() {
-    local name=$1 source=fuzz/$2 seeds sample
+    local name=$1 source=$2 program=$3 seeds sample
     local corpus=target/fuzz/corpus/$name log=target/fuzz/$name.log
     local beside=${source%/fuzz_targets/*}/seeds/$(basename "$source" .rs)
     mkdir -p "$corpus" target/fuzz/crashes
@@ -45,38 +44,39 @@ fuzz() {
     while read -r sample; do
         cp --no-preserve=mode "$sample" "$corpus/public-$(basename "$sample")"
     done < <(public_samples "$name")
-    if "target/fuzz/$host/debug/$name" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 \
+    if "$program" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 \
         -max_len=16384 -artifact_prefix="target/fuzz/crashes/$name-" "${seeds[@]}" >"$log" 2>&1; then
         printf '%-32s %s\n' "$name" "$(grep -a '^Done' "$log" | tail -1)"
     else
         {
             tail -25 "$log"
             echo "scripts/fuzz.sh: $name failed; the input is in target/fuzz/crashes, run it again with"
-            echo "  target/fuzz/$host/debug/$name FILE"
+            echo "  $program FILE"
         } >&2
         return 1
     fi
 }
 
 # A target that nobody names is never run.
-forgotten=$(comm -23 <(compgen -G '*/*/fuzz/fuzz_targets/*.rs' | sort) <(targets | sed 's|.*\t../||' | sort))
+forgotten=$(comm -23 <(compgen -G '*/*/fuzz/fuzz_targets/*.rs' | sort) <(sed -n 's|^path = "../\(.*\)"$|\1|p' fuzz/Cargo.toml | sort))
 [ -z "$forgotten" ] || {
     echo "scripts/fuzz.sh: add to fuzz/Cargo.toml:" "$forgotten" >&2
     exit 1
 }
 
-RUSTFLAGS=$flags CARGO_INCREMENTAL=0 cargo build --locked --target "$host" --target-dir target/fuzz \
-    --manifest-path fuzz/Cargo.toml
+mkdir -p target/fuzz
+targets >target/fuzz/targets
+[ "$seconds" != 0 ] || exit 0
 
 failed=0 running=0 at_a_time=$(nproc)
-while read -r name source; do
+while read -r name source program; do
     if [ "$running" = "$at_a_time" ]; then
         wait -n || failed=1
         running=$((running - 1))
     fi
-    fuzz "$name" "$source" &
+    fuzz "$name" "$source" "$program" &
     running=$((running + 1))
-done < <(targets)
+done <target/fuzz/targets
 while [ "$running" -gt 0 ]; do
     wait -n || failed=1
     running=$((running - 1))
