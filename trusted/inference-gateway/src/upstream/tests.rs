@@ -231,7 +231,7 @@ async fn it_is_known_whether_anything_may_have_gone_out() {
     for (url, patience, why, may_be_out) in [
         (nobody, IDLE, SendFailure::Unreachable, false),
         (silent, IDLE, SendFailure::TimedOut, false),
-        (hanging.url(), Duration::from_millis(50), SendFailure::TimedOut, true),
+        (hanging.url(), Duration::from_secs(1), SendFailure::TimedOut, true),
         (closing.url(), IDLE, SendFailure::Transport, true),
         (gone_after_one().await, IDLE, SendFailure::Unreachable, true),
     ] {

@@ -91,7 +91,7 @@ async fn patience_ends() {
     let (lab, roots) = (Lab::new(), Roots::new(1));
     let kms = PlayedKms::start(&lab, &roots, |_| refusal(KmsErrorCode::InternalError, "not now")).await;
     let mut client = client(&lab, &[kms.url()], None).await;
-    let error = client.app_keys(Duration::from_millis(500), |_| ()).await.unwrap_err();
+    let error = client.app_keys(Duration::from_secs(3), |_| ()).await.unwrap_err();
     assert!(matches!(error, KmsFailure::Patience { .. }), "{error}");
     assert!(failure::chain(&error).ends_with("not now"), "{}", failure::chain(&error));
     assert!(kms.seen().len() >= 2);

@@ -7,6 +7,7 @@ mod faults;
 mod health;
 mod leaving;
 mod memory;
+mod prices;
 mod proof;
 mod sent;
 mod sessions;
