@@ -15,12 +15,18 @@ seconds=${1:-5}
 }
 testdata=${CLOISTER_TESTDATA:-../shared/testdata}/tdx
 
+# Cargo knows a wrapper by its path alone: what it adds has to be in its name.
+mkdir -p target/fuzz
+instrument=$PWD/target/fuzz/instrument-$(sha256sum <fuzz/instrument.sh | cut -c1-16).sh
+cp fuzz/instrument.sh "$instrument"
+
 # Name of each target, its source, and the program that was built of it. The whole workspace is chosen, and tests, so that
-# what other crates made is used as it is.
+# the crates of others are used as they were made for the tests. They are not instrumented: their branches steer the search
+# only where they are generic, and so compiled with ours.
 targets() {
-    RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/instrument.sh CARGO_INCREMENTAL=0 cargo test --workspace --locked --no-run \
+    RUSTC_WORKSPACE_WRAPPER=$instrument CARGO_INCREMENTAL=0 cargo test --workspace --locked --no-run \
         --test 'fuzz-*' --config fuzz/profile.toml --message-format json-render-diagnostics |
-        sed -n 's/.*"name":"fuzz-\([^"]*\)","src_path":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1\t\2\t\3/p'
+        sed -n 's|.*"name":"fuzz-\([^"]*\)","src_path":"[^"]*/fuzz/\.\./\([^"]*\)".*"executable":"\([^"]*\)".*|\1\t\2\t\3|p'
 }
 
 # Files that a target starts from, beside its seeds.
@@ -57,19 +63,17 @@ fuzz() {
     fi
 }
 
-# A target that nobody names is never run.
-forgotten=$(comm -23 <(compgen -G '*/*/fuzz/fuzz_targets/*.rs' | sort) <(sed -n 's|^path = "../\(.*\)"$|\1|p' fuzz/Cargo.toml | sort))
+targets >target/fuzz/targets
+# A target that nobody names, or not by such a name, is never run.
+forgotten=$(comm -23 <(compgen -G '*/*/fuzz/fuzz_targets/*.rs' | sort) <(cut -f2 target/fuzz/targets | sort))
 [ -z "$forgotten" ] || {
-    echo "scripts/fuzz.sh: add to fuzz/Cargo.toml:" "$forgotten" >&2
+    echo "scripts/fuzz.sh: not built; each needs its [[test]] in fuzz/Cargo.toml, as the others have:" "$forgotten" >&2
     exit 1
 }
-
-mkdir -p target/fuzz
-targets >target/fuzz/targets
 [ "$seconds" != 0 ] || exit 0
 
 failed=0 running=0 at_a_time=$(nproc)
-while read -r name source program; do
+while IFS=$'\t' read -r name source program; do
     if [ "$running" = "$at_a_time" ]; then
         wait -n || failed=1
         running=$((running - 1))

@@ -13,19 +13,16 @@ use crate::failure::Failure;
 enum Unusable {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("is larger than {0} bytes")]
+    #[error("it is larger than {0} bytes")]
     TooLarge(u64),
-    #[error("is not UTF-8 text")]
+    #[error("it is not UTF-8 text")]
     NoText,
 }
 
 impl Unusable {
     /// The user named it.
     fn named(self, path: &Path) -> Failure {
-        match self {
-            Self::Io(error) => Failure::usage(format!("cannot read {}", path.display())).caused_by(error),
-            other => Failure::usage(format!("{} {other}", path.display())),
-        }
+        Failure::usage(format!("cannot read {}", path.display())).caused_by(self)
     }
 }
 
@@ -57,8 +54,8 @@ pub(crate) fn read_own(path: &Path, limit: u64) -> Result<Option<Zeroizing<Strin
 fn secret(path: &Path, limit: u64) -> Result<Zeroizing<String>, Unusable> {
     let file = File::open(path)?;
     let about = file.metadata()?;
-    // Allocated once: what grows is copied. What is no file does not say how much will come.
-    let room = if about.is_file() { about.len().min(limit) } else { limit };
+    // Allocated once: what grows is copied. What is no file, or is made when it is read, does not say how much will come.
+    let room = Some(about.len().min(limit)).filter(|length| about.is_file() && *length > 0).unwrap_or(limit);
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(room).unwrap_or_default() + 64));
     fill(&mut bytes, file, limit)?;
     std::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| Unusable::NoText)
@@ -80,12 +77,12 @@ mod tests {
         assert_eq!(read_text(file.path(), 8).unwrap(), "12345678");
         assert_eq!(*read_secret(file.path(), 8).unwrap(), "12345678");
         for failure in [read_text(file.path(), 7).unwrap_err(), read_secret(file.path(), 7).unwrap_err()] {
-            assert!(failure.message.ends_with(" is larger than 7 bytes"), "{}", failure.message);
+            assert!(failure.chain().ends_with("it is larger than 7 bytes"), "{}", failure.chain());
         }
         std::fs::write(file.path(), b"\xff").unwrap();
         assert_eq!(read(file.path(), 1).unwrap(), b"\xff");
         for failure in [read_text(file.path(), 1).unwrap_err(), read_secret(file.path(), 1).unwrap_err()] {
-            assert!(failure.message.ends_with(" is not UTF-8 text"), "{}", failure.message);
+            assert!(failure.chain().ends_with("it is not UTF-8 text"), "{}", failure.chain());
         }
         let message = read(Path::new("/nonexistent"), 1).unwrap_err().message;
         assert_eq!(message, "cannot read /nonexistent");

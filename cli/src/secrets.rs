@@ -1,6 +1,8 @@
 //! Asking a person for a secret without showing it.
 
-use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::fs::File;
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
+use std::os::fd::AsFd as _;
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
@@ -34,14 +36,16 @@ pub(crate) fn ask(output: &Output, words: &str, what: &str) -> Result<Zeroizing<
     }
 }
 
-/// All of stdin. `what` names it when it cannot be read.
+/// All of stdin, of which nobody read before. `what` names it when it cannot be read, or is too long.
 pub(crate) fn piped(what: &str) -> Result<Zeroizing<String>, Failure> {
     let mut text = room();
-    std::io::stdin()
-        .lock()
-        .take(MAX_BYTES)
-        .read_to_string(&mut text)
+    // Not through the buffer that all of the program shares, and nobody clears.
+    let all = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    all.and_then(|all| all.take(MAX_BYTES + 1).read_to_string(&mut text))
         .map_err(|error| Failure::local(format!("cannot read {what}"), error))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(Failure::usage(format!("{what} is longer than {MAX_BYTES} bytes")));
+    }
     Ok(text)
 }
 

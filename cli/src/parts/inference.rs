@@ -48,9 +48,9 @@ const KEY_LEFT: SignedDuration = SignedDuration::from_hours(14 * 24);
 const REQUESTS_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(600);
 /// What the model that echoes is called.
 const MODEL: &str = "cloister/echo";
-/// Largest configuration, and longest kept key, in bytes.
+/// Largest configuration, and largest file of a key, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-const MAX_KEY_BYTES: u64 = 512;
+const MAX_KEY_BYTES: u64 = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A configuration that holds instead of the default one.
@@ -70,7 +70,8 @@ impl Own {
             Failure::usage(message)
                 .hint("docs/inference-gateway.md has its members; without the file the default holds")
         };
-        let Some(text) = files::read_own(&file, MAX_FILE_BYTES)? else { return Ok(None) };
+        let read = files::read_own(&file, MAX_FILE_BYTES);
+        let Some(text) = read.map_err(|failure| refused(failure.chain()))? else { return Ok(None) };
         let config = GatewayConfig::parse(text.as_bytes()).map_err(|error| refused(error.to_string()))?;
         if config.bind.port() == 0 {
             return Err(refused("bind: a port is needed, so that it is known where it listens".to_owned()));
@@ -314,7 +315,12 @@ mod tests {
         setup(home.path()).prepare().unwrap();
         let text = std::fs::read_to_string(setup(home.path()).place().config).unwrap();
         let without_port = text.replace("127.0.0.1:8086", "127.0.0.1:0");
-        for (text, word) in [("{", "early"), ("{\"secret\": 1}", "secret"), (&*without_port, "bind")] {
+        for (text, word) in [
+            (&b"{"[..], "early"),
+            (b"{\"secret\": 1}", "secret"),
+            (without_port.as_bytes(), "bind"),
+            (b"\xff", "UTF-8"),
+        ] {
             std::fs::write(home.path().join(DIRECTORY).join(OWN_FILE), text).unwrap();
             let failure = Own::find(home.path()).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage);

@@ -10,11 +10,13 @@ use crate::files;
 /// Reads the list; without a file the one that charges nothing.
 pub(crate) fn read(path: Option<&Path>) -> Result<PriceList, Failure> {
     let Some(path) = path else { return Ok(PriceList::default()) };
-    let text = files::read(path, MAX_FILE_BYTES as u64)?;
-    PriceList::parse(&text).map_err(|error| {
-        Failure::usage(format!("{} is not a list of prices", path.display()))
-            .caused_by(error)
-            .hint("begin with examples/prices.json of the source tree; docs/usage.md explains it")
+    let read = files::read(path, MAX_FILE_BYTES as u64).and_then(|text| {
+        PriceList::parse(&text).map_err(|error| {
+            Failure::usage(format!("{} is not a list of prices", path.display())).caused_by(error)
+        })
+    });
+    read.map_err(|failure| {
+        failure.hint("begin with examples/prices.json of the source tree; docs/usage.md explains it")
     })
 }
 

@@ -251,6 +251,7 @@ mod tests {
         let patience = Patience { resend_after: Duration::from_millis(5), in_all: Duration::from_millis(30) };
         let (mut development, _node) = pair(patience);
         assert!(matches!(development.quote(&[0; 64]), Err(HardwareError::Silent(_))));
+        assert!(matches!(development.extend(3, 0, &Measurement::ZERO), Err(HardwareError::Silent(_))));
         // The node went away altogether.
         let (mut development, node) = pair(patience);
         drop(node);

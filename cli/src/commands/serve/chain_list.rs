@@ -106,12 +106,14 @@ mod tests {
     #[test]
     fn what_is_no_list_is_refused_without_repeating_it() {
         assert!(read(Path::new("/nonexistent")).unwrap_err().message.contains("cannot read"));
+        let long = " ".repeat(1 << 17);
         let planted = EXAMPLE.replace("KEY", "planted-secret");
         for wrong in [
             "{}",
             r#"[{"chain_id": "planted-secret"}]"#,
             &planted.replace("https://", ""),
             &planted.replace("name", "planted-secret"),
+            &long,
         ] {
             let failure = read(file(wrong, 0o600).path()).unwrap_err();
             assert!(failure.hints[0].contains("endpoints"), "{wrong:.40}");

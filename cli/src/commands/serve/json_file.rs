@@ -13,7 +13,7 @@ pub(super) fn read<T: DeserializeOwned>(
     max_bytes: u64,
     malformed: impl Fn() -> Failure,
 ) -> Result<T, Failure> {
-    let text = files::read(path, max_bytes)?;
+    let text = files::read(path, max_bytes).map_err(|failure| with_hints(failure, malformed()))?;
     serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))
 }
 
@@ -23,8 +23,14 @@ pub(super) fn read_secret<T: DeserializeOwned>(
     max_bytes: u64,
     malformed: impl Fn() -> Failure,
 ) -> Result<T, Failure> {
-    let text = files::read_secret(path, max_bytes)?;
+    let text = files::read_secret(path, max_bytes).map_err(|failure| with_hints(failure, malformed()))?;
     serde_json::from_str(&text).map_err(|_| malformed())
+}
+
+/// What cannot be read is to be made as what is malformed.
+fn with_hints(mut failure: Failure, malformed: Failure) -> Failure {
+    failure.hints = malformed.hints;
+    failure
 }
 
 #[cfg(test)]
@@ -36,7 +42,7 @@ mod tests {
     #[test]
     fn what_is_too_large_or_no_json_is_refused_and_of_a_secret_nothing_is_repeated() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let malformed = || Failure::usage("no such list");
+        let malformed = || Failure::usage("no such list").hint("see the example");
         std::fs::write(file.path(), "[1, 2]").unwrap();
         assert_eq!(read::<Value>(file.path(), 6, malformed).unwrap(), serde_json::json!([1, 2]));
         assert_eq!(read_secret::<Value>(file.path(), 6, malformed).unwrap(), serde_json::json!([1, 2]));
@@ -44,7 +50,8 @@ mod tests {
             read::<Value>(file.path(), 5, malformed).unwrap_err(),
             read_secret::<Value>(file.path(), 5, malformed).unwrap_err(),
         ] {
-            assert!(failure.message.ends_with(" is larger than 5 bytes"), "{}", failure.message);
+            assert!(failure.chain().ends_with("it is larger than 5 bytes"), "{}", failure.chain());
+            assert_eq!(failure.hints, ["see the example"]);
         }
         std::fs::write(file.path(), "\"planted\"").unwrap();
         assert!(read::<u8>(file.path(), 99, malformed).unwrap_err().chain().contains("planted"));

@@ -99,7 +99,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kms.json");
         assert!(read(&path).unwrap_err().message.contains("cannot read"));
-        for wrong in ["{}", r#"[{"slug":"main"}]"#, &EXAMPLE.replace("slug", "name")] {
+        for wrong in ["{}", r#"[{"slug":"main"}]"#, &EXAMPLE.replace("slug", "name"), &" ".repeat(1 << 21)] {
             std::fs::write(&path, wrong).unwrap();
             assert!(read(&path).unwrap_err().hints[0].contains("guest_url"), "{wrong:.40}");
         }

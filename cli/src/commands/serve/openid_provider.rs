@@ -122,6 +122,7 @@ mod tests {
             "{}".to_owned(),
             least.replace('}', r#", "client_secret": "x"}"#),
             least.replace('}', r#", "unknown_people": "perhaps"}"#),
+            " ".repeat(1 << 17),
         ] {
             std::fs::write(&path, &text).unwrap();
             assert!(read(&path).unwrap_err().hints[0].contains("openid-provider.json"), "{text:.40}");
