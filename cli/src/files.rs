@@ -6,23 +6,26 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it is larger than {0} bytes")]
+    #[error("is larger than {0} bytes")]
     TooLarge(u64),
-    #[error("it is not UTF-8 text")]
+    #[error("is not UTF-8 text")]
     NoText,
 }
 
 impl Unusable {
-    /// The user named it.
+    /// As it is told of a file that the user named.
     fn named(self, path: &Path) -> Failure {
-        Failure::usage(format!("cannot read {}", path.display())).caused_by(self)
+        match self {
+            Self::Io(error) => Failure::usage(format!("cannot read {}", path.display())).caused_by(error),
+            other => Failure::usage(format!("{} {other}", path.display())),
+        }
     }
 }
 
@@ -47,7 +50,11 @@ pub(crate) fn read_secret(path: &Path, limit: u64) -> Result<Zeroizing<String>, 
 pub(crate) fn read_own(path: &Path, limit: u64) -> Result<Option<Zeroizing<String>>, Failure> {
     match secret(path, limit) {
         Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).map_err(|why| Failure::local(format!("cannot read {}", path.display()), why)),
+        read => read.map(Some).map_err(|why| {
+            let mut failure = why.named(path);
+            failure.exit = Exit::Failed;
+            failure
+        }),
     }
 }
 
@@ -77,12 +84,12 @@ mod tests {
         assert_eq!(read_text(file.path(), 8).unwrap(), "12345678");
         assert_eq!(*read_secret(file.path(), 8).unwrap(), "12345678");
         for failure in [read_text(file.path(), 7).unwrap_err(), read_secret(file.path(), 7).unwrap_err()] {
-            assert!(failure.chain().ends_with("it is larger than 7 bytes"), "{}", failure.chain());
+            assert!(failure.message.ends_with(" is larger than 7 bytes"), "{}", failure.message);
         }
         std::fs::write(file.path(), b"\xff").unwrap();
         assert_eq!(read(file.path(), 1).unwrap(), b"\xff");
         for failure in [read_text(file.path(), 1).unwrap_err(), read_secret(file.path(), 1).unwrap_err()] {
-            assert!(failure.chain().ends_with("it is not UTF-8 text"), "{}", failure.chain());
+            assert!(failure.message.ends_with(" is not UTF-8 text"), "{}", failure.message);
         }
         let message = read(Path::new("/nonexistent"), 1).unwrap_err().message;
         assert_eq!(message, "cannot read /nonexistent");
@@ -95,8 +102,8 @@ mod tests {
         assert_eq!(**read_own(file.path(), 8).unwrap().unwrap(), *"12345678");
         assert_eq!(read_own(Path::new("/nonexistent"), 8).unwrap(), None);
         let failure = read_own(file.path(), 7).unwrap_err();
-        assert!(failure.message.starts_with("cannot read "), "{}", failure.message);
-        assert!(failure.chain().contains("is larger than 7 bytes"), "{}", failure.chain());
+        assert!(failure.message.ends_with(" is larger than 7 bytes"), "{}", failure.message);
+        assert_eq!(failure.exit, Exit::Failed);
         assert!(read_own(file.path().parent().unwrap(), 8).is_err());
     }
 }

@@ -50,7 +50,7 @@ mod tests {
             read::<Value>(file.path(), 5, malformed).unwrap_err(),
             read_secret::<Value>(file.path(), 5, malformed).unwrap_err(),
         ] {
-            assert!(failure.chain().ends_with("it is larger than 5 bytes"), "{}", failure.chain());
+            assert!(failure.message.ends_with(" is larger than 5 bytes"), "{}", failure.message);
             assert_eq!(failure.hints, ["see the example"]);
         }
         std::fs::write(file.path(), "\"planted\"").unwrap();

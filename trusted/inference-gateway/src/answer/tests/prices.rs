@@ -59,11 +59,13 @@ async fn the_route_that_answers_has_its_price() {
 async fn every_surface_has_the_price_of_the_route() {
     let texts = r#"{"id":"t","object":"text_completion","created":1,"model":"own-name","choices":[{"index":0,"text":"hi","logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13}}"#;
     let vectors = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"own-name","usage":{"prompt_tokens":10,"total_tokens":10}}"#;
+    let response = r#"{"id":"r","object":"response","created_at":1,"status":"completed","model":"own-name","output":[{"type":"message","id":"m","status":"completed","role":"assistant","content":[{"type":"output_text","text":"hi","annotations":[]}]}],"usage":{"input_tokens":10,"output_tokens":3,"total_tokens":13}}"#;
     let fake = Fake::start(move |_, seen| {
         let is_at = |path: &str| seen.head.contains(path);
         let body = match () {
             () if is_at("/v1/embeddings") => vectors,
             () if is_at("/v1/completions") => texts,
+            () if is_at("/v1/responses") => response,
             () => WHOLE,
         };
         vec![Act::Send(reply(200, body))]
