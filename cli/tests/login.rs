@@ -122,6 +122,27 @@ fn whoever_is_refused_keeps_nothing() {
     }
 }
 
+/// A part of a secret is none, and of what was refused nothing is repeated.
+#[test]
+fn what_is_piped_in_is_read_as_a_whole_or_refused() {
+    for (piped, exit, words) in [
+        (format!("{KEY}\n").into_bytes(), 0, ""),
+        (vec![b'x'; 4096], 2, "one line of visible ASCII characters"),
+        (vec![b'x'; 4097], 2, "the API key is longer than 4096 bytes"),
+        (b"\xff\xfe".to_vec(), 1, "cannot read the API key"),
+    ] {
+        let fake = fake();
+        let input = fake.home.path().join("piped");
+        fs::write(&input, piped).unwrap();
+        let mut command = bare(&fake.home, &format!("login --api-url http://{}", fake.address));
+        let output = command.stdin(fs::File::open(input).unwrap()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(exit), "{said}");
+        assert!(said.contains(words) && !said.contains("xxx"), "{said}");
+        assert_eq!((fake.file().exists(), fake.lines().is_empty()), (exit == 0, exit != 0));
+    }
+}
+
 #[test]
 fn a_key_that_others_may_have_is_forgotten_only() {
     let fake = fake();
