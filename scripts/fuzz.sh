@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 seconds=${1:-5}
 [[ $seconds =~ ^(0|[1-9][0-9]*)$ ]] || {
-    echo "usage: scripts/fuzz.sh [seconds per target]" >&2
+    echo "usage: scripts/fuzz.sh [seconds per target; 0 only builds them]" >&2
     exit 2
 }
 testdata=${CLOISTER_TESTDATA:-../shared/testdata}/tdx
