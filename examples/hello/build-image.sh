@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-package=$("$here/../../images/fetch-package.sh" busybox-static ${2:+"$2"})
+package=$("$here/../../images/fetch-packages.sh" ${2:+--cache "$2"} busybox-static)
 dpkg-deb --extract "$package" "$work/package"
 
 mkdir -p "$work"/layer/{bin,tmp}

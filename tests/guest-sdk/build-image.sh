@@ -16,11 +16,13 @@ trap 'rm -rf "$work"' EXIT
 
 layer=$work/layer
 mkdir -p "$layer"/{app,tmp}
-for package in python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libc6 libexpat1 zlib1g \
-    libssl3t64 libffi8 libgcc-s1 libzstd1 libbz2-1.0 liblzma5; do
-    deb=$("$here/../../images/fetch-package.sh" "$package" ${2:+"$2"})
+# Beforehand, and not where they are read: a failure has to end this.
+debs=$("$here/../../images/fetch-packages.sh" ${2:+--cache "$2"} \
+    python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libc6 libexpat1 zlib1g \
+    libssl3t64 libffi8 libgcc-s1 libzstd1 libbz2-1.0 liblzma5)
+while read -r deb; do
     dpkg-deb --fsys-tarfile "$deb" | tar -C "$layer" --extract --exclude=./usr/share/doc --exclude=./usr/share/man
-done
+done <<<"$debs"
 for merged in bin lib lib64; do
     ln -s "usr/$merged" "$layer/$merged"
 done
