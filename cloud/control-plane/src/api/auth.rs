@@ -52,7 +52,7 @@ pub(crate) fn new_key(secret: [u8; 32]) -> (String, String) {
 
 /// Layer of the operations that need a credential.
 pub(crate) async fn authenticate(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     mut request: Request,
     next: Next,
 ) -> ApiResult<Response> {
@@ -76,7 +76,7 @@ pub(crate) async fn authenticate(
 
 /// Who asks a public operation that tells members more; nobody, when no credential was sent or it is that of a key that
 /// may not look at anything.
-pub(crate) async fn optional_caller(api: &Arc<Api>, headers: &HeaderMap) -> ApiResult<Option<Arc<Caller>>> {
+pub(crate) async fn optional_caller(api: &Api, headers: &HeaderMap) -> ApiResult<Option<Arc<Caller>>> {
     match credential(headers) {
         Some(_) => {
             let caller = caller(api, headers).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn optional_caller(api: &Arc<Api>, headers: &HeaderMap) -> ApiR
     }
 }
 
-async fn caller(api: &Arc<Api>, headers: &HeaderMap) -> ApiResult<Arc<Caller>> {
+async fn caller(api: &Api, headers: &HeaderMap) -> ApiResult<Arc<Caller>> {
     let key = credential(headers)
         .ok_or_else(|| ApiError::unauthorised("Authentication required: send X-API-Key or a bearer token"))?;
     let invalid = || ApiError::unauthorised("Invalid, expired or revoked API key");
@@ -137,7 +137,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Admin {
 pub(crate) struct KeyUses(Mutex<HashMap<i64, i64>>);
 
 impl KeyUses {
-    pub(crate) fn note(&self, api: &Arc<Api>, key: i64, now_ms: i64) {
+    pub(crate) fn note(&self, api: &Api, key: i64, now_ms: i64) {
         {
             let mut written = self.0.lock();
             if written.get(&key).is_some_and(|at_ms| now_ms - at_ms < USE_RESOLUTION_MS) {
@@ -148,7 +148,7 @@ impl KeyUses {
             }
             written.insert(key, now_ms);
         }
-        let api = Arc::clone(api);
+        let api = api.clone();
         tokio::spawn(async move {
             let written = async {
                 let mut change = api.store.upkeep().await?;

@@ -2,8 +2,6 @@
 //! (`Deprecation`, RFC 9745; `Sunset`, RFC 8594), and link to the page here that says what to do instead. Nothing ends by
 //! itself: a sunset is what the operator announces.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::LINK;
@@ -94,7 +92,7 @@ fn midnight(day: Date) -> Option<Timestamp> {
 }
 
 /// `GET /deprecations`: what is old, since when, and what takes its place. Public.
-pub(super) async fn page(State(api): State<Arc<Api>>) -> Json<Value> {
+pub(super) async fn page(State(api): State<Api>) -> Json<Value> {
     let versions = ApiVersion::ALL.map(|version| {
         json!({
             "version": version.as_str(),

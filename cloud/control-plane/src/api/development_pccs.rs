@@ -2,8 +2,6 @@
 //! provisioning certificate caching service (platform reference, section 5.3), so that anybody can verify
 //! quotes of this installation with tools of their own. Not there in production.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -24,7 +22,7 @@ const JSON: &str = "application/json";
 const PLATFORM_CA: &str = "platform";
 
 /// The four documents that go with a quote.
-pub(super) fn router() -> Router<Arc<Api>> {
+pub(super) fn router() -> Router<Api> {
     const BASE: &str = "/development-pccs";
     Router::new()
         .route(&format!("{BASE}/sgx/certification/v4/pckcrl"), get(pck_crl))
@@ -43,7 +41,7 @@ struct TcbQuery {
     fmspc: String,
 }
 
-async fn pck_crl(State(api): State<Arc<Api>>, Query(query): Query<PckCrlQuery>) -> ApiResult<Response> {
+async fn pck_crl(State(api): State<Api>, Query(query): Query<PckCrlQuery>) -> ApiResult<Response> {
     let (vendor, now) = vendor(&api)?;
     if query.ca != PLATFORM_CA {
         return Err(ApiError::not_found("Revocation list of that authority"));
@@ -53,19 +51,19 @@ async fn pck_crl(State(api): State<Arc<Api>>, Query(query): Query<PckCrlQuery>) 
 }
 
 /// Caching services send this one as hex text.
-async fn root_crl(State(api): State<Arc<Api>>) -> ApiResult<Response> {
+async fn root_crl(State(api): State<Api>) -> ApiResult<Response> {
     let (vendor, now) = vendor(&api)?;
     let list = vendor.root_crl(now).map_err(|error| failed(&error))?;
     Ok(([(CONTENT_TYPE, "text/plain")], hex::encode(list)).into_response())
 }
 
-async fn tcb(State(api): State<Arc<Api>>, Query(query): Query<TcbQuery>) -> ApiResult<Response> {
+async fn tcb(State(api): State<Api>, Query(query): Query<TcbQuery>) -> ApiResult<Response> {
     let (vendor, now) = vendor(&api)?;
     let made = vendor.pccs_tcb(&query.fmspc, now).map_err(|error| failed(&error))?;
     made.map(|made| response(JSON, TCB_INFO_CHAIN, made)).ok_or_else(|| ApiError::not_found("FMSPC"))
 }
 
-async fn qe_identity(State(api): State<Arc<Api>>) -> ApiResult<Response> {
+async fn qe_identity(State(api): State<Api>) -> ApiResult<Response> {
     let (vendor, now) = vendor(&api)?;
     let made = vendor.pccs_qe_identity(now).map_err(|error| failed(&error))?;
     Ok(response(JSON, IDENTITY_CHAIN, made))

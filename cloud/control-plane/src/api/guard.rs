@@ -21,7 +21,7 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 pub(crate) struct RequestId(pub(crate) Arc<str>);
 
 /// Lets a request through.
-pub(crate) async fn guard(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let request_id = request_id(&api, &request);
     // The route, never the path and query: those may carry signatures and names.

@@ -1,7 +1,5 @@
 //! `/healthz`, `/readyz` and `/errors`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -17,7 +15,7 @@ pub(crate) async fn healthz() -> Json<Value> {
 }
 
 /// The process can do its work: the database answers and no shutdown has begun.
-pub(crate) async fn readyz(State(api): State<Arc<Api>>) -> ApiResult<Json<Value>> {
+pub(crate) async fn readyz(State(api): State<Api>) -> ApiResult<Json<Value>> {
     let unready = |why| ApiError::plain(StatusCode::SERVICE_UNAVAILABLE, why);
     if api.stop.is_cancelled() {
         return Err(unready("shutting down"));

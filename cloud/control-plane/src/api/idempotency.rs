@@ -56,7 +56,7 @@ struct Named {
 }
 
 /// Layer of what may change something.
-pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Next) -> ApiResult<Response> {
+pub(super) async fn once(State(api): State<Api>, request: Request, next: Next) -> ApiResult<Response> {
     let is_creating = matches!(*request.method(), Method::POST | Method::PATCH);
     // Without a scope it changes nothing.
     let scope = audit::current().filter(|scope| is_creating && !NOT_KEPT.contains(&scope.operation));

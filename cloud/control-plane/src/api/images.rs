@@ -1,7 +1,6 @@
 //! Container images that a tenant pushes: `PUT /images/{reference}` and `GET /images`
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -60,7 +59,7 @@ type Piece = Result<Bytes, std::io::Error>;
     ),
 )]
 pub(crate) async fn push(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(reference): Path<String>,
     body: Body,
@@ -205,10 +204,7 @@ fn is_reference(text: &str) -> bool {
     get, path = "/images", tag = "Images", operation_id = "list_images",
     responses((status = 200, description = "The images", body = Vec<PushedImage>), Authenticated),
 )]
-pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-) -> ApiResult<Json<Vec<PushedImage>>> {
+pub(crate) async fn list(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<Json<Vec<PushedImage>>> {
     let mut nodes = api.fleet.standings().await?;
     nodes.retain(|node| node.status != NodeStatus::Offline);
     let lists = nodes.iter().map(|node| api.fleet.images(node.node.id, caller.workspace_id));

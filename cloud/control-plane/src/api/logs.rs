@@ -1,6 +1,5 @@
 //! Logs under signed URLs: `GET /logs/{vm_uuid}` and `GET /logs/{vm_uuid}/{container}`
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -173,7 +172,7 @@ fn log_headers(content_type: String) -> [(HeaderName, String); 3] {
     ),
 )]
 pub(crate) async fn vm_log(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(vm): Path<String>,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {
@@ -254,7 +253,7 @@ fn written(text: &Bytes, query: &LogQuery) -> Bytes {
 
 /// A console that is read again and again.
 struct Follow {
-    api: Arc<Api>,
+    api: Api,
     cvm: CvmRow,
     seen: Bytes,
     next: Option<Bytes>,
@@ -316,7 +315,7 @@ fn added(seen: &Bytes, now: &Bytes) -> Bytes {
     ),
 )]
 pub(crate) async fn container_log(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path((vm, container)): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {

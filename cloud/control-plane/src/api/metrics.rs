@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -67,7 +66,7 @@ impl Metrics {
 }
 
 /// `GET /metrics`, for administrators.
-pub(crate) async fn metrics(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<impl IntoResponse> {
+pub(crate) async fn metrics(State(api): State<Api>, _: Admin) -> ApiResult<impl IntoResponse> {
     let mut text = api.metrics.text();
     let standings = api.fleet.standings().await?;
     text.push_str("# HELP cloister_nodes Nodes by status.\n# TYPE cloister_nodes gauge\n");

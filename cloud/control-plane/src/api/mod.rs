@@ -34,6 +34,7 @@ mod logs;
 mod metrics;
 mod negotiate;
 mod oauth;
+mod operation;
 mod page;
 mod paging;
 mod people;
@@ -84,8 +85,23 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// Clients give up after 30 s; what takes longer is an operation.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// What handlers work with: the application and what only the API needs.
-pub(crate) struct Api {
+/// What handlers work with; clones are the same.
+///
+/// The parts are behind a trait object because its type says that threads may share it. The compiler proves that of the
+/// future of every handler, and would walk through all that an application holds each time.
+#[derive(Clone)]
+pub(crate) struct Api(Arc<dyn Deref<Target = Parts> + Send + Sync>);
+
+impl Deref for Api {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+/// The application, and what only the API needs.
+pub(crate) struct Parts {
     app: Arc<App>,
     stop: CancellationToken,
     metrics: metrics::Metrics,
@@ -139,7 +155,7 @@ pub(crate) struct Api {
     audit_exports: Slots,
 }
 
-impl Deref for Api {
+impl Deref for Parts {
     type Target = App;
 
     fn deref(&self) -> &App {
@@ -148,8 +164,8 @@ impl Deref for Api {
 }
 
 impl Api {
-    fn new(app: Arc<App>, stop: CancellationToken) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(app: Arc<App>, stop: CancellationToken) -> Self {
+        let parts = Box::new(Parts {
             key_rates: rate::Rates::per_minute(app.requests_per_minute, &app.clock),
             device_questions: rate::Rates::every(account::devices::SOONEST_QUESTION, &app.clock),
             device_logins: rate::Rates::per_minute(account::devices::LOGINS_PER_MINUTE, &app.clock),
@@ -182,7 +198,8 @@ impl Api {
             webhook_streams: Slots::new(webhooks::MAX_STREAMS),
             usage_tables: Slots::new(apps::usage::MAX_TABLES),
             audit_exports: Slots::new(audit::MAX_EXPORTS),
-        })
+        });
+        Self(Arc::new(parts))
     }
 }
 
@@ -208,7 +225,7 @@ async fn description() -> Response {
     response
 }
 
-fn surface(api: Arc<Api>) -> Router {
+fn surface(api: Api) -> Router {
     let openapi = get(description).layer(from_fn(conditional::tagged));
     let routes = Router::new()
         .nest(PREFIX, described(&api))
@@ -219,19 +236,19 @@ fn surface(api: Arc<Api>) -> Router {
 }
 
 /// What every request passes, whatever it asks for.
-fn guarded(routes: Router<Arc<Api>>, api: Arc<Api>) -> Router {
+fn guarded(routes: Router<Api>, api: Api) -> Router {
     routes
         .fallback(async || StatusCode::NOT_FOUND)
         .layer(CatchPanicLayer::new())
-        .layer(from_fn_with_state(Arc::clone(&api), guard::guard))
+        .layer(from_fn_with_state(api.clone(), guard::guard))
         .with_state(api)
 }
 
 /// What is not part of the described interface.
-fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
+fn unlisted(api: &Api) -> Router<Api> {
     let metrics = Router::new()
         .route("/metrics", get(metrics::metrics))
-        .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate));
+        .route_layer(from_fn_with_state(api.clone(), auth::authenticate));
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -247,31 +264,31 @@ fn unlisted(api: &Arc<Api>) -> Router<Arc<Api>> {
 }
 
 /// What lasts no longer than a time, and has its effect once under a name of the client's.
-fn once(routes: Router<Arc<Api>>, api: &Arc<Api>, time: Duration) -> Router<Arc<Api>> {
+fn once(routes: Router<Api>, api: &Api, time: Duration) -> Router<Api> {
     let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, time);
     routes
         .route_layer(timely)
-        .route_layer(from_fn_with_state(Arc::clone(api), idempotency::once))
+        .route_layer(from_fn_with_state(api.clone(), idempotency::once))
         // Once more: what is read before a request runs has its limit, too.
         .route_layer(timely)
 }
 
 /// What a key is needed for.
-fn for_keys(routes: Router<Arc<Api>>, api: &Arc<Api>) -> Router<Arc<Api>> {
+fn for_keys(routes: Router<Api>, api: &Api) -> Router<Api> {
     routes
-        .route_layer(from_fn_with_state(Arc::clone(api), negotiate::negotiate))
-        .route_layer(from_fn_with_state(Arc::clone(api), auth::authenticate))
+        .route_layer(from_fn_with_state(api.clone(), negotiate::negotiate))
+        .route_layer(from_fn_with_state(api.clone(), auth::authenticate))
 }
 
 /// The operations of the described interface behind their layers.
-fn described(api: &Arc<Api>) -> Router<Arc<Api>> {
+fn described(api: &Api) -> Router<Api> {
     let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
     let own = once(routes::protected().into(), api, REQUEST_TIMEOUT);
     let own = for_keys(own.merge(Router::from(routes::protected_streams())), api);
     let public = Router::from(routes::public())
         .route_layer(timely)
         .merge(Router::from(routes::public_streams()))
-        .route_layer(from_fn_with_state(Arc::clone(api), negotiate::negotiate))
-        .route_layer(from_fn_with_state(Arc::clone(api), access::by_token));
+        .route_layer(from_fn_with_state(api.clone(), negotiate::negotiate))
+        .route_layer(from_fn_with_state(api.clone(), access::by_token));
     own.merge(public).layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
 }

@@ -21,7 +21,7 @@ pub(crate) struct Version(pub(crate) ApiVersion);
 
 /// Chooses the version and names it in the answer.
 pub(crate) async fn negotiate(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     mut request: Request,
     next: Next,
 ) -> ApiResult<Response> {

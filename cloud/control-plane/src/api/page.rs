@@ -3,8 +3,6 @@
 //! behind the `#` of the address, which browsers send to nobody; an API key is typed in and leaves the page in a header only.
 //! Who logged in has a page of `people/` for devices.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -52,7 +50,7 @@ impl IntoResponse for File {
 }
 
 /// The page of each kind of change, whichever CVM it is about, that for devices, and what they load.
-pub(super) fn router() -> Router<Arc<Api>> {
+pub(super) fn router() -> Router<Api> {
     Router::new()
         .route("/commit-update/{vm_uuid}", get(async || COMMIT))
         .route("/commit-replica/{vm_uuid}", get(async || COMMIT))

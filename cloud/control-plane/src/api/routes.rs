@@ -1,24 +1,22 @@
 //! The operations of the described interface, by what they are about.
 
-use std::sync::Arc;
-
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn;
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
+use super::operation::routes;
 use super::{
     Api, PREFIX, account, admin, approvals, apps, attestations, audit, billing, catalogue, conditional, cvms,
     images, kms, logs, oauth, webhooks,
 };
 
 /// Every operation of the described interface.
-pub(super) fn operations() -> OpenApiRouter<Arc<Api>> {
+pub(super) fn operations() -> OpenApiRouter<Api> {
     let all = protected().merge(protected_streams()).merge(public()).merge(public_streams());
     OpenApiRouter::new().nest(PREFIX, all)
 }
 
-pub(super) fn protected() -> OpenApiRouter<Arc<Api>> {
+pub(super) fn protected() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .merge(cvm_routes())
         .merge(replica_routes())
@@ -35,7 +33,7 @@ pub(super) fn protected() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// These last longer than any time limit.
-pub(super) fn protected_streams() -> OpenApiRouter<Arc<Api>> {
+pub(super) fn protected_streams() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(cvms::state::state))
         .routes(routes!(webhooks::stream::follow))
@@ -45,7 +43,7 @@ pub(super) fn protected_streams() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(admin::os_images::list, admin::os_images::add))
 }
 
-pub(super) fn public() -> OpenApiRouter<Arc<Api>> {
+pub(super) fn public() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .merge(evidence_routes())
         .merge(commit_routes())
@@ -57,7 +55,7 @@ pub(super) fn public() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(oauth::revoke::revoke))
 }
 
-fn evidence_routes() -> OpenApiRouter<Arc<Api>> {
+fn evidence_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(attestations::verify::verify))
         .layer(DefaultBodyLimit::max(attestations::MAX_UPLOAD_BYTES))
@@ -72,7 +70,7 @@ fn evidence_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// What clients keep, and ask for again only when it is another.
-pub(super) fn documents() -> OpenApiRouter<Arc<Api>> {
+pub(super) fn documents() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(cvms::compose_file::compose_file))
         .routes(routes!(cvms::docker_compose::docker_compose))
@@ -82,7 +80,7 @@ pub(super) fn documents() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// The same of what anybody may see.
-pub(super) fn public_documents() -> OpenApiRouter<Arc<Api>> {
+pub(super) fn public_documents() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(attestations::collateral::collateral))
         .routes(routes!(attestations::raw::raw))
@@ -90,7 +88,7 @@ pub(super) fn public_documents() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// Authorised by the commit token.
-fn commit_routes() -> OpenApiRouter<Arc<Api>> {
+fn commit_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(approvals::commit_update::look, approvals::commit_update::commit))
         .routes(routes!(approvals::commit_replica::look, approvals::commit_replica::commit))
@@ -98,11 +96,11 @@ fn commit_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// Authorised by the signature in their URLs.
-pub(super) fn public_streams() -> OpenApiRouter<Arc<Api>> {
+pub(super) fn public_streams() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(logs::vm_log)).routes(routes!(logs::container_log))
 }
 
-fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
+fn cvm_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(cvms::list::list, cvms::create::create))
         .routes(routes!(cvms::create::create_agentapp))
@@ -127,7 +125,7 @@ fn cvm_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// What changes CVMs, the unified `PATCH` aside, which shares its path.
-fn change_routes() -> OpenApiRouter<Arc<Api>> {
+fn change_routes() -> OpenApiRouter<Api> {
     use cvms::compose_file;
     OpenApiRouter::new()
         .merge(documents())
@@ -149,7 +147,7 @@ fn change_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// How a CVM is now, and how it is connected.
-fn live_routes() -> OpenApiRouter<Arc<Api>> {
+fn live_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(cvms::stats::stats))
         .routes(routes!(cvms::network::network))
@@ -160,7 +158,7 @@ fn live_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::ssh_keys::get, cvms::ssh_keys::set))
 }
 
-fn app_routes() -> OpenApiRouter<Arc<Api>> {
+fn app_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(apps::list::list))
         .routes(routes!(apps::filter_options::filter_options))
@@ -168,7 +166,7 @@ fn app_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(apps::cvms::cvms))
 }
 
-fn ssh_key_routes() -> OpenApiRouter<Arc<Api>> {
+fn ssh_key_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(account::ssh_keys::list, account::ssh_keys::create))
         .routes(routes!(account::ssh_keys::delete))
@@ -177,7 +175,7 @@ fn ssh_key_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// Where events are told to, and what became of them.
-fn webhook_routes() -> OpenApiRouter<Arc<Api>> {
+fn webhook_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(webhooks::list::list, webhooks::create::create))
         .routes(routes!(webhooks::event_types::event_types))
@@ -193,7 +191,7 @@ fn webhook_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// What adds CVMs to applications.
-fn replica_routes() -> OpenApiRouter<Arc<Api>> {
+fn replica_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(cvms::replicas::replicate))
         .routes(routes!(cvms::replicas::replicate_of_app))
@@ -204,7 +202,7 @@ fn replica_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(cvms::workload::workload))
 }
 
-fn account_routes() -> OpenApiRouter<Arc<Api>> {
+fn account_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(account::me::me))
         .routes(routes!(account::workspaces::list))
@@ -224,7 +222,7 @@ fn account_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(images::list))
 }
 
-fn kms_routes() -> OpenApiRouter<Arc<Api>> {
+fn kms_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(kms::list::list))
         .routes(routes!(kms::detail::detail))
@@ -236,7 +234,7 @@ fn kms_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// What is used, what it costs, and who pays.
-fn billing_routes() -> OpenApiRouter<Arc<Api>> {
+fn billing_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(apps::usage::usage))
         .routes(routes!(apps::budget::get, apps::budget::set, apps::budget::remove))
@@ -248,7 +246,7 @@ fn billing_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// Who decides about applications, and what they say.
-fn governance_routes() -> OpenApiRouter<Arc<Api>> {
+fn governance_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(apps::is_allowed::is_allowed))
         .routes(routes!(apps::is_allowed::cvms_are_allowed))
@@ -261,7 +259,7 @@ fn governance_routes() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// What brings changes to applications, and their history.
-fn rollout_routes() -> OpenApiRouter<Arc<Api>> {
+fn rollout_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(apps::revisions::list))
         .routes(routes!(apps::revisions::detail))
@@ -277,7 +275,7 @@ fn rollout_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(apps::rollouts::steer::abort))
 }
 
-fn audit_routes() -> OpenApiRouter<Arc<Api>> {
+fn audit_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(audit::list::own))
         .routes(routes!(audit::list::of_installation))
@@ -285,7 +283,7 @@ fn audit_routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(audit::head::of_installation))
 }
 
-fn admin_routes() -> OpenApiRouter<Arc<Api>> {
+fn admin_routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(admin::drain::get, admin::drain::begin, admin::drain::end))
         .routes(routes!(admin::nodes::list))

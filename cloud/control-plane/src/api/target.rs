@@ -1,7 +1,5 @@
 //! Which CVM a path names, and whether the caller may know.
 
-use std::sync::Arc;
-
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use cloister_app_compose::AppId;
@@ -15,10 +13,10 @@ use crate::store::{Caller, CvmRow};
 /// The CVM that the path's `cvm_id` names; it belongs to the caller's workspace.
 pub(crate) struct Target(pub(crate) CvmRow);
 
-impl FromRequestParts<Arc<Api>> for Target {
+impl FromRequestParts<Api> for Target {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Auth(caller) = Auth::from_request_parts(parts, api).await?;
         let missing = |_| ApiError::coded(ErrorCode::CvmNotFound);
         let path = RawPathParams::from_request_parts(parts, api).await.map_err(missing)?;

@@ -4,7 +4,7 @@
 mod table;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use axum::RequestExt;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
@@ -111,7 +111,7 @@ pub(super) async fn recorded(api: &Api, request: Request, caller: &Caller, next:
 }
 
 /// Layer of what is authorised by a commit token: whose chain it is, is known when the token is.
-pub(super) async fn by_token(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+pub(super) async fn by_token(State(api): State<Api>, request: Request, next: Next) -> Response {
     if rule_of(&request).is_none_or(|rule| rule.access != Access::CommitToken) {
         return next.run(request).await;
     }

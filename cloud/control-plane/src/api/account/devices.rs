@@ -5,7 +5,6 @@
 //! whoever approves makes that a key. A device whose answer got lost asks again.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -66,7 +65,7 @@ const MAX_CLIENT: usize = 100;
     ),
 )]
 pub(crate) async fn code(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     request: Result<FormOrBody<DeviceCodeRequest>, ApiError>,
 ) -> ApiResult<Response> {
     let Some(request) = read(request)? else {
@@ -141,7 +140,7 @@ fn secret(body: impl Serialize) -> Response {
     ),
 )]
 pub(crate) async fn token(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     request: Result<FormOrBody<DeviceTokenRequest>, ApiError>,
 ) -> ApiResult<Response> {
     let Some(request) = read(request)? else {
@@ -185,7 +184,7 @@ pub(crate) async fn token(
     ),
 )]
 pub(crate) async fn waiting(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(text): Path<String>,
 ) -> ApiResult<Json<WaitingDevice>> {
@@ -216,7 +215,7 @@ pub(crate) async fn waiting(
     ),
 )]
 pub(crate) async fn decide(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Body(request): Body<DeviceDecisionRequest>,

@@ -1,7 +1,5 @@
 //! `GET /auth/me`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{ApiVersion, WorkspaceId, amount_text, v20251028, v20260121};
@@ -33,7 +31,7 @@ pub(crate) enum CurrentUser {
     responses((status = 200, description = "The account, in the form of the version", body = CurrentUser), Authenticated),
 )]
 pub(crate) async fn me(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
 ) -> ApiResult<Json<CurrentUser>> {

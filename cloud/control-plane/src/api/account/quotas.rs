@@ -1,7 +1,5 @@
 //! `GET /workspaces/{slug}/quotas`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{PlainError, Quota, Quotas, ReservedGpus, WorkspaceQuotas};
@@ -25,7 +23,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn quotas(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(slug): Path<String>,
 ) -> ApiResult<Json<WorkspaceQuotas>> {

@@ -1,7 +1,5 @@
 //! `GET` and `POST /user/ssh-keys`, `DELETE /user/ssh-keys/{key_id}`, and taking keys over from elsewhere
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -35,7 +33,7 @@ const NO_OUTSIDE_ACCESS: &str =
     get, path = "/user/ssh-keys", tag = "SSH keys", operation_id = "list_ssh_keys",
     responses((status = 200, description = "The keys", body = Vec<SshKey>), Authenticated),
 )]
-pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<Json<Vec<SshKey>>> {
+pub(crate) async fn list(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<Json<Vec<SshKey>>> {
     let rows = api.store.ssh_keys_of(caller.user_id).await?;
     Ok(Json(rows.into_iter().map(wire).collect()))
 }
@@ -53,7 +51,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> Api
     ),
 )]
 pub(crate) async fn create(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Body(request): Body<SshKeyCreateRequest>,
 ) -> ApiResult<(StatusCode, Json<SshKey>)> {
@@ -108,7 +106,7 @@ pub(crate) async fn create(
     ),
 )]
 pub(crate) async fn delete(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(id): Path<String>,
 ) -> ApiResult<StatusCode> {

@@ -1,7 +1,5 @@
 //! `POST /tokens/{token_id}/refresh`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
@@ -32,7 +30,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn refresh(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     OwnKey(id): OwnKey,
     OptionalBody(request): OptionalBody<RefreshTokenRequest>,
@@ -54,10 +52,10 @@ pub(crate) async fn refresh(
 /// is read.
 pub(crate) struct OwnKey(i64);
 
-impl FromRequestParts<Arc<Api>> for OwnKey {
+impl FromRequestParts<Api> for OwnKey {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Auth(caller) = Auth::from_request_parts(parts, api).await?;
         let Path(id) = Path::<String>::from_request_parts(parts, api).await.map_err(|_| missing())?;
         let id = id.parse::<TokenId>().map_err(|_| missing())?;

@@ -1,7 +1,6 @@
 //! `GET` and `POST /tokens`, `DELETE /tokens/{token_id}` and `/tokens/self`
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -36,7 +35,7 @@ const MAX_DAYS: u32 = 365;
     get, path = "/tokens", tag = "API keys", operation_id = "list_tokens",
     responses((status = 200, description = "The keys", body = Vec<Token>), Authenticated),
 )]
-pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<Json<Vec<Token>>> {
+pub(crate) async fn list(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<Json<Vec<Token>>> {
     let now_ms = api.clock.now_ms();
     let rows = api.store.api_keys(caller.workspace_id).await?;
     Ok(Json(rows.into_iter().map(|row| wire(row, now_ms)).collect()))
@@ -59,7 +58,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> Api
     ),
 )]
 pub(crate) async fn create(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Body(request): Body<CreateTokenRequest>,
@@ -159,7 +158,7 @@ pub(super) fn ends_at_ms(days: u32, now_ms: i64) -> i64 {
     ),
 )]
 pub(crate) async fn delete(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(id): Path<String>,
 ) -> ApiResult<StatusCode> {
@@ -173,7 +172,7 @@ pub(crate) async fn delete(
     delete, path = "/tokens/self", tag = "API keys", operation_id = "delete_own_token",
     responses((status = 204, description = "Deleted"), Authenticated),
 )]
-pub(crate) async fn delete_self(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<StatusCode> {
+pub(crate) async fn delete_self(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<StatusCode> {
     revoke(&api, caller.workspace_id, caller.api_key_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

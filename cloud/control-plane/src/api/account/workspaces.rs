@@ -1,7 +1,5 @@
 //! `GET /workspaces`, `/workspaces/{slug}` and `/workspaces/{slug}/nodes`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_app_compose::members;
@@ -51,7 +49,7 @@ impl PageQuery {
     responses((status = 200, description = "The workspaces", body = CursorPage<Workspace>), Authenticated),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
 ) -> ApiResult<Json<CursorPage<Workspace>>> {
     let rows = api.store.workspaces_of(caller.user_id).await?;
@@ -71,7 +69,7 @@ pub(crate) async fn list(
     ),
 )]
 pub(crate) async fn get(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(slug): Path<String>,
 ) -> ApiResult<Json<Workspace>> {
@@ -91,7 +89,7 @@ pub(crate) async fn get(
     ),
 )]
 pub(crate) async fn nodes(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(slug): Path<String>,
     Query(query): Query<PageQuery>,

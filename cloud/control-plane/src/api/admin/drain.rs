@@ -1,7 +1,5 @@
 //! `/admin/nodes/{node}/drain`: emptying a node
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -34,7 +32,7 @@ use crate::store::{MemberRow, NodeRow, PlacedRow};
     ),
 )]
 pub(crate) async fn begin(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Auth(caller): Auth,
     Path(node): Path<String>,
@@ -55,7 +53,7 @@ pub(crate) async fn begin(
     ),
 )]
 pub(crate) async fn get(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Path(node): Path<String>,
 ) -> ApiResult<Json<NodeDrain>> {
@@ -76,7 +74,7 @@ pub(crate) async fn get(
     ),
 )]
 pub(crate) async fn end(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Path(node): Path<String>,
 ) -> ApiResult<Json<NodeDrain>> {

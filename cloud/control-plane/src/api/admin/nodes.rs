@@ -1,7 +1,5 @@
 //! `/admin/nodes`: the machines of the installation
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -26,7 +24,7 @@ const INVITATION_MS: i64 = 24 * 60 * 60 * 1000;
     get, path = "/admin/nodes", tag = "Administration", operation_id = "admin_list_nodes",
     responses((status = 200, description = "Every node", body = Vec<AdminNode>), ForAdmins),
 )]
-pub(crate) async fn list(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Json<Vec<AdminNode>>> {
+pub(crate) async fn list(State(api): State<Api>, _: Admin) -> ApiResult<Json<Vec<AdminNode>>> {
     Ok(Json(api.fleet.standings().await?.iter().map(wire).collect()))
 }
 
@@ -38,7 +36,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Jso
     responses((status = 201, description = "The secret; shown once", body = NodeInvitation), ForAdmins),
 )]
 pub(crate) async fn invite(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
 ) -> ApiResult<(StatusCode, Json<NodeInvitation>)> {
     let expires_at = time(api.clock.now_ms() + INVITATION_MS);
@@ -63,7 +61,7 @@ pub(crate) async fn invite(
     ),
 )]
 pub(crate) async fn maintenance(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Path(node): Path<String>,
     Body(request): Body<MaintenanceRequest>,
@@ -91,7 +89,7 @@ pub(crate) async fn maintenance(
     ),
 )]
 pub(crate) async fn remove(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Path(node): Path<String>,
 ) -> ApiResult<StatusCode> {

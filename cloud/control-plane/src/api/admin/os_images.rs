@@ -1,7 +1,5 @@
 //! `/admin/os-images`: the catalogue of guest images
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -26,7 +24,7 @@ pub(crate) const MAX_INTAKES: usize = 1;
     get, path = "/admin/os-images", tag = "Administration", operation_id = "admin_list_os_images",
     responses((status = 200, description = "Every image, oldest first", body = Vec<AdminOsImage>), ForAdmins),
 )]
-pub(crate) async fn list(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Json<Vec<AdminOsImage>>> {
+pub(crate) async fn list(State(api): State<Api>, _: Admin) -> ApiResult<Json<Vec<AdminOsImage>>> {
     let nodes = api.fleet.standings().await?;
     let images = api.store.os_images().await?;
     Ok(Json(images.iter().map(|image| wire(image, &nodes)).collect()))
@@ -49,7 +47,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Jso
     ),
 )]
 pub(crate) async fn add(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     body: Body,
 ) -> ApiResult<(StatusCode, Json<AdminOsImage>)> {
@@ -78,7 +76,7 @@ pub(crate) async fn add(
     ),
 )]
 pub(crate) async fn retire(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Path(hash): Path<String>,
 ) -> ApiResult<StatusCode> {

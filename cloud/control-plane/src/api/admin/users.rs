@@ -1,7 +1,5 @@
 //! `/admin/users`: people who use the installation
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -29,7 +27,7 @@ const MAX_USERS: i64 = 10_000;
     get, path = "/admin/users", tag = "Administration", operation_id = "admin_list_users",
     responses((status = 200, description = "Every user", body = Vec<AdminUser>), ForAdmins),
 )]
-pub(crate) async fn list(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Json<Vec<AdminUser>>> {
+pub(crate) async fn list(State(api): State<Api>, _: Admin) -> ApiResult<Json<Vec<AdminUser>>> {
     let mut users = Vec::new();
     for row in api.store.people(0, MAX_USERS).await? {
         users.push(wire(&api, row).await?);
@@ -54,7 +52,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Jso
     ),
 )]
 pub(crate) async fn create(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     _: Admin,
     Body(request): Body<CreateUserRequest>,
@@ -110,7 +108,7 @@ pub(crate) async fn create(
     ),
 )]
 pub(crate) async fn link(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     _: Admin,
     Path(username): Path<String>,
@@ -147,7 +145,7 @@ pub(crate) async fn link(
     ),
 )]
 pub(crate) async fn set_openid(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     _: Admin,
     Path(username): Path<String>,

@@ -1,7 +1,5 @@
 //! `GET` and `POST /cvms/{cvm_id}/commit-replica`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_app_compose::AppId;
@@ -29,7 +27,7 @@ use crate::store::{Caller, CvmRow, PreparedKind};
     security(()),
 )]
 pub(crate) async fn look(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(cvm): Path<String>,
     Query(query): Query<TokenQuery>,
 ) -> ApiResult<Json<PreparedChange>> {
@@ -57,7 +55,7 @@ pub(crate) async fn look(
     security(()),
 )]
 pub(crate) async fn commit(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(cvm): Path<String>,
     Version(version): Version,
     Query(query): Query<TokenQuery>,

@@ -1,7 +1,5 @@
 //! `GET` and `POST /cvms/{cvm_id}/commit-update`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -38,7 +36,7 @@ members! {
     security(()),
 )]
 pub(crate) async fn look(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(cvm): Path<String>,
     Query(query): Query<TokenQuery>,
 ) -> ApiResult<Json<PreparedChange>> {
@@ -69,7 +67,7 @@ pub(crate) async fn look(
     security(()),
 )]
 pub(crate) async fn commit(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(cvm): Path<String>,
     Query(query): Query<TokenQuery>,
     OptionalBody(body): OptionalBody<CommitRequest>,

@@ -1,7 +1,5 @@
 //! `GET` and `POST /apps/{app_id}/approvals`, and `DELETE /apps/{app_id}/approvals/{compose_hash}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -52,7 +50,7 @@ const MAX_AHEAD_MS: i64 = 24 * 60 * 60 * 1000;
     ),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
 ) -> ApiResult<Json<AppApprovals>> {
@@ -87,7 +85,7 @@ pub(crate) async fn list(
     ),
 )]
 pub(crate) async fn approve(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     Body(body): Body<ApprovalRequest>,
@@ -116,7 +114,7 @@ pub(crate) async fn approve(
     ),
 )]
 pub(crate) async fn revoke(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     Path(path): Path<(String, String)>,

@@ -1,7 +1,6 @@
 //! `GET /apps/{app_id}/attestations`
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -31,7 +30,7 @@ use crate::store::CvmRow;
     ),
 )]
 pub(crate) async fn attestations(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(app_id): Path<String>,
     headers: HeaderMap,
 ) -> ApiResult<Json<AppAttestations>> {

@@ -1,7 +1,5 @@
 //! `/apps/{app_id}/budget`: what an application may cost in a month
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -29,7 +27,7 @@ use crate::store::{BudgetRow, NewBudget};
     ),
 )]
 pub(crate) async fn get(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     own: OwnApp,
 ) -> ApiResult<Json<AppBudget>> {
@@ -53,7 +51,7 @@ pub(crate) async fn get(
     ),
 )]
 pub(crate) async fn set(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     own: OwnApp,
     Body(request): Body<AppBudgetRequest>,
@@ -96,11 +94,7 @@ pub(crate) async fn set(
         Authenticated,
     ),
 )]
-pub(crate) async fn remove(
-    State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-    own: OwnApp,
-) -> ApiResult<StatusCode> {
+pub(crate) async fn remove(State(api): State<Api>, Auth(caller): Auth, own: OwnApp) -> ApiResult<StatusCode> {
     let mut change = api.store.change().await?;
     let removed = change.delete_budget(caller.workspace_id, own.app_id).await?;
     change.commit().await?;

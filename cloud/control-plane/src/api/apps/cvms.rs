@@ -1,7 +1,5 @@
 //! `GET /apps/{app_id}/cvms`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::PlainError;
@@ -26,7 +24,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn cvms(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Path(app_id): Path<String>,

@@ -1,7 +1,5 @@
 //! `GET /apps/{app_id}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{AppMinimal, AppRecord, PlainError};
@@ -27,7 +25,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn detail(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Path(app_id): Path<String>,

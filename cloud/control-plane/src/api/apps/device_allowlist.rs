@@ -1,7 +1,6 @@
 //! `GET /apps/{app_id}/device-allowlist`
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -36,7 +35,7 @@ const MAX_DEVICES: usize = 1_000;
     ),
 )]
 pub(crate) async fn device_allowlist(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     app: OwnApp,

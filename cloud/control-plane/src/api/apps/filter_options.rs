@@ -1,7 +1,6 @@
 //! `GET /apps/filter-options`
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -21,7 +20,7 @@ use crate::store::AppFacet;
     responses((status = 200, description = "The values", body = AppFilterOptions), Authenticated),
 )]
 pub(crate) async fn filter_options(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
 ) -> ApiResult<Json<AppFilterOptions>> {
     let facets = api.store.app_facets(caller.workspace_id).await?;

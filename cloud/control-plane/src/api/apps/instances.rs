@@ -1,7 +1,5 @@
 //! `POST /apps/{app_id}/instances`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::v20260121::CvmInfo;
@@ -71,7 +69,7 @@ pub(crate) struct InstanceRecord {
     ),
 )]
 pub(crate) async fn add_instance(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     app: OwnApp,

@@ -1,7 +1,5 @@
 //! `POST /apps/{app_id}/is-allowed` and `POST /apps/{app_id}/cvms/is-allowed`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{
@@ -36,7 +34,7 @@ use crate::store::AskedCvm;
     ),
 )]
 pub(crate) async fn is_allowed(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     Body(request): Body<AppIsAllowedRequest>,
@@ -74,7 +72,7 @@ pub(crate) async fn is_allowed(
     ),
 )]
 pub(crate) async fn cvms_are_allowed(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     app: OwnApp,

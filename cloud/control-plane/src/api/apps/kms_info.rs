@@ -1,7 +1,5 @@
 //! `GET /apps/{app_id}/kms-info`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{AppGovernance, DeployerType, PlainError};
@@ -28,7 +26,7 @@ use crate::governance::{Address, Governance};
     ),
 )]
 pub(crate) async fn kms_info(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
 ) -> ApiResult<Json<AppGovernance>> {

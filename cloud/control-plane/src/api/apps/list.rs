@@ -74,7 +74,7 @@ members! {
     responses((status = 200, description = "A page of apps, in the form of the version", body = AppPage), Authenticated),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Query(query): Query<AppsQuery>,

@@ -37,11 +37,7 @@ const AT_A_TIME: usize = 50;
 
 /// The CVMs of an app whose evidence the caller may see: all of the caller's workspace, and of others
 /// those that show it to everybody. An app without any of these is not told from one that does not exist.
-async fn visible_cvms(
-    api: &std::sync::Arc<Api>,
-    app_id: &str,
-    headers: &HeaderMap,
-) -> ApiResult<(AppId, Vec<CvmRow>)> {
+async fn visible_cvms(api: &Api, app_id: &str, headers: &HeaderMap) -> ApiResult<(AppId, Vec<CvmRow>)> {
     let caller = auth::optional_caller(api, headers).await?;
     let app_id = parse(app_id)?;
     let mut cvms = api.store.cvms_of_app(app_id).await?;

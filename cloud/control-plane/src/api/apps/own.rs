@@ -1,7 +1,6 @@
 //! Which application a path names, and whether the caller may know.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
@@ -27,10 +26,10 @@ pub(crate) struct OwnApp {
     pub(super) cvms: Vec<CvmRow>,
 }
 
-impl FromRequestParts<Arc<Api>> for OwnApp {
+impl FromRequestParts<Api> for OwnApp {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Auth(caller) = Auth::from_request_parts(parts, api).await?;
         let app_id = parse(&parameter(parts, api, "app_id").await)?;
         let mut cvms = api.store.cvms_of_app(app_id).await?;
@@ -67,16 +66,16 @@ pub(super) struct RolloutPath {
 /// The text of the path's `revision_id`.
 pub(crate) struct NamedRevision(pub(super) String);
 
-impl FromRequestParts<Arc<Api>> for NamedRevision {
+impl FromRequestParts<Api> for NamedRevision {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Infallible> {
         Ok(Self(parameter(parts, api, "revision_id").await))
     }
 }
 
 /// A parameter of the path; empty when it is not UTF-8.
-pub(super) async fn parameter(parts: &mut Parts, api: &Arc<Api>, name: &str) -> String {
+pub(super) async fn parameter(parts: &mut Parts, api: &Api, name: &str) -> String {
     let Ok(path) = RawPathParams::from_request_parts(parts, api).await else { return String::new() };
     path.iter().find_map(|(key, value)| (key == name).then(|| value.to_owned())).unwrap_or_default()
 }

@@ -40,7 +40,7 @@ use crate::store::{Caller, OwnerProposalRow, StoredOwners};
     ),
 )]
 pub(crate) async fn get(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
 ) -> ApiResult<Json<AppOwners>> {
@@ -73,7 +73,7 @@ pub(crate) async fn get(
     ),
 )]
 pub(crate) async fn set(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     Body(body): Body<SetAppOwnersRequest>,

@@ -1,7 +1,6 @@
 //! `GET /apps/{app_id}/pending-updates` and the preview of one of them
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -40,7 +39,7 @@ const MAX_ASKED: i64 = 1_000;
     ),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
 ) -> ApiResult<Json<PendingUpdates>> {
@@ -109,7 +108,7 @@ async fn waiting(api: &Api, caller: &Caller, app: &OwnApp) -> ApiResult<BTreeMap
     ),
 )]
 pub(crate) async fn preview(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     app: OwnApp,
     Path(path): Path<(String, String, String)>,
 ) -> ApiResult<Json<PendingUpdatePreview>> {

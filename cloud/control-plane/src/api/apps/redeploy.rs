@@ -1,7 +1,5 @@
 //! `POST /apps/{app_id}/revisions/{revision_id}/redeploy` and the same of one CVM
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -60,7 +58,7 @@ impl TransactionQuery {
     ),
 )]
 pub(crate) async fn redeploy_app(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     NamedRevision(id): NamedRevision,
@@ -124,7 +122,7 @@ pub(crate) async fn redeploy_app(
     ),
 )]
 pub(crate) async fn redeploy_cvm(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     NamedRevision(id): NamedRevision,

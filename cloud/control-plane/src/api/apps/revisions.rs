@@ -1,7 +1,5 @@
 //! `GET /apps/{app_id}/revisions`, one of them, and what differs between two
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::members;
@@ -78,7 +76,7 @@ members! {
     ),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     Query(query): Query<RevisionsQuery>,
@@ -107,7 +105,7 @@ pub(crate) async fn list(
     ),
 )]
 pub(crate) async fn detail(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     NamedRevision(id): NamedRevision,
@@ -151,7 +149,7 @@ pub(crate) async fn detail(
     ),
 )]
 pub(crate) async fn diff(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     NamedRevision(id): NamedRevision,

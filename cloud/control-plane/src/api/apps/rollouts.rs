@@ -54,7 +54,7 @@ members! {
     ),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     Query(query): Query<RolloutsQuery>,
@@ -87,20 +87,20 @@ pub(crate) async fn detail(rollout: NamedRollout) -> ApiResult<Json<Rollout>> {
 
 /// The rollout that a path names. It is looked up by the operation, which reads its body first.
 pub(crate) struct NamedRollout {
-    api: Arc<Api>,
+    api: Api,
     caller: Arc<Caller>,
     app_id: AppId,
     id: String,
 }
 
-impl FromRequestParts<Arc<Api>> for NamedRollout {
+impl FromRequestParts<Api> for NamedRollout {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Auth(caller) = Auth::from_request_parts(parts, api).await?;
         let OwnApp { app_id, .. } = OwnApp::from_request_parts(parts, api).await?;
         let id = parameter(parts, api, "rollout_id").await;
-        Ok(Self { api: Arc::clone(api), caller, app_id, id })
+        Ok(Self { api: api.clone(), caller, app_id, id })
     }
 }
 

@@ -1,7 +1,5 @@
 //! `GET /apps/{app_id}/attestations/tcb-evaluation`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -30,7 +28,7 @@ use crate::store::CvmRow;
     ),
 )]
 pub(crate) async fn tcb_evaluation(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(app_id): Path<String>,
     headers: HeaderMap,
 ) -> ApiResult<Json<AppTcbEvaluation>> {

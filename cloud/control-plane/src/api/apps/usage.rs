@@ -2,8 +2,6 @@
 
 mod csv;
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::ACCEPT;
@@ -76,7 +74,7 @@ members! {
     ),
 )]
 pub(crate) async fn usage(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     own: OwnApp,
     headers: HeaderMap,

@@ -1,7 +1,5 @@
 //! `GET /attestations/collateral/{checksum}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::header::{CACHE_CONTROL, ETAG, VARY};
@@ -28,10 +26,7 @@ const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control
         (status = 404, description = "No such quote, or not any more", body = PlainError),
     ),
 )]
-pub(crate) async fn collateral(
-    State(api): State<Arc<Api>>,
-    Path(checksum): Path<String>,
-) -> ApiResult<Response> {
+pub(crate) async fn collateral(State(api): State<Api>, Path(checksum): Path<String>) -> ApiResult<Response> {
     let row = stored(&api, &checksum).await?;
     let collateral = wire::collateral(&api, &row).await?.ok_or_else(|| {
         ApiError::plain(StatusCode::BAD_REQUEST, "The quote could not be used: it was not verified")

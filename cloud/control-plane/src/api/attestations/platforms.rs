@@ -1,7 +1,6 @@
 //! `GET /attestations/ppids` and `GET /attestations/device_ids`
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -20,7 +19,7 @@ use crate::store::DeviceRow;
     get, path = "/attestations/ppids", tag = "Attestation", operation_id = "list_ppids", security(()),
     responses((status = 200, description = "PPIDs, hex", body = Vec<String>)),
 )]
-pub(crate) async fn ppids(State(api): State<Arc<Api>>) -> ApiResult<Json<BTreeSet<String>>> {
+pub(crate) async fn ppids(State(api): State<Api>) -> ApiResult<Json<BTreeSet<String>>> {
     of_all(&api, |device| device.ppid).await
 }
 
@@ -31,7 +30,7 @@ pub(crate) async fn ppids(State(api): State<Arc<Api>>) -> ApiResult<Json<BTreeSe
     get, path = "/attestations/device_ids", tag = "Attestation", operation_id = "list_device_ids", security(()),
     responses((status = 200, description = "Device ids, hex", body = Vec<String>)),
 )]
-pub(crate) async fn device_ids(State(api): State<Arc<Api>>) -> ApiResult<Json<BTreeSet<String>>> {
+pub(crate) async fn device_ids(State(api): State<Api>) -> ApiResult<Json<BTreeSet<String>>> {
     of_all(&api, |device| device.device_id).await
 }
 
@@ -44,6 +43,6 @@ async fn of_all(api: &Api, member: fn(DeviceRow) -> String) -> ApiResult<Json<BT
     get, path = "/admin/platform-list", tag = "Administration", operation_id = "admin_get_platform_list",
     responses((status = 200, description = "What is known about the list", body = PlatformListState), ForAdmins),
 )]
-pub(crate) async fn platform_list(State(api): State<Arc<Api>>, _: Admin) -> Json<PlatformListState> {
+pub(crate) async fn platform_list(State(api): State<Api>, _: Admin) -> Json<PlatformListState> {
     Json(api.proof_of_cloud.state())
 }

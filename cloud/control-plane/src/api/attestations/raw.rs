@@ -1,7 +1,5 @@
 //! `GET /attestations/raw/{checksum}`
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
@@ -23,7 +21,7 @@ use crate::api::error::ApiResult;
         (status = 404, description = "No such quote, or not any more", body = PlainError),
     ),
 )]
-pub(crate) async fn raw(State(api): State<Arc<Api>>, Path(checksum): Path<String>) -> ApiResult<Response> {
+pub(crate) async fn raw(State(api): State<Api>, Path(checksum): Path<String>) -> ApiResult<Response> {
     let row = stored(&api, &checksum).await?;
     let headers = [
         (CONTENT_TYPE, "application/octet-stream".to_owned()),

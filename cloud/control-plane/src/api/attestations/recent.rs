@@ -1,7 +1,5 @@
 //! `GET /attestations/recent`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::members;
@@ -42,7 +40,7 @@ members! {
     ),
 )]
 pub(crate) async fn recent(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Query(query): Query<RecentQuery>,
 ) -> ApiResult<Json<Vec<RecentQuote>>> {
     let skip = within("skip", query.skip, 0, 0..=u32::MAX)?;

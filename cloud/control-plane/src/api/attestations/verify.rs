@@ -1,7 +1,6 @@
 //! `POST /attestations/verify`
 
 use std::error::Error as _;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -47,10 +46,7 @@ const FRESH_MS: i64 = 60_000;
         (status = 502, description = "The vendor's collateral cannot be had", body = PlainError),
     ),
 )]
-pub(crate) async fn verify(
-    State(api): State<Arc<Api>>,
-    upload: Upload,
-) -> ApiResult<Json<QuoteVerification>> {
+pub(crate) async fn verify(State(api): State<Api>, upload: Upload) -> ApiResult<Json<QuoteVerification>> {
     let _place = api.intake.place()?;
     let judged = judge(&api.verifier, &upload.bytes).await.map_err(|error| refusal(&error, &upload))?;
     let now_ms = api.clock.now_ms();

@@ -1,7 +1,5 @@
 //! `GET /attestations/view/{checksum}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_evidence::Quote;
@@ -24,7 +22,7 @@ use crate::api::view::time;
     ),
 )]
 pub(crate) async fn view(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(checksum): Path<String>,
 ) -> ApiResult<Json<StoredQuote>> {
     let row = stored(&api, &checksum).await?;

@@ -1,7 +1,5 @@
 //! `GET /workspace/audit/export` and `/admin/audit/export`
 
-use std::sync::Arc;
-
 use axum::BoxError;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -48,7 +46,7 @@ members! {
     ),
 )]
 pub(crate) async fn own(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Query(query): Query<ExportQuery>,
 ) -> ApiResult<Response> {
@@ -66,7 +64,7 @@ pub(crate) async fn own(
     ),
 )]
 pub(crate) async fn of_installation(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Query(query): Query<ExportQuery>,
 ) -> ApiResult<Response> {
@@ -75,7 +73,7 @@ pub(crate) async fn of_installation(
 
 /// An export on its way.
 struct Export {
-    api: Arc<Api>,
+    api: Api,
     chain: i64,
     /// The last record that was read.
     after: i64,
@@ -83,7 +81,7 @@ struct Export {
     _slot: Slot,
 }
 
-async fn export(api: &Arc<Api>, chain: i64, query: ExportQuery) -> ApiResult<Response> {
+async fn export(api: &Api, chain: i64, query: ExportQuery) -> ApiResult<Response> {
     let after = query.after.unwrap_or(0);
     if after < 0 {
         let message = "Input should be greater than or equal to 0";
@@ -94,7 +92,7 @@ async fn export(api: &Arc<Api>, chain: i64, query: ExportQuery) -> ApiResult<Res
         ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(RETRY_AFTER_S)
     })?;
     let (until, _) = api.store.audit_head(chain).await?;
-    let begun = Export { api: Arc::clone(api), chain, after, until, _slot: slot };
+    let begun = Export { api: api.clone(), chain, after, until, _slot: slot };
     // Read when the reader took what was before: a slow one costs a few records of memory and no connection.
     let body = Body::from_stream(stream::try_unfold(begun, |mut export| async move {
         Ok::<_, BoxError>(export.next().await?.map(|lines| (lines, export)))

@@ -1,7 +1,5 @@
 //! `GET /workspace/audit/head` and `/admin/audit/head`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{AuditHead, WorkspaceId};
@@ -20,7 +18,7 @@ use crate::audit::{HeadKey, INSTALLATION};
     get, path = "/workspace/audit/head", tag = "Audit", operation_id = "get_audit_head",
     responses((status = 200, description = "The head", body = AuditHead), Authenticated),
 )]
-pub(crate) async fn own(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<Json<AuditHead>> {
+pub(crate) async fn own(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<Json<AuditHead>> {
     head(&api, caller.workspace_id).await
 }
 
@@ -29,7 +27,7 @@ pub(crate) async fn own(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiR
     get, path = "/admin/audit/head", tag = "Administration", operation_id = "admin_get_audit_head",
     responses((status = 200, description = "The head", body = AuditHead), ForAdmins),
 )]
-pub(crate) async fn of_installation(State(api): State<Arc<Api>>, _: Admin) -> ApiResult<Json<AuditHead>> {
+pub(crate) async fn of_installation(State(api): State<Api>, _: Admin) -> ApiResult<Json<AuditHead>> {
     head(&api, INSTALLATION).await
 }
 

@@ -1,7 +1,5 @@
 //! `GET /workspace/audit` and `/admin/audit`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::members;
@@ -61,7 +59,7 @@ members! {
     responses((status = 200, description = "A page of records", body = AuditPage), Authenticated),
 )]
 pub(crate) async fn own(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Query(query): Query<AuditQuery>,
 ) -> ApiResult<Json<AuditPage>> {
@@ -76,7 +74,7 @@ pub(crate) async fn own(
     responses((status = 200, description = "A page of records", body = AuditPage), ForAdmins),
 )]
 pub(crate) async fn of_installation(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Query(query): Query<AuditQuery>,
 ) -> ApiResult<Json<AuditPage>> {

@@ -1,7 +1,5 @@
 //! `/admin/workspaces/{workspace}/billing` and `…/credits`: what the operator decides about payment
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -34,7 +32,7 @@ const MAX_KEY: usize = 100;
     ),
 )]
 pub(crate) async fn get(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Path(workspace): Path<String>,
 ) -> ApiResult<Json<Billing>> {
@@ -56,7 +54,7 @@ pub(crate) async fn get(
     ),
 )]
 pub(crate) async fn set(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Path(workspace): Path<String>,
     Body(request): Body<BillingModeRequest>,
@@ -85,7 +83,7 @@ pub(crate) async fn set(
     ),
 )]
 pub(crate) async fn credit(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Admin,
     Auth(caller): Auth,
     Path(workspace): Path<String>,

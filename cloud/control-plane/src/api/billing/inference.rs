@@ -1,7 +1,5 @@
 //! `GET /workspace/inference-usage`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -59,7 +57,7 @@ members! {
     ),
 )]
 pub(crate) async fn get(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Query(query): Query<InferenceUsageQuery>,
 ) -> ApiResult<Json<InferenceUsage>> {

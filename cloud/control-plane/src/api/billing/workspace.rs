@@ -1,7 +1,5 @@
 //! `GET /workspace/billing`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::Billing;
@@ -20,6 +18,6 @@ use crate::api::responses::Authenticated;
     get, path = "/workspace/billing", tag = "Billing", operation_id = "get_workspace_billing",
     responses((status = 200, description = "Credit and costs", body = Billing), Authenticated),
 )]
-pub(crate) async fn get(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<Json<Billing>> {
+pub(crate) async fn get(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<Json<Billing>> {
     Ok(Json(billing(&api, caller.workspace_id).await?))
 }

@@ -1,7 +1,5 @@
 //! `GET /attestations/nodes`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::NodeRef;
@@ -17,6 +15,6 @@ use crate::api::view::node_ref;
     get, path = "/attestations/nodes", tag = "Attestation", operation_id = "list_nodes", security(()),
     responses((status = 200, description = "Every node that is not removed", body = Vec<NodeRef>)),
 )]
-pub(crate) async fn attestation_nodes(State(api): State<Arc<Api>>) -> ApiResult<Json<Vec<NodeRef>>> {
+pub(crate) async fn attestation_nodes(State(api): State<Api>) -> ApiResult<Json<Vec<NodeRef>>> {
     Ok(Json(api.fleet.standings().await?.iter().map(node_ref).collect()))
 }

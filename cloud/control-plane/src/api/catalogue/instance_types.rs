@@ -1,7 +1,5 @@
 //! `GET /instance-types` and `/instance-types/{family}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{InstanceTypeFamily, InstanceTypeGroup, InstanceTypes, PlainError};
@@ -15,7 +13,7 @@ use crate::api::sizes;
     get, path = "/instance-types", tag = "Catalogue", operation_id = "list_instance_types", security(()),
     responses((status = 200, description = "The sizes by family", body = InstanceTypes)),
 )]
-pub(crate) async fn list(State(api): State<Arc<Api>>) -> Json<InstanceTypes> {
+pub(crate) async fn list(State(api): State<Api>) -> Json<InstanceTypes> {
     let mut result: Vec<InstanceTypeGroup> = Vec::new();
     for item in sizes::all(api.store.prices()) {
         let family = item.family.clone().unwrap_or_default();
@@ -40,7 +38,7 @@ pub(crate) async fn list(State(api): State<Arc<Api>>) -> Json<InstanceTypes> {
     ),
 )]
 pub(crate) async fn family(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path(family): Path<String>,
 ) -> ApiResult<Json<InstanceTypeFamily>> {
     let all = sizes::all(api.store.prices());

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -46,7 +45,7 @@ members! {
     responses((status = 200, description = "A page of images", body = Page<OsImage>), Authenticated),
 )]
 pub(crate) async fn os_images(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Auth,
     Query(query): Query<ImagesQuery>,
 ) -> ApiResult<Json<Page<OsImage>>> {

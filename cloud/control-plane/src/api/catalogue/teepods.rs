@@ -1,7 +1,5 @@
 //! `GET /teepods/available` and `/teepods/cvm-create-resources`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{
@@ -25,10 +23,7 @@ use crate::store::Caller;
     get, path = "/teepods/available", tag = "Catalogue", operation_id = "list_available_nodes",
     responses((status = 200, description = "Nodes that are online, with what is free on them", body = AvailableNodes), Authenticated),
 )]
-pub(crate) async fn available(
-    State(api): State<Arc<Api>>,
-    Auth(caller): Auth,
-) -> ApiResult<Json<AvailableNodes>> {
+pub(crate) async fn available(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<Json<AvailableNodes>> {
     let (tier, nodes) = (tier(&api, &caller).await?, online(&api).await?);
     Ok(Json(AvailableNodes {
         tier,
@@ -47,7 +42,7 @@ pub(crate) async fn available(
     responses((status = 200, description = "What there is now, ids in the form of the version", body = CvmCreateResources), Authenticated),
 )]
 pub(crate) async fn create_resources(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
 ) -> ApiResult<Json<CvmCreateResources>> {

@@ -1,7 +1,6 @@
 //! `GET /cvms/{cvm_id}/attestation`
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -25,7 +24,7 @@ use crate::api::view::Shown;
     responses((status = 200, description = "The evidence", body = CvmAttestation), OnCvm),
 )]
 pub(crate) async fn attestation(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Target(cvm): Target,
 ) -> ApiResult<Json<CvmAttestation>> {
     let (presented, error) = match presented(&api, &cvm, &api.own_evidence_reads).await {

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -38,7 +37,7 @@ use crate::store::CvmRow;
     ),
 )]
 pub(crate) async fn available_os_images(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     headers: HeaderMap,

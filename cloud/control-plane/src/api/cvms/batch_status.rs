@@ -1,7 +1,6 @@
 //! `POST /status/batch`
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -28,7 +27,7 @@ const MAX_CVMS: usize = 100;
     responses((status = 200, description = "By UUID", body = BTreeMap<String, CvmStatus>), Authenticated),
 )]
 pub(crate) async fn batch_status(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Body(request): Body<BatchStatusRequest>,
 ) -> ApiResult<Json<BTreeMap<String, CvmStatus>>> {

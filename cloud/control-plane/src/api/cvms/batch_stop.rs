@@ -1,7 +1,5 @@
 //! `POST /cvms/batch-stop`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -41,7 +39,7 @@ enum Outcome {
     ),
 )]
 pub(crate) async fn batch_stop(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Body(request): Body<BatchStopRequest>,
 ) -> ApiResult<Json<BatchStopResponse>> {

@@ -1,7 +1,5 @@
 //! `POST /cvms/{cvm_id}/operations/cancel`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -28,10 +26,7 @@ use crate::operations::CancelError;
         OnCvm,
     ),
 )]
-pub(crate) async fn cancel(
-    State(api): State<Arc<Api>>,
-    Target(cvm): Target,
-) -> ApiResult<Json<CancelResponse>> {
+pub(crate) async fn cancel(State(api): State<Api>, Target(cvm): Target) -> ApiResult<Json<CancelResponse>> {
     let cancellation = api.lifecycle.cancel(cvm.id).await.map_err(|error| match error {
         CancelError::NotFound => ApiError::coded(ErrorCode::CvmNotFound),
         CancelError::NotCancellable(_) | CancelError::TooLate(_) | CancelError::RollingBack(_) => {

@@ -1,7 +1,5 @@
 //! `PUT /cvms/{cvm_id}/compose`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -34,7 +32,7 @@ const TAKEN: [&str; 6] =
     ),
 )]
 pub(crate) async fn compose(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Body(request): Body<LegacyComposeRequest>,

@@ -1,7 +1,5 @@
 //! `GET`, `PATCH` and `POST /cvms/{cvm_id}/compose_file`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -92,7 +90,7 @@ fn check(expected: &Expected, cvm: &CvmRow) -> ApiResult<()> {
     ),
 )]
 pub(crate) async fn apply(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     approval: Approval,
@@ -148,7 +146,7 @@ pub(crate) async fn apply(
     ),
 )]
 pub(crate) async fn replace(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     approval: Approval,

@@ -1,7 +1,5 @@
 //! `POST /cvms/{cvm_id}/compose_file/provision`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -45,7 +43,7 @@ const MAX_OF_WORKSPACE: i64 = 1_000;
     ),
 )]
 pub(crate) async fn provision(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Target(cvm): Target,
     Body(document): Body<Map<String, Value>>,
 ) -> ApiResult<Json<ComposeProvision>> {

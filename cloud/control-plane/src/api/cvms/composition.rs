@@ -1,7 +1,6 @@
 //! `GET /cvms/{cvm_id}/composition`
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -46,10 +45,7 @@ struct ListedContainer {
     params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
     responses((status = 200, description = "What runs", body = Composition), OnCvm),
 )]
-pub(crate) async fn composition(
-    State(api): State<Arc<Api>>,
-    Target(cvm): Target,
-) -> ApiResult<Json<Composition>> {
+pub(crate) async fn composition(State(api): State<Api>, Target(cvm): Target) -> ApiResult<Json<Composition>> {
     let listed = listed(&api, &cvm).await;
     let shown = Shown::of(&cvm.app_compose);
     let signer = Signer::new(&api.log_url_key, &api.public_url, api.clock.now_ms());

@@ -1,7 +1,5 @@
 //! `POST /cvms` and `POST /cvms/agentapp`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -49,7 +47,7 @@ use crate::store::{Caller, CvmRow, ProvisionRow};
     ),
 )]
 pub(crate) async fn create(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Body(request): Body<CreateCvmRequest>,
@@ -74,7 +72,7 @@ pub(crate) async fn create(
     ),
 )]
 pub(crate) async fn create_agentapp(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Body(request): Body<CreateCvmRequest>,

@@ -1,7 +1,5 @@
 //! `DELETE /cvms/{cvm_id}`
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 
@@ -23,7 +21,7 @@ use crate::operations::OperationKind;
     responses((status = 204, description = "Accepted"), OnCvm),
 )]
 pub(crate) async fn delete(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
 ) -> ApiResult<StatusCode> {

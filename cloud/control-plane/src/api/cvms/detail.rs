@@ -1,7 +1,5 @@
 //! `GET /cvms/{cvm_id}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{ApiVersion, v20251028, v20260121};
@@ -33,7 +31,7 @@ pub(crate) enum CvmDetail {
     responses((status = 200, description = "The CVM, in the form of the version", body = CvmDetail), OnCvm),
 )]
 pub(crate) async fn detail(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Version(version): Version,
     Target(cvm): Target,
 ) -> ApiResult<Json<CvmDetail>> {

@@ -1,7 +1,5 @@
 //! `POST /cvms/{cvm_id}/customize-domain-diagnose`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -49,7 +47,7 @@ const SPECIAL: [&str; 6] = ["arpa", "internal", "invalid", "local", "localhost",
     ),
 )]
 pub(crate) async fn diagnose(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Body(request): Body<DiagnoseDomainsRequest>,

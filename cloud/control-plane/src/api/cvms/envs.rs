@@ -1,7 +1,5 @@
 //! `PATCH /cvms/{cvm_id}/envs`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -31,7 +29,7 @@ use crate::operations::OperationKind;
     ),
 )]
 pub(crate) async fn envs(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     approval: Approval,

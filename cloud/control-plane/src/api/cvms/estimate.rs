@@ -1,7 +1,6 @@
 //! `POST /cvms/estimate`
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -42,7 +41,7 @@ const ANY: &str = "any";
     ),
 )]
 pub(crate) async fn estimate(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     _: Auth,
     Body(request): Body<EstimateRequest>,
 ) -> ApiResult<Json<Estimate>> {

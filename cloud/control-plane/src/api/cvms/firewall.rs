@@ -1,7 +1,5 @@
 //! `GET /cvms/{cvm_id}/firewall-status`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::FirewallStatus;
@@ -21,7 +19,7 @@ use crate::fleet::{NodeStanding, NodeStatus};
     responses((status = 200, description = "Whether they can, or why not", body = FirewallStatus), OnCvm),
 )]
 pub(crate) async fn firewall_status(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Target(cvm): Target,
 ) -> ApiResult<Json<FirewallStatus>> {
     let node = api.fleet.standing(cvm.node_id).await?;

@@ -1,7 +1,5 @@
 //! `POST /cvms/pubkey/from_cvm_configuration` and `POST /cvms/from_cvm_configuration`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::{Additions, AppCompose};
@@ -44,7 +42,7 @@ const INSTEAD: &str = "use POST /api/v1/cvms/provision and POST /api/v1/cvms ins
     ),
 )]
 pub(crate) async fn pubkey(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Body(request): Body<LegacyCvmConfiguration>,
 ) -> ApiResult<Json<LegacyCvmPubkey>> {
@@ -70,7 +68,7 @@ pub(crate) async fn pubkey(
     ),
 )]
 pub(crate) async fn create(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Body(request): Body<LegacyCvmConfiguration>,

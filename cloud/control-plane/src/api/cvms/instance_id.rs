@@ -1,6 +1,5 @@
 //! `PATCH /cvms/{cvm_id}/instance-id` and `PATCH /cvms/instance-ids`
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -42,7 +41,7 @@ const TOGETHER: Duration = Duration::from_secs(20);
     responses((status = 200, description = "What became of it", body = InstanceIdRefresh), OnCvm),
 )]
 pub(crate) async fn refresh_one(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Version(version): Version,
     Target(cvm): Target,
     OptionalBody(request): OptionalBody<RefreshInstanceIdRequest>,
@@ -61,7 +60,7 @@ pub(crate) async fn refresh_one(
     responses((status = 200, description = "What became of each", body = InstanceIdRefreshes), Authenticated),
 )]
 pub(crate) async fn refresh_many(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     OptionalBody(request): OptionalBody<RefreshInstanceIdsRequest>,

@@ -1,7 +1,5 @@
 //! `POST /cvms/{cvm_id}/is-allowed`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{CvmIsAllowed, CvmIsAllowedRequest, DeviceId, PlainError};
@@ -33,7 +31,7 @@ use crate::governance::{self, Governance, Question};
     ),
 )]
 pub(crate) async fn is_allowed(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Target(cvm): Target,

@@ -1,7 +1,5 @@
 //! `GET /cvms`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::members;
@@ -58,7 +56,7 @@ pub(crate) enum CvmList {
     ),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Query(query): Query<ListQuery>,

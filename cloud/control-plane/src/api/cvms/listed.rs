@@ -1,7 +1,5 @@
 //! `PATCH /cvms/{cvm_id}/listed`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{ErrorCode, ListedRequest, Vm};
@@ -25,7 +23,7 @@ use crate::api::view::View;
     responses((status = 200, description = "So it is now", body = Vm), OnCvm),
 )]
 pub(crate) async fn listed(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Version(version): Version,
     Target(cvm): Target,
     Body(request): Body<ListedRequest>,

@@ -1,7 +1,5 @@
 //! `PATCH /cvms/{cvm_id}/name`
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use cloister_management_api::{PlainError, RenameRequest};
@@ -26,7 +24,7 @@ use crate::api::target::Target;
     ),
 )]
 pub(crate) async fn name(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Target(cvm): Target,
     Body(request): Body<RenameRequest>,
 ) -> ApiResult<StatusCode> {

@@ -1,7 +1,5 @@
 //! `GET /cvms/{cvm_id}/network`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::CvmNetwork;
@@ -24,7 +22,7 @@ use crate::store::CvmRow;
     params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
     responses((status = 200, description = "How it is connected", body = CvmNetwork), OnCvm),
 )]
-pub(crate) async fn network(State(api): State<Arc<Api>>, Target(cvm): Target) -> ApiResult<Json<CvmNetwork>> {
+pub(crate) async fn network(State(api): State<Api>, Target(cvm): Target) -> ApiResult<Json<CvmNetwork>> {
     let scene = Scene::of(&api, std::slice::from_ref(&cvm)).await?;
     let (seen, error) = match asked(&api, &cvm).await {
         Ok(seen) => (Some(seen), None),

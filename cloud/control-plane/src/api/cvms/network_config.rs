@@ -1,7 +1,5 @@
 //! `GET` and `PATCH /cvms/{cvm_id}/network-config`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -39,7 +37,7 @@ const MAX_URL_BYTES: usize = 1024;
         OnCvm,
     ),
 )]
-pub(crate) async fn get(State(api): State<Arc<Api>>, Target(cvm): Target) -> ApiResult<Json<NetworkConfig>> {
+pub(crate) async fn get(State(api): State<Api>, Target(cvm): Target) -> ApiResult<Json<NetworkConfig>> {
     let ports = if powered(&cvm).is_ok() {
         let seen = api.fleet.network(cvm.node_id, cvm.vm_uuid).await;
         let failed =
@@ -61,7 +59,7 @@ pub(crate) async fn get(State(api): State<Arc<Api>>, Target(cvm): Target) -> Api
     responses((status = 200, description = "The configuration", body = NetworkConfig), OnCvm, OnPower),
 )]
 pub(crate) async fn update(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Body(request): Body<UpdateNetworkConfigRequest>,

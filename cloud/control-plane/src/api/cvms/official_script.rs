@@ -1,8 +1,6 @@
 //! `GET /cvms/{cvm_id}/pre-launch-script/upgrade-status` and
 //! `POST /cvms/{cvm_id}/pre-launch-script/upgrade-to-latest-official`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -80,7 +78,7 @@ pub(crate) async fn upgrade_status(Target(cvm): Target) -> Json<PreLaunchScriptS
     ),
 )]
 pub(crate) async fn upgrade(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     approval: Approval,

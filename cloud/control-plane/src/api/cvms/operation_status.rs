@@ -1,7 +1,5 @@
 //! `GET /cvms/{cvm_id}/operation-status`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::CvmStatus;
@@ -22,7 +20,7 @@ use crate::api::view::View;
     responses((status = 200, description = "The operation, or `idle`", body = CvmStatus), OnCvm),
 )]
 pub(crate) async fn operation_status(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Target(cvm): Target,
 ) -> ApiResult<Json<CvmStatus>> {
     let scene = Scene::of(&api, std::slice::from_ref(&cvm)).await?;

@@ -3,7 +3,6 @@
 mod cursor;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -61,7 +60,7 @@ members! {
     responses((status = 200, description = "A page of operations", body = OperationPage), OnCvm),
 )]
 pub(crate) async fn operations(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Query(query): Query<OperationsQuery>,

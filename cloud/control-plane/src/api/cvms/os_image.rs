@@ -1,7 +1,5 @@
 //! `PATCH /cvms/{cvm_id}/os-image`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -30,7 +28,7 @@ use crate::api::target::Target;
     ),
 )]
 pub(crate) async fn os_image(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Body(request): Body<OsImageRequest>,

@@ -1,7 +1,5 @@
 //! `GET /cvms/paginated`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::members;
@@ -62,7 +60,7 @@ pub(crate) enum CvmPage {
     ),
 )]
 pub(crate) async fn paginated(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Query(query): Query<PageQuery>,

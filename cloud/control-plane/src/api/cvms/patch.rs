@@ -1,7 +1,5 @@
 //! `PATCH /cvms/{cvm_id}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -41,7 +39,7 @@ use crate::api::target::Target;
     ),
 )]
 pub(crate) async fn patch(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     approval: Approval,

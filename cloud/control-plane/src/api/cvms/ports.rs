@@ -1,7 +1,6 @@
 //! `GET` and `PUT /cvms/{cvm_id}/ports`
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -31,10 +30,7 @@ use crate::store::CvmRow;
     params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
     responses((status = 200, description = "The ports", body = Vec<MappedPort>), OnCvm),
 )]
-pub(crate) async fn get(
-    State(api): State<Arc<Api>>,
-    Target(cvm): Target,
-) -> ApiResult<Json<Vec<MappedPort>>> {
+pub(crate) async fn get(State(api): State<Api>, Target(cvm): Target) -> ApiResult<Json<Vec<MappedPort>>> {
     let mapped = cvm.port_mappings();
     show(&api, &cvm, mapped).await
 }
@@ -55,7 +51,7 @@ pub(crate) async fn get(
     ),
 )]
 pub(crate) async fn set(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Body(request): Body<UpdatePortMappingsRequest>,

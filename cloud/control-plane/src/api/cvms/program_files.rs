@@ -65,7 +65,7 @@ impl ProgramFile {
 
 /// A request for another program of a CVM, whose body was not read yet.
 pub(crate) struct Replacement {
-    api: Arc<Api>,
+    api: Api,
     caller: Arc<Caller>,
     cvm: CvmRow,
     approval: Approval,
@@ -73,17 +73,17 @@ pub(crate) struct Replacement {
     request: Request,
 }
 
-impl FromRequest<Arc<Api>> for Replacement {
+impl FromRequest<Api> for Replacement {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request(request: Request, api: &Api) -> ApiResult<Self> {
         let (mut parts, body) = request.into_parts();
         let Auth(caller) = Auth::from_request_parts(&mut parts, api).await?;
         let Target(cvm) = Target::from_request_parts(&mut parts, api).await?;
         let Ok(approval) = Approval::from_request_parts(&mut parts, api).await;
         let Ok(expected) = Expected::from_request_parts(&mut parts, api).await;
         let request = Request::from_parts(parts, body);
-        Ok(Self { api: Arc::clone(api), caller, cvm, approval, expected, request })
+        Ok(Self { api: api.clone(), caller, cvm, approval, expected, request })
     }
 }
 

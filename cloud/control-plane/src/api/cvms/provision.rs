@@ -1,7 +1,5 @@
 //! `POST /cvms/provision`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::Additions;
@@ -41,7 +39,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn provision(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Body(request): Body<ProvisionAppRequest>,
 ) -> ApiResult<Json<ProvisionResponse>> {

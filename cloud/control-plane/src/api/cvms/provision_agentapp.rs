@@ -1,7 +1,5 @@
 //! `POST /cvms/provision/agentapp`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::decode::{self, Source};
@@ -44,7 +42,7 @@ const CHARACTER_VARIABLE: &str = "CHARACTER_JSON";
     ),
 )]
 pub(crate) async fn provision_agentapp(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Body(request): Body<ProvisionAgentAppRequest>,
 ) -> ApiResult<Json<ProvisionResponse>> {

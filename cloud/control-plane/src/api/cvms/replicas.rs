@@ -1,7 +1,5 @@
 //! `POST /cvms/{cvm_id}/replicas` and `POST /apps/{app_id}/cvms/{vm_uuid}/replicas`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
@@ -47,7 +45,7 @@ use crate::store::{Caller, CvmRow};
     ),
 )]
 pub(crate) async fn replicate(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Target(cvm): Target,
@@ -76,7 +74,7 @@ pub(crate) async fn replicate(
     ),
 )]
 pub(crate) async fn replicate_of_app(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     SourceOfApp(cvm): SourceOfApp,
@@ -90,10 +88,10 @@ pub(crate) async fn replicate_of_app(
 /// request is read.
 pub(crate) struct SourceOfApp(CvmRow);
 
-impl FromRequestParts<Arc<Api>> for SourceOfApp {
+impl FromRequestParts<Api> for SourceOfApp {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Auth(caller) = Auth::from_request_parts(parts, api).await?;
         let missing = || ApiError::coded(ErrorCode::CvmNotFound);
         let path = Path::<(String, String)>::from_request_parts(parts, api).await;

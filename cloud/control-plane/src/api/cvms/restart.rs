@@ -1,7 +1,5 @@
 //! `POST /cvms/{cvm_id}/restart`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{RestartRequest, Vm};
@@ -26,7 +24,7 @@ use crate::operations::OperationKind;
     responses((status = 200, description = "Accepted", body = Vm), OnCvm, OnPower),
 )]
 pub(crate) async fn restart(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Target(cvm): Target,

@@ -1,7 +1,5 @@
 //! `PATCH /cvms/{cvm_id}/scheduled-delete`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{ErrorCode, ScheduledDeleteRequest, Vm};
@@ -29,7 +27,7 @@ use crate::api::view::View;
     responses((status = 200, description = "So it is now; ERR-02-008 for a time that has passed", body = Vm), OnCvm),
 )]
 pub(crate) async fn scheduled_delete(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Target(cvm): Target,

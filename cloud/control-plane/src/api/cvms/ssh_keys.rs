@@ -1,7 +1,6 @@
 //! `GET` and `PUT /cvms/{cvm_id}/ssh-keys`
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -33,7 +32,7 @@ const MAX_KEYS: usize = 100;
     params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
     responses((status = 200, description = "The keys", body = CvmSshKeys), OnCvm),
 )]
-pub(crate) async fn get(State(api): State<Arc<Api>>, Target(cvm): Target) -> ApiResult<Json<CvmSshKeys>> {
+pub(crate) async fn get(State(api): State<Api>, Target(cvm): Target) -> ApiResult<Json<CvmSshKeys>> {
     let members = api.store.ssh_keys_of_members(cvm.workspace_id).await?;
     let restart_required = awaits_start(&api, &cvm).await?;
     Ok(Json(CvmSshKeys { keys: shown(&lines(&cvm), &members), restart_required }))
@@ -54,7 +53,7 @@ pub(crate) async fn get(State(api): State<Arc<Api>>, Target(cvm): Target) -> Api
     ),
 )]
 pub(crate) async fn set(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Body(request): Body<UpdateCvmSshKeysRequest>,

@@ -1,7 +1,5 @@
 //! `POST /cvms/{cvm_id}/start`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::Vm;
@@ -24,7 +22,7 @@ use crate::operations::OperationKind;
     responses((status = 200, description = "Accepted", body = Vm), OnCvm, OnPower),
 )]
 pub(crate) async fn start(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Target(cvm): Target,

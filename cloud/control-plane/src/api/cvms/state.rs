@@ -1,7 +1,6 @@
 //! `GET /cvms/{cvm_id}/state`
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -68,7 +67,7 @@ members! {
     ),
 )]
 pub(crate) async fn state(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Query(query): Query<StateQuery>,
@@ -104,7 +103,7 @@ pub(crate) struct Pace {
 
 /// One stream.
 pub(crate) struct Watch {
-    api: Arc<Api>,
+    api: Api,
     cvm_id: i64,
     target: Option<String>,
     pace: Pace,
@@ -119,7 +118,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Takes one of the user's streams.
     pub(crate) fn open(
-        api: Arc<Api>,
+        api: Api,
         user: i64,
         cvm_id: i64,
         target: Option<String>,

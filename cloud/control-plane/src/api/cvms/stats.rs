@@ -1,7 +1,5 @@
 //! `GET /cvms/{cvm_id}/stats`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{CvmSystemInfo, DiskInfo, SystemInfo};
@@ -23,10 +21,7 @@ use crate::store::CvmRow;
     params(("cvm_id" = String, Path, description = "Id, UUID, app id, instance id or name")),
     responses((status = 200, description = "The figures", body = CvmSystemInfo), OnCvm),
 )]
-pub(crate) async fn stats(
-    State(api): State<Arc<Api>>,
-    Target(cvm): Target,
-) -> ApiResult<Json<CvmSystemInfo>> {
+pub(crate) async fn stats(State(api): State<Api>, Target(cvm): Target) -> ApiResult<Json<CvmSystemInfo>> {
     let (sysinfo, error) = match asked(&api, &cvm).await {
         Ok(stats) => (Some(wire(stats)), None),
         Err(reason) => (None, Some(reason)),

@@ -1,7 +1,5 @@
 //! `PATCH /cvms/{cvm_id}/visibility`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{VisibilityRequest, v20251028};
@@ -32,7 +30,7 @@ use cloister_management_api::ErrorCode;
     ),
 )]
 pub(crate) async fn visibility(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Target(cvm): Target,
     Body(request): Body<VisibilityRequest>,

@@ -1,7 +1,5 @@
 //! `POST /cvms/workload`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::Additions;
@@ -48,7 +46,7 @@ const MAX_MODEL_ID: usize = 200;
     ),
 )]
 pub(crate) async fn workload(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Version(version): Version,
     Body(request): Body<WorkloadRequest>,

@@ -1,7 +1,5 @@
 //! `POST /internal/inference/consult/keep`: requests that are still under way.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -36,7 +34,7 @@ pub(super) struct Kept {
 }
 
 /// What is set aside for these requests stays for another hour.
-pub(super) async fn keep(State(api): State<Arc<Api>>, body: Bytes) -> ApiResult<Json<Kept>> {
+pub(super) async fn keep(State(api): State<Api>, body: Bytes) -> ApiResult<Json<Kept>> {
     let UnderWay { requests } = read(&body)?;
     if requests.len() > MAX_REQUESTS {
         return fault("requests", "Input should have at most 1000 entries");

@@ -6,8 +6,6 @@ mod keep;
 mod post;
 mod pre;
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::HeaderMap;
@@ -33,7 +31,7 @@ const MAX_COST: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
 const MAX_DECIMALS: u32 = 18;
 
 /// The hooks, if gateways are served.
-pub(super) fn router(api: &Arc<Api>) -> Router<Arc<Api>> {
+pub(super) fn router(api: &Api) -> Router<Api> {
     if api.inference.is_none() {
         return Router::new();
     }
@@ -42,11 +40,11 @@ pub(super) fn router(api: &Arc<Api>) -> Router<Arc<Api>> {
         .route(&format!("{BASE}/consult/post"), axum::routing::post(post::record))
         .route(&format!("{BASE}/consult/keep"), axum::routing::post(keep::keep))
         .layer(DefaultBodyLimit::max(MAX_BYTES))
-        .route_layer(from_fn_with_state(Arc::clone(api), authenticate))
+        .route_layer(from_fn_with_state(api.clone(), authenticate))
 }
 
 /// Layer: lets nobody in but gateways.
-async fn authenticate(State(api): State<Arc<Api>>, request: Request, next: Next) -> ApiResult<Response> {
+async fn authenticate(State(api): State<Api>, request: Request, next: Next) -> ApiResult<Response> {
     let is_gateway = bearer(request.headers())
         .is_some_and(|token| api.inference.as_ref().is_some_and(|inference| inference.token.is(token)));
     if is_gateway {

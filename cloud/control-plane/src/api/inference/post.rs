@@ -1,7 +1,5 @@
 //! `POST /internal/inference/consult/post`: what an attempt used and cost.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -61,7 +59,7 @@ pub(super) struct Told {
 }
 
 /// Records a row once, however often it is told.
-pub(super) async fn record(State(api): State<Arc<Api>>, body: Bytes) -> ApiResult<Json<Told>> {
+pub(super) async fn record(State(api): State<Api>, body: Bytes) -> ApiResult<Json<Told>> {
     let row: Row = read(&body)?;
     check(&row)?;
     let recorded = keep(&api, &row).await?;

@@ -1,7 +1,5 @@
 //! `POST /internal/inference/consult/pre`: whether a key may have a request answered.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -82,7 +80,7 @@ impl Answer {
 
 /// Decides: the key, its scope, its rate, the credit of its workspace, in this order, so that who is refused has
 /// nothing set aside.
-pub(super) async fn consult(State(api): State<Arc<Api>>, body: Bytes) -> ApiResult<Json<Answer>> {
+pub(super) async fn consult(State(api): State<Api>, body: Bytes) -> ApiResult<Json<Answer>> {
     let question: Question = read(&body)?;
     check_name("requestId", question.request_id.as_deref())?;
     if question.estimated_cost < Decimal::ZERO {
@@ -91,7 +89,7 @@ pub(super) async fn consult(State(api): State<Arc<Api>>, body: Bytes) -> ApiResu
     decide(&api, &question).await.map(Json)
 }
 
-async fn decide(api: &Arc<Api>, question: &Question) -> ApiResult<Answer> {
+async fn decide(api: &Api, question: &Question) -> ApiResult<Answer> {
     let now_ms = api.clock.now_ms();
     let caller = match question.api_key_hash.as_str() {
         hash if hash.len() == HASH_DIGITS => api.store.caller(hash, now_ms).await?,

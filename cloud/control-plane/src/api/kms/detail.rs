@@ -1,7 +1,5 @@
 //! `GET /kms/{kms_id}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{KmsRecord, PlainError};
@@ -23,7 +21,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn detail(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Version(version): Version,
     Path(kms_id): Path<String>,
 ) -> ApiResult<Json<KmsRecord>> {

@@ -1,7 +1,5 @@
 //! `GET /kms/{kms_id}/info`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_app_compose::members;
@@ -48,7 +46,7 @@ members! {
     ),
 )]
 pub(crate) async fn inspect(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(kms_id): Path<String>,
     Query(query): Query<InspectQuery>,

@@ -42,7 +42,7 @@ members! {
     responses((status = 200, description = "A page, the default service first", body = Page<KmsRecord>), Authenticated),
 )]
 pub(crate) async fn list(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Version(version): Version,
     Query(parameters): Query<KmsQuery>,
 ) -> ApiResult<Json<Page<KmsRecord>>> {

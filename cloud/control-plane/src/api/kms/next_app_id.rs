@@ -1,7 +1,5 @@
 //! `GET /kms/phala/next_app_id`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::{AppId, members};
@@ -38,7 +36,7 @@ members! {
     responses((status = 200, description = "App ids with their nonces", body = NextAppIds), Authenticated),
 )]
 pub(crate) async fn next_app_id(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Query(parameters): Query<NextAppIdQuery>,
 ) -> ApiResult<Json<NextAppIds>> {

@@ -1,7 +1,5 @@
 //! `GET /kms/{slug}/nodes`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{KmsId, KmsNode, KmsNodes, PlainError};
@@ -24,10 +22,7 @@ use crate::kms::Kms;
         Authenticated,
     ),
 )]
-pub(crate) async fn nodes(
-    State(api): State<Arc<Api>>,
-    Path(kms_id): Path<String>,
-) -> ApiResult<Json<KmsNodes>> {
+pub(crate) async fn nodes(State(api): State<Api>, Path(kms_id): Path<String>) -> ApiResult<Json<KmsNodes>> {
     let kms = named(&api, &kms_id)?;
     let items: Vec<KmsNode> = api.kmses.of_same_contract(kms).map(|kms| node(kms)).collect();
     Ok(Json(KmsNodes { total: items.len(), items }))

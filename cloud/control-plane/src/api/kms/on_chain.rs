@@ -1,7 +1,6 @@
 //! `GET /kms/on-chain/{chain}`, and what a contract says of its service.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -42,7 +41,7 @@ const MAX_ASKED: usize = 256;
     ),
 )]
 pub(crate) async fn on_chain(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(chain): Path<String>,
 ) -> ApiResult<Json<OnChainKms>> {

@@ -1,7 +1,5 @@
 //! `GET /kms/{kms_id}/pubkey/{app_id}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{KmsPubkey, PlainError};
@@ -30,7 +28,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn pubkey(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Path((kms_id, app_id)): Path<(String, String)>,
 ) -> ApiResult<Json<KmsPubkey>> {
     let kms = named_for(&api, &kms_id, Some(&app_id), None).await?;

@@ -1,7 +1,5 @@
 //! `/oauth/authorize`: a person lets an application in (RFC 6749 section 4.1.1), with PKCE (RFC 7636).
 
-use std::sync::Arc;
-
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CACHE_CONTROL;
@@ -157,7 +155,7 @@ fn request<'a>(api: &'a Api, fields: &Fields) -> Result<Request<'a>, Box<Respons
 
 /// Asks the person.
 pub(crate) async fn page(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     RawQuery(query): RawQuery,
     person: Result<Person, Response>,
 ) -> ApiResult<Response> {
@@ -198,11 +196,7 @@ fn consent(request: &Request<'_>, person: &Person, workspaces: &[WorkspaceRow], 
 }
 
 /// Takes the decision of the person, and sends the browser back to the application.
-pub(crate) async fn decide(
-    State(api): State<Arc<Api>>,
-    person: Person,
-    fields: Fields,
-) -> ApiResult<Response> {
+pub(crate) async fn decide(State(api): State<Api>, person: Person, fields: Fields) -> ApiResult<Response> {
     if let Some(refusal) = person.refuses(&fields) {
         return Ok(refusal);
     }

@@ -1,7 +1,5 @@
 //! `/.well-known/oauth-authorization-server` (RFC 8414)
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::KeyScope;
@@ -16,7 +14,7 @@ pub(super) fn issuer(public_url: &Url) -> String {
 }
 
 /// Where everything is.
-pub(crate) async fn metadata(State(api): State<Arc<Api>>) -> Json<Value> {
+pub(crate) async fn metadata(State(api): State<Api>) -> Json<Value> {
     let issuer = issuer(&api.public_url);
     let scopes = [KeyScope::Inference, KeyScope::Read, KeyScope::Deploy, KeyScope::Admin];
     Json(json!({

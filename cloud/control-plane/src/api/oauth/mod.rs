@@ -11,8 +11,6 @@ pub(crate) mod revoke;
 pub(crate) mod step_up;
 pub(crate) mod token;
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn;
@@ -28,7 +26,7 @@ const MAX_FORM_BYTES: usize = 16 * 1024;
 
 /// What is not part of the described interface: the page, the metadata, and the token endpoint at the place of which
 /// public descriptions speak.
-pub(super) fn router() -> Router<Arc<Api>> {
+pub(super) fn router() -> Router<Api> {
     Router::new()
         .route("/oauth/authorize", get(authorize::page).post(authorize::decide))
         .layer(from_fn(from_this_site))

@@ -1,7 +1,5 @@
 //! `POST /oauth/revoke` (RFC 7009)
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -28,7 +26,7 @@ use crate::api::input::FormOrBody;
     ),
 )]
 pub(crate) async fn revoke(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Extension(RequestId(request_id)): Extension<RequestId>,
     request: Result<FormOrBody<OauthRevokeRequest>, ApiError>,
 ) -> ApiResult<Response> {

@@ -1,7 +1,5 @@
 //! `POST /auth/step-up`: a person shows again that it is that person, for what a stolen token must not do.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -69,7 +67,7 @@ pub(crate) async fn required(api: &Api, caller: &Caller) -> ApiResult<()> {
     ),
 )]
 pub(crate) async fn step_up(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Extension(RequestId(request_id)): Extension<RequestId>,
     Body(request): Body<StepUpRequest>,

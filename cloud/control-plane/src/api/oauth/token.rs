@@ -72,7 +72,7 @@ impl IntoResponse for Refused {
     ),
 )]
 pub(crate) async fn token(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Extension(RequestId(request_id)): Extension<RequestId>,
     request: Result<FormOrBody<OauthTokenRequest>, ApiError>,
 ) -> ApiResult<Response> {

@@ -1,7 +1,5 @@
 //! `/account`
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -23,7 +21,7 @@ const TITLE: &str = "Your account";
 pub(super) const WRONG: &str = "The current password is wrong, and nothing was changed.";
 
 /// The account.
-pub(super) async fn page(State(api): State<Arc<Api>>, person: Person) -> ApiResult<Response> {
+pub(super) async fn page(State(api): State<Api>, person: Person) -> ApiResult<Response> {
     Ok(shown(&api, &person).await?.into_response())
 }
 
@@ -131,7 +129,7 @@ pub(super) fn chosen(fields: &Fields, username: &str) -> Result<zeroize::Zeroizi
 
 /// Changes the password. Every session ends but this one, which gets another cookie.
 pub(super) async fn set_password(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     person: Person,
     fields: Fields,
 ) -> ApiResult<Response> {

@@ -3,8 +3,6 @@
 //! A code in the address is filled in and nothing more: whoever follows somebody else's link still looks at who asks, and
 //! decides there.
 
-use std::sync::Arc;
-
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -30,7 +28,7 @@ const MISSING: &str = "No device that waits shows this code. It waited too long,
 
 /// Asks for the code. Where nobody can log in there is the page for API keys.
 pub(super) async fn page(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     MaybePerson(person): MaybePerson,
     RawQuery(query): RawQuery,
 ) -> ApiResult<Response> {
@@ -85,7 +83,7 @@ fn missing(person: &Person, code: &str) -> Response {
 }
 
 /// Shows who asks for what.
-pub(super) async fn look(State(api): State<Arc<Api>>, person: Person, fields: Fields) -> ApiResult<Response> {
+pub(super) async fn look(State(api): State<Api>, person: Person, fields: Fields) -> ApiResult<Response> {
     let (code, device) = match shown(&api, &person, &fields).await? {
         Ok(shown) => shown,
         Err(refusal) => return Ok(refusal),
@@ -113,11 +111,7 @@ fn question(person: &Person, code: &str, device: &DeviceLoginRow, workspaces: &[
 }
 
 /// Takes the decision.
-pub(super) async fn decide(
-    State(api): State<Arc<Api>>,
-    person: Person,
-    fields: Fields,
-) -> ApiResult<Response> {
+pub(super) async fn decide(State(api): State<Api>, person: Person, fields: Fields) -> ApiResult<Response> {
     let (code, device) = match shown(&api, &person, &fields).await? {
         Ok(shown) => shown,
         Err(refusal) => return Ok(refusal),

@@ -1,7 +1,5 @@
 //! `/account/link/{token}`: somebody whom the operator gave a link sets a password.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -53,7 +51,7 @@ async fn person(api: &Api, token: &str) -> ApiResult<Option<PersonRow>> {
 }
 
 /// The form.
-pub(super) async fn page(State(api): State<Arc<Api>>, Path(token): Path<String>) -> ApiResult<Response> {
+pub(super) async fn page(State(api): State<Api>, Path(token): Path<String>) -> ApiResult<Response> {
     if let Some(refusal) = no_passwords(&api) {
         return Ok(refusal);
     }
@@ -62,7 +60,7 @@ pub(super) async fn page(State(api): State<Arc<Api>>, Path(token): Path<String>)
 
 /// Sets the password, and uses the link up.
 pub(super) async fn set_password(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     from: From,
     Path(token): Path<String>,
     Extension(RequestId(request_id)): Extension<RequestId>,

@@ -81,7 +81,7 @@ fn password_form(username: &str, next: &str) -> Markup {
 
 /// The form.
 pub(super) async fn page(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     MaybePerson(person): MaybePerson,
     RawQuery(query): RawQuery,
 ) -> Response {
@@ -94,7 +94,7 @@ pub(super) async fn page(
 
 /// Logs somebody in.
 pub(super) async fn log_in(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     from: From,
     Extension(RequestId(request_id)): Extension<RequestId>,
     headers: HeaderMap,
@@ -161,11 +161,7 @@ async fn begin(
 }
 
 /// Ends the session of this browser.
-pub(super) async fn log_out(
-    State(api): State<Arc<Api>>,
-    person: Person,
-    fields: Fields,
-) -> ApiResult<Response> {
+pub(super) async fn log_out(State(api): State<Api>, person: Person, fields: Fields) -> ApiResult<Response> {
     if let Some(refusal) = person.refuses(&fields) {
         return Ok(refusal);
     }

@@ -23,7 +23,6 @@ pub(in crate::api) use markup::Page;
 pub(in crate::api) use session::Person;
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -38,7 +37,7 @@ pub(crate) const GUESSES_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(30);
 const MAX_FORM_BYTES: usize = 16 * 1024;
 
 /// The pages.
-pub(super) fn router() -> Router<Arc<Api>> {
+pub(super) fn router() -> Router<Api> {
     Router::new()
         .route("/login", get(login::page).post(login::log_in))
         .route("/login/openid", get(openid::begin))

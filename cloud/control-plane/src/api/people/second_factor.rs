@@ -1,7 +1,5 @@
 //! `/account/second-factor` and `/account/backup-codes`
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -28,11 +26,7 @@ const UNCONFIRMED: &str =
 const IMAGE_PIXELS: u32 = 240;
 
 /// Makes a secret, which works when a code of it was typed in.
-pub(super) async fn begin(
-    State(api): State<Arc<Api>>,
-    person: Person,
-    fields: Fields,
-) -> ApiResult<Response> {
+pub(super) async fn begin(State(api): State<Api>, person: Person, fields: Fields) -> ApiResult<Response> {
     if let Some(refusal) = person.refuses(&fields) {
         return Ok(refusal);
     }
@@ -60,7 +54,7 @@ async fn waiting(api: &Api, person: &Person) -> ApiResult<Option<(SecondFactorRo
 }
 
 /// The secret for the authenticator, while it waits for its first code.
-pub(super) async fn page(State(api): State<Arc<Api>>, person: Person) -> ApiResult<Response> {
+pub(super) async fn page(State(api): State<Api>, person: Person) -> ApiResult<Response> {
     Ok(match waiting(&api, &person).await? {
         Some((_, enrolment)) => shown(&person, &enrolment)?.into_response(),
         None => Redirect::to("/account").into_response(),
@@ -92,11 +86,7 @@ fn image(url: &str) -> ApiResult<Markup> {
 }
 
 /// Lets the second factor work, and shows backup codes.
-pub(super) async fn confirm(
-    State(api): State<Arc<Api>>,
-    person: Person,
-    fields: Fields,
-) -> ApiResult<Response> {
+pub(super) async fn confirm(State(api): State<Api>, person: Person, fields: Fields) -> ApiResult<Response> {
     if let Some(refusal) = person.refuses(&fields) {
         return Ok(refusal);
     }
@@ -164,11 +154,7 @@ async fn refused(api: &Api, person: &Person, target: &Target) -> ApiResult<Respo
 }
 
 /// Removes the second factor.
-pub(super) async fn remove(
-    State(api): State<Arc<Api>>,
-    person: Person,
-    fields: Fields,
-) -> ApiResult<Response> {
+pub(super) async fn remove(State(api): State<Api>, person: Person, fields: Fields) -> ApiResult<Response> {
     let (id, target) = (person.row.id, Target::code(person.row.id));
     let presented = match checked(&api, &person, &target, &fields).await? {
         Ok(presented) => presented,
@@ -192,7 +178,7 @@ pub(super) async fn remove(
 
 /// Makes new backup codes; those from before work no longer.
 pub(super) async fn renew_backup_codes(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     person: Person,
     fields: Fields,
 ) -> ApiResult<Response> {

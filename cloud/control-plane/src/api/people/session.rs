@@ -1,7 +1,5 @@
 //! Whoever logged in.
 
-use std::sync::Arc;
-
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -124,10 +122,10 @@ pub(super) async fn recorded<F: Future>(
 /// Who sends a request, if it is somebody who logged in.
 pub(in crate::api) struct MaybePerson(pub(in crate::api) Option<Person>);
 
-impl FromRequestParts<Arc<Api>> for MaybePerson {
+impl FromRequestParts<Api> for MaybePerson {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Some(token) = token(&parts.headers, &api.public_url) else { return Ok(Self(None)) };
         let (now_ms, hash) = (api.clock.now_ms(), hash_key(&token));
         let Some((user_id, is_to_be_noted)) = api.store.session(&hash, now_ms).await? else {
@@ -144,10 +142,10 @@ impl FromRequestParts<Arc<Api>> for MaybePerson {
     }
 }
 
-impl FromRequestParts<Arc<Api>> for Person {
+impl FromRequestParts<Api> for Person {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Response> {
         match MaybePerson::from_request_parts(parts, api).await.map_err(IntoResponse::into_response)? {
             MaybePerson(Some(person)) => Ok(person),
             MaybePerson(None) => Err(to_login(wanted(parts))),

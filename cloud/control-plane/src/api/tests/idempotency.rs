@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -252,11 +251,11 @@ async fn a_client_that_left_gets_the_answer_when_it_comes_back() {
 /// The surface with one operation, another one for making keys.
 fn surface_with<H, T>(installation: &Installation, time: Duration, handler: H) -> Router
 where
-    H: Handler<T, Arc<Api>>,
+    H: Handler<T, Api>,
     T: 'static,
 {
     let (api, routes) = (&installation.api, Router::new().route("/tokens", post(handler)));
-    guarded(Router::new().nest(PREFIX, for_keys(once(routes, api, time), api)), Arc::clone(api))
+    guarded(Router::new().nest(PREFIX, for_keys(once(routes, api, time), api)), api.clone())
 }
 
 /// Asks it for a key.
@@ -297,7 +296,7 @@ async fn a_body_that_never_ends_takes_no_name() {
 #[tokio::test]
 async fn a_failure_behind_an_effect_is_nobodys_answer_and_no_reason_for_another() {
     let installation = Installation::new().await;
-    let fails = async |State(api): State<Arc<Api>>, Auth(caller): Auth| -> ApiResult<StatusCode> {
+    let fails = async |State(api): State<Api>, Auth(caller): Auth| -> ApiResult<StatusCode> {
         have_an_effect(&api, &caller).await;
         Err(ApiError::unexpected())
     };
@@ -326,7 +325,7 @@ async fn a_failure_without_an_effect_can_be_repeated() {
 #[tokio::test]
 async fn an_answer_that_cannot_be_kept_is_given_and_its_effect_known() {
     let installation = Installation::new().await;
-    let lasts = async |State(api): State<Arc<Api>>, Auth(caller): Auth| {
+    let lasts = async |State(api): State<Api>, Auth(caller): Auth| {
         have_an_effect(&api, &caller).await;
         // Nothing is kept from here on.
         api.store.close().await;

@@ -82,7 +82,7 @@ const START: &str = "2026-01-21T10:00:00Z";
 /// An installation with one node that is online, an administrator and a tenant in workspaces of their own.
 struct Installation {
     router: Router,
-    api: Arc<Api>,
+    api: Api,
     app: Arc<App>,
     /// The tenant's key.
     tenant: String,
@@ -269,7 +269,7 @@ impl Installation {
         let stop = CancellationToken::new();
         let api = Api::new(Arc::clone(&app), stop.clone());
         let answers = contract::Ledger::default();
-        let router = contract::checked(surface(Arc::clone(&api)), &answers);
+        let router = contract::checked(surface(api.clone()), &answers);
         let Accounts { tenant, tenant_workspace, admin, node } = accounts.clone();
         Self {
             router,
@@ -299,7 +299,7 @@ impl Installation {
     /// Serves another application instead, with the same answers.
     fn serves(&mut self, app: Arc<App>) {
         self.api = Api::new(Arc::clone(&app), self.stop.clone());
-        self.router = contract::checked(surface(Arc::clone(&self.api)), &self.answers);
+        self.router = contract::checked(surface(self.api.clone()), &self.answers);
         self.app = app;
     }
 

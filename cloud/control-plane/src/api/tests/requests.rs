@@ -1,7 +1,5 @@
 //! What holds for every request: ids, versions, limits, forms of failure.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -77,7 +75,7 @@ async fn the_service_tells_how_it_is() {
 async fn a_panic_is_an_answer_without_its_words() {
     let installation = Installation::new().await;
     let broken = Router::new().route("/broken", get(async || -> () { panic!("a secret") }));
-    let router = guarded(broken, Arc::clone(&installation.api));
+    let router = guarded(broken, installation.api.clone());
     let request = Request::builder().uri("/broken").body(Body::empty()).unwrap();
     let answer = Answer::read(router.oneshot(request).await.unwrap()).await.expect(500);
     assert!(answer.json()["detail"].is_string() && !answer.text.contains("secret"), "{}", answer.text);

@@ -1,6 +1,5 @@
 //! The state and its stream.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -69,7 +68,7 @@ async fn a_watcher_is_told_once_an_interval_and_when_time_is_up() {
         interval: Duration::from_millis(20),
         timeout: Duration::from_millis(500),
     };
-    let watch = Watch::open(Arc::clone(&installation.api), 1, row.id, target, pace).unwrap();
+    let watch = Watch::open(installation.api.clone(), 1, row.id, target, pace).unwrap();
     let response = Sse::new(watch.into_stream()).into_response();
     let names: Vec<_> = events(&Answer::read(response).await).into_iter().map(|(name, _)| name).collect();
     let (last, states) = names.split_last().unwrap();

@@ -1,7 +1,5 @@
 //! `GET /workspace/webhooks/{webhook_id}/deliveries/{delivery}/attempts`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{PlainError, WebhookAttempt, WebhookId};
@@ -33,7 +31,7 @@ const UNDER_WAY: &str = "pending";
     ),
 )]
 pub(crate) async fn attempts(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     OwnWebhook(webhook): OwnWebhook,
     Path(path): Path<(String, String)>,
 ) -> ApiResult<Json<Vec<WebhookAttempt>>> {

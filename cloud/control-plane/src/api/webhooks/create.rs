@@ -1,7 +1,5 @@
 //! `POST /workspace/webhooks`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -30,7 +28,7 @@ use crate::store::{NewWebhook, Subject};
     ),
 )]
 pub(crate) async fn create(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Body(request): Body<CreateWebhookRequest>,
 ) -> ApiResult<(StatusCode, Json<Webhook>)> {

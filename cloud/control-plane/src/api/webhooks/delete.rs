@@ -1,7 +1,5 @@
 //! `DELETE /workspace/webhooks/{webhook_id}`
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use cloister_management_api::{PlainError, WebhookId};
@@ -26,7 +24,7 @@ use crate::store::Subject;
     ),
 )]
 pub(crate) async fn delete(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Path(id): Path<String>,
 ) -> ApiResult<StatusCode> {

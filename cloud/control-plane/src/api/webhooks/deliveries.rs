@@ -1,7 +1,5 @@
 //! `GET /workspace/webhooks/{webhook_id}/deliveries`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_app_compose::members;
@@ -46,7 +44,7 @@ members! {
     ),
 )]
 pub(crate) async fn deliveries(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     OwnWebhook(row): OwnWebhook,
     Query(query): Query<DeliveriesQuery>,
 ) -> ApiResult<Json<Vec<WebhookDelivery>>> {

@@ -1,7 +1,5 @@
 //! `GET /workspace/webhooks/{webhook_id}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{PlainError, Webhook, WebhookId};
@@ -22,9 +20,6 @@ use crate::api::responses::Authenticated;
         Authenticated,
     ),
 )]
-pub(crate) async fn detail(
-    State(api): State<Arc<Api>>,
-    OwnWebhook(row): OwnWebhook,
-) -> ApiResult<Json<Webhook>> {
+pub(crate) async fn detail(State(api): State<Api>, OwnWebhook(row): OwnWebhook) -> ApiResult<Json<Webhook>> {
     Ok(Json(webhook(&api, row, &Shown::Masked)))
 }

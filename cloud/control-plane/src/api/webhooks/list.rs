@@ -1,7 +1,5 @@
 //! `GET /workspace/webhooks`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::Webhook;
@@ -19,7 +17,7 @@ use crate::api::responses::Authenticated;
     get, path = "/workspace/webhooks", tag = "Webhooks", operation_id = "list_webhooks",
     responses((status = 200, description = "The webhooks", body = Vec<Webhook>), Authenticated),
 )]
-pub(crate) async fn list(State(api): State<Arc<Api>>, Auth(caller): Auth) -> ApiResult<Json<Vec<Webhook>>> {
+pub(crate) async fn list(State(api): State<Api>, Auth(caller): Auth) -> ApiResult<Json<Vec<Webhook>>> {
     let rows = api.store.webhooks(caller.workspace_id).await?;
     Ok(Json(rows.into_iter().map(|row| webhook(&api, row, &Shown::Masked)).collect()))
 }

@@ -24,7 +24,6 @@ pub(crate) use input::MAX_CHECKS;
 pub(crate) use stream::MAX_STREAMS;
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::StatusCode;
@@ -46,10 +45,10 @@ pub(crate) const SENT_PER_MINUTE: Option<NonZeroU32> = NonZeroU32::new(60);
 /// request is read.
 pub(crate) struct OwnWebhook(WebhookRow);
 
-impl FromRequestParts<Arc<Api>> for OwnWebhook {
+impl FromRequestParts<Api> for OwnWebhook {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> ApiResult<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Auth(caller) = Auth::from_request_parts(parts, api).await?;
         let path = RawPathParams::from_request_parts(parts, api).await.map_err(|_| missing())?;
         let text = path.iter().find_map(|(name, value)| (name == "webhook_id").then_some(value));

@@ -1,7 +1,5 @@
 //! `POST /workspace/webhooks/{webhook_id}/replay`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -37,7 +35,7 @@ const RETRY_AFTER_S: u32 = 60;
     ),
 )]
 pub(crate) async fn replay(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     OwnWebhook(row): OwnWebhook,
     Body(request): Body<ReplayWebhookRequest>,

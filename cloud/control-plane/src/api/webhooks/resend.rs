@@ -1,7 +1,5 @@
 //! `POST /workspace/webhooks/{webhook_id}/deliveries/{event_id}/resend`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
@@ -34,7 +32,7 @@ use crate::store::Resent;
     ),
 )]
 pub(crate) async fn resend(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     OwnWebhook(row): OwnWebhook,
     Path(path): Path<(String, String)>,

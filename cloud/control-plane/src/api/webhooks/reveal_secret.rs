@@ -1,7 +1,5 @@
 //! `POST /workspace/webhooks/{webhook_id}/reveal-secret`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{PlainError, Webhook, WebhookId};
@@ -31,7 +29,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn reveal_secret(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     OwnWebhook(row): OwnWebhook,
 ) -> ApiResult<Json<Webhook>> {

@@ -1,7 +1,5 @@
 //! `POST /workspace/webhooks/{webhook_id}/rotate-secret`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{PlainError, Webhook, WebhookId};
@@ -35,7 +33,7 @@ const OVERLAP_MS: i64 = 24 * 60 * 60 * 1000;
     ),
 )]
 pub(crate) async fn rotate_secret(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     OwnWebhook(former): OwnWebhook,
 ) -> ApiResult<Json<Webhook>> {

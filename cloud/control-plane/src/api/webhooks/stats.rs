@@ -1,7 +1,5 @@
 //! `GET /workspace/webhooks/{webhook_id}/stats`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{PlainError, WebhookFigures, WebhookId};
@@ -26,7 +24,7 @@ use crate::store::WebhookStats;
     ),
 )]
 pub(crate) async fn stats(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     OwnWebhook(row): OwnWebhook,
 ) -> ApiResult<Json<WebhookFigures>> {
     let stats = api.store.webhook_stats(row.id).await?;

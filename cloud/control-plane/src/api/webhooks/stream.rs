@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -67,7 +66,7 @@ members! {
     ),
 )]
 pub(crate) async fn follow(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     Query(query): Query<StreamQuery>,
     headers: HeaderMap,
@@ -105,7 +104,7 @@ pub(crate) struct Pace {
 
 /// One stream.
 pub(crate) struct Follower {
-    api: Arc<Api>,
+    api: Api,
     workspace_id: i64,
     workspace: WorkspaceRef,
     /// Empty for all.
@@ -123,7 +122,7 @@ pub(crate) struct Follower {
 impl Follower {
     /// Takes one of the workspace's streams.
     pub(crate) async fn open(
-        api: Arc<Api>,
+        api: Api,
         caller: &Caller,
         last: Option<WebhookCursor>,
         kinds: Vec<EventKind>,

@@ -1,7 +1,5 @@
 //! `POST /workspace/webhooks/{webhook_id}/test`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{PlainError, WebhookDelivery, WebhookId};
@@ -30,7 +28,7 @@ use crate::api::responses::Authenticated;
     ),
 )]
 pub(crate) async fn test(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     OwnWebhook(row): OwnWebhook,
 ) -> ApiResult<Json<WebhookDelivery>> {

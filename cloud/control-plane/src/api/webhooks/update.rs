@@ -1,7 +1,5 @@
 //! `PUT /workspace/webhooks/{webhook_id}`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use cloister_management_api::{PlainError, UpdateWebhookRequest, Webhook, WebhookId};
@@ -31,7 +29,7 @@ use crate::store::WebhookChange;
     ),
 )]
 pub(crate) async fn update(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     OwnWebhook(row): OwnWebhook,
     Body(request): Body<UpdateWebhookRequest>,

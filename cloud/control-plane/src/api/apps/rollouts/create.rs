@@ -1,7 +1,5 @@
 //! `POST /apps/{app_id}/rollouts`
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -67,7 +65,7 @@ pub(crate) struct How {
     ),
 )]
 pub(crate) async fn create(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Auth(caller): Auth,
     app: OwnApp,
     approval: Approval,

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -47,7 +46,7 @@ struct Rest {
 
 /// The answer; it goes on while the table is written.
 pub(super) fn answer(
-    api: &Arc<Api>,
+    api: &Api,
     app_id: AppId,
     scope: UsageScope,
     window: Window,

@@ -1,7 +1,5 @@
 //! `/login/openid/code`: the second factor of people who came back from the provider.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -65,7 +63,7 @@ async fn waiting(api: &Api, headers: &HeaderMap) -> ApiResult<Option<(String, Pe
 
 /// The form for the code.
 pub(in crate::api::people) async fn code_page(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
     Ok(match waiting(&api, &headers).await? {
@@ -84,7 +82,7 @@ enum Checked {
 
 /// Takes the code.
 pub(in crate::api::people) async fn code(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     from: From,
     Extension(RequestId(request_id)): Extension<RequestId>,
     headers: HeaderMap,

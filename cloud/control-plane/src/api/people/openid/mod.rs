@@ -109,7 +109,7 @@ fn unanswered(openid: &Openid, error: &OpenidError) -> Response {
 
 /// Sends the browser to the provider.
 pub(super) async fn begin(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     MaybePerson(person): MaybePerson,
     from: From,
     RawQuery(query): RawQuery,
@@ -147,7 +147,7 @@ async fn keep(api: &Api, cookie: &str, login: &OpenidLoginRow) -> ApiResult<bool
 
 /// Takes the browser back.
 pub(super) async fn callback(
-    State(api): State<Arc<Api>>,
+    State(api): State<Api>,
     Extension(RequestId(request_id)): Extension<RequestId>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,

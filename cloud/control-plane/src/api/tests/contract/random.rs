@@ -1,7 +1,6 @@
 //! Requests at random over our own document: no answer is a failure of ours, and none is undescribed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -41,7 +40,7 @@ impl World {
     async fn new() -> Self {
         let installation = Installation::new().await;
         domains::serve(&installation, HashMap::new());
-        let router = surface(Arc::clone(&installation.api));
+        let router = surface(installation.api.clone());
         let mut change = installation.app.store.change().await.unwrap();
         change.insert_node("far", installation.app.clock.now_ms()).await.unwrap();
         change.commit().await.unwrap();

@@ -1,6 +1,5 @@
 //! The stream of events.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -32,7 +31,7 @@ async fn told(
 ) -> Vec<(String, String, String)> {
     let last = last.map(|text| text.parse::<WebhookCursor>().unwrap());
     let caller = caller(installation).await;
-    let follower = Follower::open(Arc::clone(&installation.api), &caller, last, kinds, SHORT).await.unwrap();
+    let follower = Follower::open(installation.api.clone(), &caller, last, kinds, SHORT).await.unwrap();
     blocks(&Answer::read(Sse::new(follower.into_stream()).into_response()).await.text)
 }
 
@@ -49,9 +48,8 @@ async fn first_of(installation: &Installation, from: &str, count: usize) -> Vec<
     let lasting = Pace { lifetime: Duration::from_hours(1), ..SHORT };
     let from = from.parse().unwrap();
     let caller = caller(installation).await;
-    let follower = Follower::open(Arc::clone(&installation.api), &caller, Some(from), Vec::new(), lasting)
-        .await
-        .unwrap();
+    let follower =
+        Follower::open(installation.api.clone(), &caller, Some(from), Vec::new(), lasting).await.unwrap();
     let mut body = Sse::new(follower.into_stream()).into_response().into_body();
     let mut text = Vec::new();
     let is_whole = |text: &[u8]| text.windows(2).filter(|pair| pair == b"\n\n").count() > count;
