@@ -11,5 +11,5 @@ target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 # Whoever calls, the compiler is rustc itself.
 unset RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER
 RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=/src --remap-path-prefix=$cargo_home=/cargo" \
-    cargo build --locked --release --package cloister-guest-agent --target "$target" >&2
-echo "$target_dir/$target/release/cloister-guest-agent"
+    cargo build --locked --profile guest --package cloister-guest-agent --target "$target" >&2
+echo "$target_dir/$target/guest/cloister-guest-agent"
