@@ -85,7 +85,7 @@ output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 work=$(mktemp -d "$(dirname "$output")/.image.XXXXXX")
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 
-fetch_packages
+fetch_image_packages
 mkdir "$work/out"
 build "$work/out"
 if [ -n "$check" ]; then

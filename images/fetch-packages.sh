@@ -17,6 +17,9 @@ if [ "${1-}" = --cache ]; then
     shift 2
 fi
 [ $# -gt 0 ] || usage
+for package in "$@"; do
+    [[ $package != -* ]] || usage
+done
 
 # shellcheck source=lib/common.sh
 . "$here/lib/common.sh"

@@ -1,4 +1,4 @@
-# Getting Debian packages without touching the host's own package system. Sourced by build.sh.
+# Getting Debian packages without touching the host's own package system. Sourced by build.sh and fetch-packages.sh.
 
 readonly keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 readonly suite=trixie
@@ -72,12 +72,17 @@ fetch_closure() {
 
 # Downloads the package $2 alone and writes the checksum of its file to $1.
 fetch_alone() {
-    (cd "$cache/archives" && apt-get download -qq "$2") || die "cannot download $2: see apt's message above"
-    (cd "$cache/archives" && sha256sum "$2"_*.deb) >"$1"
+    # Alone in a directory: the cache can hold other versions.
+    local new
+    new=$(mktemp --directory "$cache/archives/new.XXXXXX")
+    (cd "$new" && apt-get download -qq "$2") || die "cannot download $2: see apt's message above"
+    (cd "$new" && sha256sum -- *.deb) >"$1"
+    mv "$new"/*.deb "$cache/archives/"
+    rmdir "$new"
 }
 
 # Makes sure that the cache holds all packages; $lists names their lists of files afterwards.
-fetch_packages() {
+fetch_image_packages() {
     local key
     key=$({ echo "$suite"; entries "$here/packages.txt"; } | sha256sum | cut -c1-16)
     lists=$cache/lists-$key

@@ -62,7 +62,7 @@ fn put(path: &Path, contents: &[u8], sync: impl FnOnce(&File) -> io::Result<()>)
     fs::rename(&temporary, path)
 }
 
-/// [`write`] of a JSON document.
+/// [`write()`] of a JSON document.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     write(path, &serde_json::to_vec_pretty(value)?)
 }

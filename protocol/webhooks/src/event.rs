@@ -91,7 +91,7 @@ pub struct Envelope {
     pub created_at: Timestamp,
     /// Where it happened.
     pub workspace: WorkspaceRef,
-    /// What is told of this kind of event; see [`crate::schema`].
+    /// What is told of this kind of event; see [`crate::schema()`].
     pub data: Value,
 }
 

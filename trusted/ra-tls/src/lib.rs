@@ -4,7 +4,7 @@
 //! certificate with that key carries the evidence. Whoever shakes hands with the holder of the key then
 //! knows which machine and which software it talks to, whoever issued the certificate.
 //!
-//! - [`AttestedKey`] makes certificates, [`inspect`] and [`CertificateRequest`] read what others made.
+//! - [`AttestedKey`] makes certificates, [`inspect()`] and [`CertificateRequest`] read what others made.
 //! - [`PeerVerifier`] says who the holder of a key is, by a [`PeerPolicy`].
 //! - [`server_config`] and [`client_config`] make TLS ask it in each handshake; [`Acceptor`] and
 //!   [`Connector`] do so without making other connections wait, and hand over the [`PeerIdentity`].

@@ -12,6 +12,7 @@ mod attestations;
 mod audit;
 mod auth;
 mod billing;
+mod boxed_handler;
 mod catalogue;
 mod changes;
 mod channel_log;
@@ -34,7 +35,6 @@ mod logs;
 mod metrics;
 mod negotiate;
 mod oauth;
-mod operation;
 mod page;
 mod paging;
 mod people;
@@ -90,18 +90,18 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
 /// The parts are behind a trait object because its type says that threads may share it. The compiler proves that of the
 /// future of every handler, and would walk through all that an application holds each time.
 #[derive(Clone)]
-pub(crate) struct Api(Arc<dyn Deref<Target = Parts> + Send + Sync>);
+pub(crate) struct Api(Arc<dyn Deref<Target = ApiParts> + Send + Sync>);
 
 impl Deref for Api {
-    type Target = Parts;
+    type Target = ApiParts;
 
-    fn deref(&self) -> &Parts {
+    fn deref(&self) -> &ApiParts {
         &self.0
     }
 }
 
 /// The application, and what only the API needs.
-pub(crate) struct Parts {
+pub(crate) struct ApiParts {
     app: Arc<App>,
     stop: CancellationToken,
     metrics: metrics::Metrics,
@@ -155,7 +155,7 @@ pub(crate) struct Parts {
     audit_exports: Slots,
 }
 
-impl Deref for Parts {
+impl Deref for ApiParts {
     type Target = App;
 
     fn deref(&self) -> &App {
@@ -165,7 +165,8 @@ impl Deref for Parts {
 
 impl Api {
     fn new(app: Arc<App>, stop: CancellationToken) -> Self {
-        let parts = Box::new(Parts {
+        // The box is what derefs to them.
+        let parts = Box::new(ApiParts {
             key_rates: rate::Rates::per_minute(app.requests_per_minute, &app.clock),
             device_questions: rate::Rates::every(account::devices::SOONEST_QUESTION, &app.clock),
             device_logins: rate::Rates::per_minute(account::devices::LOGINS_PER_MINUTE, &app.clock),

@@ -4,7 +4,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn;
 use utoipa_axum::router::OpenApiRouter;
 
-use super::operation::routes;
+use super::boxed_handler::routes;
 use super::{
     Api, PREFIX, account, admin, approvals, apps, attestations, audit, billing, catalogue, conditional, cvms,
     images, kms, logs, oauth, webhooks,

@@ -1,6 +1,6 @@
 //! Webhooks: what happened is told to addresses that users name.
 //!
-//! [`emit`] writes what happened, and who is to be told, in the transaction of what happened; the [`Dispatcher`]
+//! [`emit()`] writes what happened, and who is to be told, in the transaction of what happened; the [`Dispatcher`]
 //! makes the requests. [`Secrets`] seals what they are signed with.
 
 mod dispatcher;

@@ -94,7 +94,7 @@ impl HostProcess {
     }
 
     /// The machine's description, as its evidence goes with it: JSON text of a
-    /// [`VmConfig`](cloister_evidence::VmConfig) with the documents of the image.
+    /// [`VmConfig`] with the documents of the image.
     #[must_use]
     pub fn vm_config(&self) -> &str {
         &self.vm_config

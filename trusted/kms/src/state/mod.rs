@@ -2,7 +2,7 @@
 //!
 //! Everything stands in one sealed file (`content`), which is replaced as a whole (`file`) under a key of
 //! the machine (`sealing`). A request takes a [`Snapshot`]: it takes no lock and sees no half of a change.
-//! Changes go one after the other through the [`Writer`], which brings each into the log exactly once.
+//! Changes go one after the other through the `writer`, which brings each into the log exactly once.
 
 mod apps;
 mod boundaries;

@@ -50,7 +50,7 @@ pub(crate) async fn own(
     Auth(caller): Auth,
     Query(query): Query<ExportQuery>,
 ) -> ApiResult<Response> {
-    export(&api, caller.workspace_id, query).await
+    export(api, caller.workspace_id, query).await
 }
 
 /// Export the installation's audit log
@@ -68,7 +68,7 @@ pub(crate) async fn of_installation(
     _: Admin,
     Query(query): Query<ExportQuery>,
 ) -> ApiResult<Response> {
-    export(&api, INSTALLATION, query).await
+    export(api, INSTALLATION, query).await
 }
 
 /// An export on its way.
@@ -81,7 +81,7 @@ struct Export {
     _slot: Slot,
 }
 
-async fn export(api: &Api, chain: i64, query: ExportQuery) -> ApiResult<Response> {
+async fn export(api: Api, chain: i64, query: ExportQuery) -> ApiResult<Response> {
     let after = query.after.unwrap_or(0);
     if after < 0 {
         let message = "Input should be greater than or equal to 0";
@@ -92,7 +92,7 @@ async fn export(api: &Api, chain: i64, query: ExportQuery) -> ApiResult<Response
         ApiError::plain(StatusCode::TOO_MANY_REQUESTS, text).retry_after(RETRY_AFTER_S)
     })?;
     let (until, _) = api.store.audit_head(chain).await?;
-    let begun = Export { api: api.clone(), chain, after, until, _slot: slot };
+    let begun = Export { api, chain, after, until, _slot: slot };
     // Read when the reader took what was before: a slow one costs a few records of memory and no connection.
     let body = Body::from_stream(stream::try_unfold(begun, |mut export| async move {
         Ok::<_, BoxError>(export.next().await?.map(|lines| (lines, export)))

@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::http::StatusCode;
 use cloister_management_api::CvmUpdate;
-use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use super::{Approval, Edit, request_error};
@@ -46,37 +45,35 @@ impl Manner {
 
 /// Accepts an edit as an operation of this kind; its correlation id. One that somebody has to allow and has not
 /// allowed is prepared, and refused with 465.
-pub(crate) fn accept<'a>(
-    api: &'a Api,
-    caller: &'a Caller,
-    edit: Edit<'a>,
+pub(crate) async fn accept(
+    api: &Api,
+    caller: &Caller,
+    edit: Edit<'_>,
     kind: OperationKind,
     manner: Manner,
-) -> BoxFuture<'a, ApiResult<Uuid>> {
-    Box::pin(async move {
-        manner.approval.check(edit.compose_hash())?;
-        let cvm = edit.cvm;
-        let update = UpdateRequest {
-            kind,
-            base_revision: cvm.revision_id,
-            configuration: edit.into_configuration(),
-            shutdown_timeout_s: manner.shutdown_timeout_s,
-            allow_force_stop: manner.allow_force_stop,
-        };
-        approvals::pass(api, caller, cvm, &update, manner.policy, &manner.approval).await?;
-        let (hash, now_ms) = (update.configuration.compose_hash, api.clock.now_ms());
-        let mut change = api.store.change().await?;
-        let accepted = api.lifecycle.update_in(&mut change, cvm.id, &update, caller.user_id, None).await;
-        let correlation_id = accepted.map_err(request_error)?.correlation_id;
-        if !manner.policy.is_empty() {
-            change.set_policy(cvm.id, manner.policy, now_ms).await?;
-        }
-        change.set_update_provision_applied(cvm.id, hash, now_ms).await?;
-        change.end_prepared_updates(cvm.id, hash, correlation_id, now_ms).await?;
-        change.commit().await?;
-        api.lifecycle.wake();
-        Ok(correlation_id)
-    })
+) -> ApiResult<Uuid> {
+    manner.approval.check(edit.compose_hash())?;
+    let cvm = edit.cvm;
+    let update = UpdateRequest {
+        kind,
+        base_revision: cvm.revision_id,
+        configuration: edit.into_configuration(),
+        shutdown_timeout_s: manner.shutdown_timeout_s,
+        allow_force_stop: manner.allow_force_stop,
+    };
+    approvals::pass(api, caller, cvm, &update, manner.policy, &manner.approval).await?;
+    let (hash, now_ms) = (update.configuration.compose_hash, api.clock.now_ms());
+    let mut change = api.store.change().await?;
+    let accepted = api.lifecycle.update_in(&mut change, cvm.id, &update, caller.user_id, None).await;
+    let correlation_id = accepted.map_err(request_error)?.correlation_id;
+    if !manner.policy.is_empty() {
+        change.set_policy(cvm.id, manner.policy, now_ms).await?;
+    }
+    change.set_update_provision_applied(cvm.id, hash, now_ms).await?;
+    change.end_prepared_updates(cvm.id, hash, correlation_id, now_ms).await?;
+    change.commit().await?;
+    api.lifecycle.wake();
+    Ok(correlation_id)
 }
 
 /// The answer to a change whose work goes on.

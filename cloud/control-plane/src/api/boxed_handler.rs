@@ -1,4 +1,4 @@
-//! Handlers as operations of the described interface, all of one type.
+//! Handlers of the described interface, all of one type.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ type Answer = BoxFuture<'static, Response>;
 /// A handler behind a pointer: what axum builds around a handler is compiled once, instead of once for each of some two
 /// hundred.
 #[derive(Clone)]
-pub(super) struct Operation(Arc<dyn Fn(Request, Api) -> Answer + Send + Sync>);
+pub(super) struct BoxedHandler(Arc<dyn Fn(Request, Api) -> Answer + Send + Sync>);
 
-impl Operation {
+impl BoxedHandler {
     pub(super) fn new<H, T>(handler: H) -> Self
     where
         H: Handler<T, Api, Future = Answer>,
@@ -25,7 +25,7 @@ impl Operation {
     }
 }
 
-impl Handler<(), Api> for Operation {
+impl Handler<(), Api> for BoxedHandler {
     type Future = Answer;
 
     fn call(self, request: Request, api: Api) -> Answer {
@@ -33,7 +33,8 @@ impl Handler<(), Api> for Operation {
     }
 }
 
-/// What [`utoipa_axum::routes`] makes of handlers, with an [`Operation`] in the place of each.
+/// What [`utoipa_axum::routes`] makes of handlers, with a [`BoxedHandler`] in the place of each. That macro has no name for
+/// what it knows of a handler but this arm of its own, which a new version may take away: then this does not compile.
 macro_rules! routes {
     ($($handler:path),+ $(,)?) => {{
         let mut schemas = Vec::new();
@@ -43,7 +44,7 @@ macro_rules! routes {
             let (path, item, methods) = utoipa_axum::routes!(@resolve_types $handler : schemas);
             for method in &methods {
                 let filter = utoipa_axum::PathItemExt::to_method_filter(method);
-                router = router.on(filter, $crate::api::operation::Operation::new($handler));
+                router = router.on(filter, $crate::api::boxed_handler::BoxedHandler::new($handler));
             }
             paths.add_path_operation(&path, methods, item);
         )+
