@@ -50,6 +50,16 @@ fn find_in(block_devices: &Path, serial: &str) -> Result<Disk, DiskError> {
     })
 }
 
+/// Sets how far the kernel reads on, in KiB, where a program reads a file of the block device with this device node.
+pub(crate) fn set_read_ahead(device: &Path, kib: u32) -> io::Result<()> {
+    set_read_ahead_in(Path::new(BLOCK_DEVICES), device, kib)
+}
+
+fn set_read_ahead_in(block_devices: &Path, device: &Path, kib: u32) -> io::Result<()> {
+    let name = device.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::write(block_devices.join(name).join("queue/read_ahead_kb"), kib.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +78,19 @@ mod tests {
         assert_eq!(found, Disk { device: "/dev/vda".into(), bytes: 4096 });
         assert!(matches!(find_in(sys.path(), "two"), Err(DiskError::Ambiguous(_))));
         assert!(matches!(find_in(sys.path(), "three"), Err(DiskError::Missing(_))));
+    }
+    #[test]
+    fn read_ahead_is_set_for_the_device_alone_and_only_where_there_is_one() {
+        let sys = tempfile::tempdir().unwrap();
+        let setting = |name: &str| sys.path().join(name).join("queue/read_ahead_kb");
+        for name in ["dm-0", "dm-1"] {
+            fs::create_dir_all(sys.path().join(name).join("queue")).unwrap();
+            fs::write(setting(name), "128").unwrap();
+        }
+        set_read_ahead_in(sys.path(), Path::new("/dev/dm-0"), 2048).unwrap();
+        assert_eq!(fs::read_to_string(setting("dm-0")).unwrap(), "2048");
+        assert_eq!(fs::read_to_string(setting("dm-1")).unwrap(), "128");
+        assert!(set_read_ahead_in(sys.path(), Path::new("/dev/dm-2"), 2048).is_err());
+        assert!(set_read_ahead_in(sys.path(), Path::new("/"), 2048).is_err());
     }
 }

@@ -1,7 +1,6 @@
 //! The root disk behind dm-verity: every block that is read is compared with the hash tree, whose root
 //! stands on the measured command line.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use cloister_device_mapper::{DeviceMapper, DeviceMapperError, Target};
@@ -18,8 +17,8 @@ const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / 512;
 /// only where the CPU has instructions for it. `images/lib/rootfs.sh` says the same.
 const HASH: &str = "blake2b-512";
 const DEVICE_NAME: &str = "root";
-/// How far the kernel reads on, in KiB (its own choice is 128). A boot needs most pages of two programs of 50 MB, in no
-/// order, and what a read costs without hardware virtualisation depends on its size the least.
+/// The kernel's own choice is 128. A boot needs most pages of two programs of 50 MB, in no order, and without hardware
+/// virtualisation a read costs much for itself, whatever its size; `scripts/check-guest-image.sh` says the same.
 const READ_AHEAD_KIB: u32 = 2048;
 
 /// Why there is no root disk to mount.
@@ -42,16 +41,11 @@ pub(super) fn verified(promise: &RootPromise) -> Result<PathBuf, RootDiskError> 
         return Err(RootDiskError::TooSmall { found: disk.bytes, promised });
     }
     let device = DeviceMapper::open()?.create_read_only(DEVICE_NAME, &target(&disk.device, promise))?;
-    read_ahead(&device);
-    Ok(device)
-}
-
-/// Only makes the guest quicker, so that a kernel which refuses it starts the guest nevertheless.
-fn read_ahead(device: &Path) {
-    let queue = Path::new("/sys/block").join(device.file_name().unwrap_or_default()).join("queue");
-    if let Err(error) = fs::write(queue.join("read_ahead_kb"), READ_AHEAD_KIB.to_string()) {
-        warn!("the root disk is read in small pieces: {error}");
+    // It only makes the guest quicker, so one where it fails starts nevertheless.
+    if let Err(error) = disks::set_read_ahead(&device, READ_AHEAD_KIB) {
+        warn!("the root disk is read in pieces of the kernel's choice, so the guest starts slowly: {error}");
     }
+    Ok(device)
 }
 
 /// The target's words (kernel documentation, `device-mapper/verity`): the hash tree begins right after the
