@@ -65,7 +65,7 @@ boots_until() {
     mkfifo "$keyboard"
     # For reading and writing, so that neither end waits for the other.
     exec 3<>"$keyboard"
-    qemu-system-x86_64 -M q35,hpet=off -accel tcg,thread=single -cpu max -smp 1 -m 512 \
+    qemu-system-x86_64 -M q35,hpet=off -accel tcg,thread=single -cpu max,-erms -smp 1 -m 512 \
         -nodefaults -no-user-config -no-reboot -display none \
         -chardev stdio,id=console,signal=off -serial chardev:console \
         -bios "$image/bios.bin" -kernel "$image/vmlinuz" -initrd "$image/initrd.img" \

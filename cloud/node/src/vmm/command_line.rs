@@ -136,8 +136,9 @@ impl Protection {
     fn accelerator(self) -> [(&'static str, &'static str); 3] {
         let (accelerator, cpu, machine) = match self {
             // One host thread for all CPUs: with a thread each, a CPU can execute a breakpoint that another
-            // one has just patched out of the kernel, and about 1 boot in 30 panics.
-            Self::Emulation => ("tcg,thread=single", "max", "q35,hpet=off"),
+            // one has just patched out of the kernel, and about 1 boot in 30 panics. And no enhanced `rep movsb`:
+            // an emulated one copies byte by byte, while without the promise kernels and libraries take whole words.
+            Self::Emulation => ("tcg,thread=single", "max,-erms", "q35,hpet=off"),
             Self::Kvm => ("kvm", "host", "q35,kernel-irqchip=split,hpet=off"),
             Self::Tdx { .. } => {
                 ("kvm", "host", "q35,kernel-irqchip=split,confidential-guest-support=tdx,hpet=off")

@@ -21,9 +21,10 @@ const GATHER: Duration = Duration::from_millis(200);
 /// A look happens this often although nothing is new, while not all is well: a container that was restarted counts
 /// as steady after a while, of which there is no news.
 const NET: Duration = Duration::from_secs(5);
-/// The same while all is well, should the engine have kept something to itself. Looks are what an idle guest does
-/// most, and without hardware virtualisation they cost its host.
-const WIDE_NET: Duration = Duration::from_secs(15);
+/// The same while all is well, should the engine have kept something to itself, such as the end of a container whose
+/// monitor was killed with it. Looks are what an idle guest does most, and without hardware virtualisation one costs
+/// its host a second of a processor.
+const WIDE_NET: Duration = Duration::from_mins(1);
 /// However much is new, looking takes at most a fifth of the engine's time, and without news a twentieth.
 const BUSY_SHARE: u32 = 4;
 const IDLE_SHARE: u32 = 19;
