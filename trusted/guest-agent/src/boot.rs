@@ -23,7 +23,7 @@ use crate::keys::{BOOT_PATIENCE, KmsClient, KmsFailure, Release};
 use crate::machine::configuration::{Configuration, ConfigurationError};
 use crate::machine::data_disk::{self, DataDiskError, DiskKeys, EncryptedDisk, Opened};
 use crate::machine::network::{self, NetworkError};
-use crate::machine::{DATA, clock, identity, power_mark};
+use crate::machine::{DATA, clock, emulation, identity, power_mark};
 use crate::progress::Progress;
 
 /// How long the KMS is told again and again that everything is under its current root. It learns it at the
@@ -87,6 +87,12 @@ pub(crate) async fn boot(
     let facts = Facts::new(&app, &system, provider);
     let measuring = async {
         let attester = Attester::detect().await.map_err(AttestationError::from)?;
+        match emulation::keep_addresses("/".as_ref(), attester.platform()) {
+            Ok(true) => info!("this machine is emulated: programs have the same addresses at every start"),
+            Ok(false) => {}
+            // It only makes the guest quicker.
+            Err(error) => warn!("an emulated machine's programs start slowly: {error}"),
+        }
         Measuring::begin(attester, &facts).await
     };
     let (network, disk, measuring) =

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod configuration;
 pub(crate) mod data_disk;
 pub(crate) mod disks;
+pub(crate) mod emulation;
 pub(crate) mod identity;
 pub(crate) mod network;
 pub(crate) mod power_button;
