@@ -79,6 +79,7 @@ mod tests {
         assert!(matches!(find_in(sys.path(), "two"), Err(DiskError::Ambiguous(_))));
         assert!(matches!(find_in(sys.path(), "three"), Err(DiskError::Missing(_))));
     }
+
     #[test]
     fn read_ahead_is_set_for_the_device_alone_and_only_where_there_is_one() {
         let sys = tempfile::tempdir().unwrap();
