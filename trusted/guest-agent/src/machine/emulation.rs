@@ -6,8 +6,8 @@ use std::path::Path;
 
 use cloister_attester::Platform;
 
-/// What the kernel calls a CPU that QEMU emulates.
-const EMULATED_CPU: &str = "QEMU TCG CPU";
+use super::cpus::Cpus;
+
 /// The kernel documentation's `randomize_va_space`: 0 is the same addresses for every program, at every start.
 const RANDOMISATION: &str = "proc/sys/kernel/randomize_va_space";
 
@@ -18,15 +18,11 @@ const RANDOMISATION: &str = "proc/sys/kernel/randomize_va_space";
 /// Only where nothing protects the machine anyway: what the CPU is called is the host's word, and hardware that protects
 /// from the host must not lose a defence by it.
 pub(crate) fn keep_addresses(root: &Path, platform: Platform) -> io::Result<bool> {
-    if platform != Platform::Development || !is_emulated(&fs::read_to_string(root.join("proc/cpuinfo"))?) {
+    let nothing_protects = platform == Platform::Development;
+    if !nothing_protects || !Cpus::parse(&fs::read_to_string(root.join("proc/cpuinfo"))?).are_emulated() {
         return Ok(false);
     }
     fs::write(root.join(RANDOMISATION), "0").map(|()| true)
-}
-
-fn is_emulated(cpu_info: &str) -> bool {
-    let mut lines = cpu_info.lines().filter_map(|line| line.split_once(':'));
-    lines.any(|(key, value)| key.trim() == "model name" && value.trim().starts_with(EMULATED_CPU))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod configuration;
+pub(crate) mod cpus;
 pub(crate) mod data_disk;
 pub(crate) mod disks;
 pub(crate) mod emulation;

@@ -12,6 +12,7 @@ use rustix::fs::statvfs;
 use rustix::system::uname;
 use tokio::task::spawn_blocking;
 
+use crate::machine::cpus::Cpus;
 use crate::machine::{DATA, clock};
 
 pub(crate) use metrics::exposition;
@@ -26,7 +27,7 @@ pub(crate) async fn gather() -> io::Result<GuestStats> {
 
 fn read() -> io::Result<GuestStats> {
     let (os_name, os_version) = parse::os_release(&fs::read_to_string("/etc/os-release").unwrap_or_default());
-    let cpu = parse::cpus(&fs::read_to_string("/proc/cpuinfo")?);
+    let cpu = Cpus::parse(&fs::read_to_string("/proc/cpuinfo")?);
     let memory = parse::memory(&fs::read_to_string("/proc/meminfo")?);
     let [loadavg_one, loadavg_five, loadavg_fifteen] =
         parse::load_averages(&fs::read_to_string("/proc/loadavg")?);

@@ -3,7 +3,6 @@
 
 /// Names that os-release(5) gives where the file does not.
 const DEFAULT_NAME: &str = "Linux";
-const UNKNOWN: &str = "unknown";
 
 /// Memory and swap, in bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,14 +14,6 @@ pub(super) struct Memory {
     pub(super) free: u64,
     pub(super) swap_total: u64,
     pub(super) swap_free: u64,
-}
-
-/// The machine's processors.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cpus {
-    /// Of the first one.
-    pub(super) model: String,
-    pub(super) count: u32,
 }
 
 /// `NAME` and `VERSION` of os-release(5).
@@ -82,20 +73,6 @@ fn hundredths(number: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(fraction)
 }
 
-/// `/proc/cpuinfo`.
-pub(super) fn cpus(text: &str) -> Cpus {
-    let values = |wanted: &'static str| {
-        text.lines().filter_map(move |line| {
-            let (key, value) = line.split_once(':')?;
-            (key.trim() == wanted).then(|| value.trim().to_owned())
-        })
-    };
-    Cpus {
-        model: values("model name").next().unwrap_or_else(|| UNKNOWN.to_owned()),
-        count: u32::try_from(values("processor").count()).unwrap_or(u32::MAX),
-    }
-}
-
 /// The device of the file system at a mount point, by `/proc/mounts`: what was mounted last is on top.
 pub(super) fn device_at<'a>(mounts: &'a str, mount_point: &str) -> Option<&'a str> {
     let mut devices = mounts.lines().filter_map(|line| {
@@ -120,8 +97,6 @@ mod tests {
         assert_eq!((memory.total, memory.available, memory.free), (1_024_163_840, 819_200_000, 665_665_536));
         assert_eq!((memory.swap_total, memory.swap_free), (0, 0));
         assert_eq!(load_averages("0.52 1.07 12.30 2/345 678\n"), [52, 107, 1230]);
-        let cpuinfo = "processor\t: 0\nmodel name\t: QEMU TCG CPU version 2.5+\n\nprocessor\t: 1\nmodel name\t: other\n";
-        assert_eq!(cpus(cpuinfo), Cpus { model: "QEMU TCG CPU version 2.5+".to_owned(), count: 2 });
         let mounts = "rootfs / rootfs rw 0 0\n/dev/dm-0 / erofs ro 0 0\n/dev/mapper/data /data ext4 rw 0 0\n/dev/mapper/data /data/containers ext4 rw 0 0\n";
         assert_eq!(device_at(mounts, "/"), Some("/dev/dm-0"));
         assert_eq!(device_at(mounts, "/data"), Some("/dev/mapper/data"));
@@ -136,7 +111,6 @@ mod tests {
         assert_eq!(memory(&format!("MemTotal: {} kB", u64::MAX)).total, u64::MAX);
         assert_eq!(load_averages("1.5 x"), [150, 0, 0]);
         assert_eq!(load_averages("4294967295.99 0.999 -1"), [0, 99, 0]);
-        assert_eq!(cpus("vendor: x"), Cpus { model: "unknown".to_owned(), count: 0 });
     }
 
     proptest! {
@@ -150,7 +124,6 @@ mod tests {
             os_release(&text);
             memory(&text);
             load_averages(&text);
-            cpus(&text);
             device_at(&text, "/");
             os_release(&format!("NAME={text}"));
         }
