@@ -1,16 +1,16 @@
 #!/bin/bash
 # Fuzzes every parser that has a target for a few seconds each, with the stable compiler, as many at a time as the
-# machine has processors: usage: scripts/fuzz.sh [seconds per target; 0 only builds them]. The targets are those of
+# machine has processors: usage: scripts/fuzz.sh [seconds per target; 0 only tries what is known]. The targets are those of
 # fuzz/Cargo.toml.
 # Starts from the seeds beside the targets, from what earlier runs found (target/fuzz/corpus), and from the public
-# test data where it is. Fails if an input crashes, hangs or takes too much memory, and keeps it in
-# target/fuzz/crashes.
+# test data where it is: all that is tried with 0, by targets that are built as tests are. Fails if an input crashes, hangs or
+# takes too much memory, and keeps it in target/fuzz/crashes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-5}
 [[ $seconds =~ ^(0|[1-9][0-9]*)$ ]] || {
-    echo "usage: scripts/fuzz.sh [seconds per target; 0 only builds them]" >&2
+    echo "usage: scripts/fuzz.sh [seconds per target; 0 only tries what is known]" >&2
     exit 2
 }
 testdata=${CLOISTER_TESTDATA:-../shared/testdata}/tdx
@@ -19,13 +19,15 @@ testdata=${CLOISTER_TESTDATA:-../shared/testdata}/tdx
 mkdir -p target/fuzz
 instrument=$PWD/target/fuzz/instrument-$(sha256sum <fuzz/instrument.sh | cut -c1-16).sh
 cp fuzz/instrument.sh "$instrument"
+build=(cargo test --workspace --locked --no-run --test 'fuzz-*' --message-format json-render-diagnostics)
+[ "$seconds" = 0 ] ||
+    build=(env RUSTC_WORKSPACE_WRAPPER="$instrument" CARGO_INCREMENTAL=0 "${build[@]}" --config fuzz/profile.toml)
 
 # Name of each target, its source, and the program that was built of it. The whole workspace is chosen, and tests, so that
 # the crates of others are used as they were made for the tests. They are not instrumented: their branches steer the search
 # only where they are generic, and so compiled with ours.
 targets() {
-    RUSTC_WORKSPACE_WRAPPER=$instrument CARGO_INCREMENTAL=0 cargo test --workspace --locked --no-run \
-        --test 'fuzz-*' --config fuzz/profile.toml --message-format json-render-diagnostics |
+    "${build[@]}" |
         sed -n 's|.*"name":"fuzz-\([^"]*\)","src_path":"[^"]*/fuzz/\.\./\([^"]*\)".*"executable":"\([^"]*\)".*|\1\t\2\t\3|p'
 }
 
@@ -50,9 +52,18 @@ fuzz() {
     while read -r sample; do
         cp --no-preserve=mode "$sample" "$corpus/public-$(basename "$sample")"
     done < <(public_samples "$name")
-    if "$program" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 \
-        -max_len=16384 -artifact_prefix="target/fuzz/crashes/$name-" "${seeds[@]}" >"$log" 2>&1; then
-        printf '%-32s %s\n' "$name" "$(grep -a '^Done' "$log" | tail -1)"
+    local how=(-max_total_time="$seconds" -max_len=16384 "${seeds[@]}")
+    if [ "$seconds" = 0 ]; then
+        # Never without a file, which would be to fuzz without end.
+        : >target/fuzz/empty
+        mapfile -t how < <(echo target/fuzz/empty && find "${seeds[@]}" -type f | sort)
+    fi
+    if "$program" -timeout=5 -rss_limit_mb=1024 -artifact_prefix="target/fuzz/crashes/$name-" "${how[@]}" >"$log" 2>&1; then
+        if [ "$seconds" = 0 ]; then
+            echo "$name: ${#how[@]} inputs"
+        else
+            printf '%-32s %s\n' "$name" "$(grep -a '^Done' "$log" | tail -1)"
+        fi
     else
         {
             tail -25 "$log"
@@ -70,7 +81,6 @@ forgotten=$(comm -23 <(compgen -G '*/*/fuzz/fuzz_targets/*.rs' | sort) <(cut -f2
     echo "scripts/fuzz.sh: not built; each needs its [[test]] in fuzz/Cargo.toml, as the others have:" "$forgotten" >&2
     exit 1
 }
-[ "$seconds" != 0 ] || exit 0
 
 failed=0 running=0 at_a_time=$(nproc)
 while IFS=$'\t' read -r name source program; do
