@@ -32,8 +32,17 @@ python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ig
     --implementation cp --python-version 3.13 --platform manylinux2014_x86_64 --platform manylinux_2_34_x86_64
 cp "$here/probe.py" "$layer/app/"
 # What the program does not import: the guest hashes and unpacks every byte under emulation.
-rm -rf "$layer"/usr/lib/x86_64-linux-gnu/{gconv,engines-3,ossl-modules} "$layer/usr/lib/python3.13/pydoc_data"
-rm -f "$layer"/usr/lib/x86_64-linux-gnu/lib{mvec,nsl,memusage,c_malloc_debug}*
+libraries=$layer/usr/lib/x86_64-linux-gnu
+rm -rf "$libraries"/{gconv,engines-3,ossl-modules} "$layer"/usr/lib/python3.13/{ensurepip,pydoc_data,test,unittest}
+rm -f "$libraries"/lib{mvec,nsl,memusage,c_malloc_debug}*
+rm -rf "$layer/app/packages/Crypto/SelfTest"
+
+# What it does import is compiled here, by the Python that runs there. Bytecode belongs to a source of a certain age: the
+# one that everything in the image has.
+find "$layer" -name '*.py' -type f -exec touch --date=@0 {} +
+env --unset=PYTHONDONTWRITEBYTECODE PYTHONHOME="$layer/usr" \
+    "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$layer/usr/bin/python3.13" \
+    -c 'import sys; sys.path.insert(0, sys.argv[1]); import probe' "$layer/app"
 
 "$here/../../scripts/pack-container-image.sh" "$layer" cloister.local/guest-sdk:1 "$1" \
     /usr/bin/python3.13 -B /app/probe.py

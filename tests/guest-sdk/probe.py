@@ -8,9 +8,10 @@ import sys
 import traceback
 import warnings
 
-sys.path.insert(0, "/app/packages")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "packages"))
 
 import dstack_sdk  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
 from eth_keys import keys  # noqa: E402
 from eth_utils import keccak  # noqa: E402
 
@@ -61,8 +62,6 @@ def key_and_its_chain(client, path, purpose, algorithm):
         answer = client.get_key(path, purpose, algorithm)
         secret = answer.decode_key()
         if algorithm == "ed25519":
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
             public = Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         else:
             public = keys.PrivateKey(secret).public_key.to_compressed_bytes()
@@ -144,16 +143,17 @@ def probe():
     return {name: answer_of(ask) for name, ask in calls.items()}
 
 
-ANSWERS = json.dumps(probe()).encode()
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
+    answers = b""
+
     def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(ANSWERS)))
+        self.send_header("Content-Length", str(len(self.answers)))
         self.end_headers()
-        self.wfile.write(ANSWERS)
+        self.wfile.write(self.answers)
 
 
-http.server.HTTPServer(("", 80), Handler).serve_forever()
+if __name__ == "__main__":
+    Handler.answers = json.dumps(probe()).encode()
+    http.server.HTTPServer(("", 80), Handler).serve_forever()
