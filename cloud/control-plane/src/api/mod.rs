@@ -284,11 +284,14 @@ fn for_keys(routes: Router<Api>, api: &Api) -> Router<Api> {
 /// The operations of the described interface behind their layers.
 fn described(api: &Api) -> Router<Api> {
     let timely = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
-    let own = once(routes::protected().into(), api, REQUEST_TIMEOUT);
-    let own = for_keys(own.merge(Router::from(routes::protected_streams())), api);
-    let public = Router::from(routes::public())
+    let operations = &*routes::ROUTERS;
+    let own = once(operations.protected.clone(), api, REQUEST_TIMEOUT);
+    let own = for_keys(own.merge(operations.protected_streams.clone()), api);
+    let public = operations
+        .public
+        .clone()
         .route_layer(timely)
-        .merge(Router::from(routes::public_streams()))
+        .merge(operations.public_streams.clone())
         .route_layer(from_fn_with_state(api.clone(), negotiate::negotiate))
         .route_layer(from_fn_with_state(api.clone(), access::by_token));
     own.merge(public).layer(DefaultBodyLimit::max(MAX_BODY_BYTES))

@@ -1,5 +1,8 @@
 //! The operations of the described interface, by what they are about.
 
+use std::sync::LazyLock;
+
+use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn;
 use utoipa_axum::router::OpenApiRouter;
@@ -16,7 +19,23 @@ pub(super) fn operations() -> OpenApiRouter<Api> {
     OpenApiRouter::new().nest(PREFIX, all)
 }
 
-pub(super) fn protected() -> OpenApiRouter<Api> {
+/// The operations without their descriptions, by what has to stand before them.
+pub(super) struct Routers {
+    pub(super) protected: Router<Api>,
+    pub(super) protected_streams: Router<Api>,
+    pub(super) public: Router<Api>,
+    pub(super) public_streams: Router<Api>,
+}
+
+/// Made once for all instances of the interface in a process: what takes long is to describe them.
+pub(super) static ROUTERS: LazyLock<Routers> = LazyLock::new(|| Routers {
+    protected: protected().into(),
+    protected_streams: protected_streams().into(),
+    public: public().into(),
+    public_streams: public_streams().into(),
+});
+
+fn protected() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .merge(cvm_routes())
         .merge(replica_routes())
@@ -43,7 +62,7 @@ pub(super) fn protected_streams() -> OpenApiRouter<Api> {
         .routes(routes!(admin::os_images::list, admin::os_images::add))
 }
 
-pub(super) fn public() -> OpenApiRouter<Api> {
+fn public() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .merge(evidence_routes())
         .merge(commit_routes())
@@ -96,7 +115,7 @@ fn commit_routes() -> OpenApiRouter<Api> {
 }
 
 /// Authorised by the signature in their URLs.
-pub(super) fn public_streams() -> OpenApiRouter<Api> {
+fn public_streams() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(logs::vm_log)).routes(routes!(logs::container_log))
 }
 
