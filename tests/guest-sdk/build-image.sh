@@ -37,12 +37,13 @@ rm -rf "$libraries"/{gconv,engines-3,ossl-modules} "$layer"/usr/lib/python3.13/{
 rm -f "$libraries"/lib{mvec,nsl,memusage,c_malloc_debug}*
 rm -rf "$layer/app/packages/Crypto/SelfTest"
 
-# What it does import is compiled here, by the Python that runs there. Bytecode belongs to a source of a certain age: the
-# one that everything in the image has.
+# What it imports at its start is compiled here, by the Python that runs there. Bytecode belongs to a source of a certain
+# age: the one that everything in the image has.
 find "$layer" -name '*.py' -type f -exec touch --date=@0 {} +
-env --unset=PYTHONDONTWRITEBYTECODE PYTHONHOME="$layer/usr" \
+env --ignore-environment PYTHONHOME="$layer/usr" \
     "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$layer/usr/bin/python3.13" \
-    -c 'import sys; sys.path.insert(0, sys.argv[1]); import probe' "$layer/app"
+    -s -c 'import sys; sys.path.insert(0, sys.argv[1]); import probe' "$layer/app"
+compgen -G "$layer/app/__pycache__/probe.*.pyc" >/dev/null
 
 "$here/../../scripts/pack-container-image.sh" "$layer" cloister.local/guest-sdk:1 "$1" \
     /usr/bin/python3.13 -B /app/probe.py

@@ -114,7 +114,7 @@ impl Cvm {
         let mut app = script_app(name);
         app["bash_script"] = json!(MAIN_SCRIPT);
         let cvm = Self::of(&api.create(name, app).await);
-        assert_eq!(api.at_rest(&cvm.uuid, PATIENCE).await["status"], "running");
+        api.runs(&cvm.uuid, PATIENCE).await;
         cvm
     }
 
@@ -128,8 +128,7 @@ impl Cvm {
 
     /// Waits until nothing moves; the CVM is up, once, in service, and its last operation went as it should.
     async fn is_up_after(&self, cloud: &MortalCloud, api: &Api, kind: OperationKind, failed: Option<Step>) {
-        let state = api.at_rest(&self.uuid, PATIENCE).await;
-        assert_eq!(state["status"], "running", "{kind}: {state}");
+        api.runs(&self.uuid, PATIENCE).await;
         assert_eq!(processes_of(&self.uuid).len(), 1, "{kind}");
         eventually("no drain is left: the ingress leads to it", PATIENCE, async || {
             (cloud.ingress_status(&self.app_id).await == StatusCode::BAD_GATEWAY).then_some(())
@@ -262,7 +261,7 @@ async fn a_rollout_and_its_way_back_survive_kill_9_at_every_moment() {
     let (cloud, api) = world.start(None).await;
     let first = Cvm::created(&api, "crash-rollout").await;
     let second = Cvm::of(&api.post(&format!("/cvms/{}/replicas", first.uuid), json!({})).await);
-    assert_eq!(api.at_rest(&second.uuid, PATIENCE).await["status"], "running");
+    api.runs(&second.uuid, PATIENCE).await;
     let name = second.document(&api).await["name"].as_str().unwrap().to_owned();
     let before = first.document(&api).await["compose_hash"].clone();
     drop(cloud);

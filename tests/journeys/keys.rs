@@ -175,7 +175,7 @@ async fn other_disks_and_other_code_get_no_keys_and_the_log_cannot_be_changed() 
         let mut app = script_app(name);
         app["kms_enabled"] = json!(true);
         cvms.push(up.api().create(name, app).await);
-        assert_eq!(up.api().at_rest(name, PATIENCE).await["status"], "running");
+        up.api().runs(name, PATIENCE).await;
         done(&up, &["cvms", "stop", name]).await;
     }
     let checkpoint = dir.path().join("checkpoint");

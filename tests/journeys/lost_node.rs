@@ -46,8 +46,7 @@ impl Rollouts<'_> {
 }
 
 async fn is_running(api: &Api, cvm: &str) {
-    let state = api.at_rest(cvm, PATIENCE).await;
-    assert_eq!(state["status"], "running", "{state}");
+    api.runs(cvm, PATIENCE).await;
     assert_eq!(processes_of(cvm).len(), 1);
 }
 

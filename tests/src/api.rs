@@ -102,6 +102,17 @@ impl Api {
         .await
     }
 
+    /// Waits until nothing is under way for a CVM; it runs then. Panics with its serial log where it does not.
+    pub async fn runs(&self, cvm: &str, patience: Duration) {
+        let state = self.at_rest(cvm, patience).await;
+        if state["status"] != "running" {
+            let document = self.get(&format!("/cvms/{cvm}")).await;
+            let serial = self.http.get(document["logs"]["serial"].as_str().unwrap_or_default()).send().await;
+            let serial = serial.expect("an answer").text().await;
+            panic!("{cvm} does not run: {state:#}\n{serial:?}");
+        }
+    }
+
     /// Waits until the API says 404 for a CVM.
     pub async fn gone(&self, cvm: &str, patience: Duration) {
         eventually(&format!("{cvm} is gone"), patience, async || {

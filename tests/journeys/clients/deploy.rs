@@ -8,7 +8,7 @@ use cloister_tests::{PATIENCE, paths};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Person, runs, write};
+use super::{Person, write};
 
 const NAME: &str = "published";
 const SSH_KEY: &str =
@@ -192,7 +192,7 @@ async fn published_clients_deploy_read_change_and_remove() {
     for (arguments, words) in REFUSED {
         person.is_refused(arguments, words).await;
     }
-    runs(&api, NAME).await;
+    api.runs(NAME, PATIENCE).await;
     for (arguments, shown) in SHOWN {
         person.runs(arguments, shown).await;
     }
@@ -202,14 +202,14 @@ async fn published_clients_deploy_read_change_and_remove() {
     // Each change restarts it.
     let env = write(files.path(), "second.env", "SECRET=two\n");
     person.runs(&["envs", "update", "--cvm-id", NAME, "-e", &env], &["initiated"]).await;
-    runs(&api, NAME).await;
+    api.runs(NAME, PATIENCE).await;
     let second =
         write(files.path(), "second.yml", &compose.replace("restart: unless-stopped", "restart: always"));
     person.runs(&["deploy", "--cvm-id", NAME, "-c", &second], &[]).await;
-    runs(&api, NAME).await;
+    api.runs(NAME, PATIENCE).await;
     let resize = ["cvms", "resize", NAME, "-v", "1", "-m", "2048", "-d", "20", "-r", "true", "-y"];
     person.runs(&resize, &[]).await;
-    runs(&api, NAME).await;
+    api.runs(NAME, PATIENCE).await;
     let cvm = api.get(&format!("/cvms/{NAME}")).await;
     let size = ["vcpu", "memory_in_gb"].map(|name| cvm["resource"][name].as_f64());
     assert_eq!(size, [Some(1.0), Some(2.0)], "{cvm:#}");
@@ -229,7 +229,7 @@ async fn published_clients_deploy_read_change_and_remove() {
     let all = api.get(&format!("/apps/{}/cvms", cvm["app_id"].as_str().unwrap())).await;
     let replica = all.as_array().unwrap().iter().find(|other| other["vm_uuid"] != cvm["vm_uuid"]).unwrap();
     let replica = replica["vm_uuid"].as_str().unwrap().to_owned();
-    runs(&api, &replica).await;
+    api.runs(&replica, PATIENCE).await;
     person.runs(&["cvms", "stop", uuid], &[]).await;
     assert_eq!(api.at_rest(uuid, PATIENCE).await["status"], "stopped");
     person.runs(&["cvms", "restart", &replica], &[]).await;

@@ -11,7 +11,7 @@ use cloister_tests::http::get_text;
 use cloister_tests::{PATIENCE, eventually, paths};
 use serde_json::Value;
 
-use super::{Person, runs};
+use super::Person;
 
 const NAME: &str = "governed";
 
@@ -62,7 +62,7 @@ async fn a_published_client_governs_an_application_by_its_contract() {
     // It makes the contract of the application, which allows the document and the device, and then the CVM.
     let deploy = ["deploy", "-c", &files[0], "-n", NAME, "--kms-id", text(&chain["kms"])];
     run(&person, &deploy, &wallet, &["CVM created"]).await;
-    runs(&api, NAME).await;
+    api.runs(NAME, PATIENCE).await;
     says(&person, "first").await;
     let cvm = api.get(&format!("/cvms/{NAME}")).await;
 
@@ -78,7 +78,7 @@ async fn a_published_client_governs_an_application_by_its_contract() {
     let allowed = up.run(&allow).await;
     assert_eq!(allowed.code, 0, "{allowed:?}");
     person.runs(&commit, &["committed successfully"]).await;
-    runs(&api, NAME).await;
+    api.runs(NAME, PATIENCE).await;
     says(&person, "second").await;
 
     // Devices are the owner's to allow, too.

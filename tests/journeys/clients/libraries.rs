@@ -72,7 +72,10 @@ async fn published_libraries_lead_a_cvm_through_its_life() {
     let sealed = sealed.each_ref().map(PathBuf::as_path);
     let [javascript, python] = LIBRARIES.map(|library| lives(&person, library, sealed));
     tokio::join!(javascript, python);
-    let left = up.api().get("/cvms").await;
-    assert_eq!(left, json!([]), "{left:#}");
+    // The replicas, too, of which the libraries do not say that they are gone.
+    eventually("nothing is left", PATIENCE, async || {
+        (up.api().get("/cvms").await == json!([])).then_some(())
+    })
+    .await;
     assert_eq!(up.interrupt().await, 0);
 }

@@ -7,7 +7,6 @@ mod libraries;
 use std::path::Path;
 use std::process::Stdio;
 
-use cloister_tests::api::Api;
 use cloister_tests::command::Up;
 use cloister_tests::{PATIENCE, published};
 use serde_json::{Map, Value};
@@ -113,12 +112,6 @@ impl<'a> Person<'a> {
             other => panic!("{script} {of:?}: {other}"),
         }
     }
-}
-
-/// Waits until nothing is under way for a CVM any more; it runs then.
-async fn runs(api: &Api, cvm: &str) {
-    let state = api.at_rest(cvm, PATIENCE).await;
-    assert_eq!(state["status"], "running", "{state:#}");
 }
 
 fn write(directory: &Path, name: &str, text: &str) -> String {

@@ -76,10 +76,13 @@ impl Pccs {
             .redirect(redirect::Policy::none())
             .connect_timeout(CONNECT_TIME)
             .timeout(REQUEST_TIME);
-        let builder = if is_loopback(base) { builder.no_proxy() } else { builder };
-        // The authorities of the machine are hundreds of files, for nothing where there is no TLS.
-        let is_plain = base.scheme() == "http" && is_loopback(base);
-        let builder = if is_plain { builder.tls_certs_only([]) } else { builder };
+        // Without a proxy, which could be one over https, plain http knows no TLS: the machine's authorities, hundreds of
+        // files, would be read for nothing.
+        let builder = match (is_loopback(base), base.scheme()) {
+            (true, "http") => builder.no_proxy().tls_certs_only([]),
+            (true, _) => builder.no_proxy(),
+            (false, _) => builder,
+        };
         let http = builder.build().map_err(PccsError::Client)?;
         Ok(Self { base: trimmed(base), http })
     }
