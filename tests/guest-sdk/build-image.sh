@@ -43,7 +43,11 @@ find "$layer" -name '*.py' -type f -exec touch --date=@0 {} +
 env --ignore-environment PYTHONHOME="$layer/usr" \
     "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$layer/usr/bin/python3.13" \
     -s -c 'import sys; sys.path.insert(0, sys.argv[1]); import probe' "$layer/app"
-compgen -G "$layer/app/__pycache__/probe.*.pyc" >/dev/null
+compgen -G "$layer/app/packages/dstack_sdk/__pycache__/*.pyc" >/dev/null || {
+    echo "tests/guest-sdk/build-image.sh: Python compiled nothing" >&2
+    exit 1
+}
+rm -rf "$layer/app/__pycache__"
 
 "$here/../../scripts/pack-container-image.sh" "$layer" cloister.local/guest-sdk:1 "$1" \
     /usr/bin/python3.13 -B /app/probe.py

@@ -6,6 +6,7 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::eventually;
+use crate::http::get_text;
 
 /// A client with an API key.
 #[derive(Clone)]
@@ -107,9 +108,11 @@ impl Api {
         let state = self.at_rest(cvm, patience).await;
         if state["status"] != "running" {
             let document = self.get(&format!("/cvms/{cvm}")).await;
-            let serial = self.http.get(document["logs"]["serial"].as_str().unwrap_or_default()).send().await;
-            let serial = serial.expect("an answer").text().await;
-            panic!("{cvm} does not run: {state:#}\n{serial:?}");
+            let serial = match document["logs"]["serial"].as_str() {
+                Some(url) => get_text(url).await,
+                None => None,
+            };
+            panic!("{cvm} does not run: {state:#}\n{}", serial.as_deref().unwrap_or("it has no serial log"));
         }
     }
 

@@ -5,20 +5,19 @@ use std::time::Duration;
 /// A client for addresses without TLS, by no proxy.
 #[must_use]
 pub fn plain_client() -> reqwest::Client {
+    builder().build().expect("an HTTP client")
+}
+
+fn builder() -> reqwest::ClientBuilder {
     // The client wants a provider even where there is no TLS. A second installation changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().tls_certs_only([]).build().expect("an HTTP client")
+    reqwest::Client::builder().no_proxy().tls_certs_only([])
 }
 
 /// The body of a page of an app, if it answers with success; its host name needs no resolver here.
 pub async fn get_text(app_url: &str) -> Option<String> {
     let url = reqwest::Url::parse(app_url).ok()?;
     let address = format!("127.0.0.1:{}", url.port_or_known_default()?).parse().ok()?;
-    let http = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(Duration::from_secs(5))
-        .resolve(url.host_str()?, address)
-        .build()
-        .ok()?;
+    let http = builder().timeout(Duration::from_secs(5)).resolve(url.host_str()?, address).build().ok()?;
     http.get(url).send().await.ok()?.error_for_status().ok()?.text().await.ok()
 }

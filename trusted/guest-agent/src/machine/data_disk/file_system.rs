@@ -21,8 +21,8 @@ const GROW_FROM_BYTES: u64 = 64 << 20;
 /// state that existed.
 ///
 /// The kernel zeroes inode tables, a sixtieth of a disk, in the background, and encrypts what it writes: for minutes after the
-/// first boot. After each group it waits a hundred times as long as the group took (ten times by default), and so takes a
-/// hundredth of a processor, and ends later.
+/// first boot. After each group it waits a hundred times as long as the group took (ten times by default), and so ends
+/// later, but takes little of a processor.
 const OPTIONS: &CStr = c"nodelalloc,data=ordered,init_itable=100";
 /// Directories that the agent and the engine keep their data in.
 const DIRECTORIES: [&str; 4] = ["app", "containers/networks", "containers/storage", TEMPORARY];
