@@ -67,6 +67,14 @@ async fn hello_from_the_first_start_to_the_end() {
     }
     let (served, deleted_after) = (served(&up, "hello", &[(off, back)], &[(interrupted, back)]).await, now());
     assert_eq!(served.len(), 3, "before Ctrl-C, after it, and once more");
+    // Where all of this went by within one minute, nothing is used yet.
+    let usage = format!("/apps/{app_id}/usage");
+    eventually("a minute of its disk is used", PATIENCE, async || {
+        let usage = up.api().get(&usage).await;
+        let mut records = usage["usage"].as_array()?.iter();
+        records.any(|record| record["usage_type"] == "storage").then_some(())
+    })
+    .await;
     let deleted = up.run(&["cvms", "delete", "hello", "--yes"]).await;
     assert_eq!(deleted.code, 0, "{deleted:?}");
     assert_eq!(up.run(&["cvms", "get", "hello"]).await.code, 3);

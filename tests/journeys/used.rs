@@ -43,7 +43,7 @@ pub(crate) async fn served(up: &Up, name: &str, begins: &[Moment], ends: &[Momen
     began.into_iter().zip(ended).collect()
 }
 
-/// The usage of an application is what its CVM used, to the minute: nothing where no minute ended meanwhile.
+/// The usage of an application is what its CVM used, to the minute, and some of its disk: a minute has to end while it is there.
 pub(crate) async fn check(api: &Api, app_id: &str, served: &[(Moment, Moment)], existed: (Moment, Moment)) {
     let usage = api.get(&format!("/apps/{app_id}/usage?limit=5000")).await;
     let records = usage["usage"].as_array().unwrap();
@@ -59,4 +59,5 @@ pub(crate) async fn check(api: &Api, app_id: &str, served: &[(Moment, Moment)], 
         let most: i64 = stretches.iter().map(|(began, ended)| minute(ended.1) - minute(began.0)).sum();
         assert!((least..=most).contains(&minutes), "{usage_type}: {minutes} of {stretches:?}");
     }
+    assert!(records.iter().any(|record| record["usage_type"] == "storage"), "{usage}");
 }
