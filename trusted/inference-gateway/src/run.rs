@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::TlsConfig;
-use crate::door::{self, Certificate, CertificateError};
+use crate::door::{self, Certificate, CertificateError, Door};
 use crate::gateway::{Gateway, Live};
 use crate::observe;
 use crate::operator::{Settings, SettingsError};
@@ -95,9 +95,9 @@ pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Res
     gateway.office.set_settings(settings);
     let (stop, look_again) = (CancellationToken::new(), Arc::new(Notify::new()));
     let certificate = tls.as_ref().map(|tls| Arc::clone(&tls.certificate));
-    let router = door::router(Arc::clone(&gateway));
+    let door = Door::new(Arc::clone(&gateway));
     let mut tasks = vec![
-        tokio::spawn(door::serve(listener, certificate, router, stop.clone())),
+        tokio::spawn(door::serve(listener, certificate, door, stop.clone())),
         tokio::spawn(verification::run(Arc::clone(&gateway), stop.clone())),
         tokio::spawn(watch::watch(Arc::clone(&gateway), tls, Arc::clone(&look_again), stop.clone())),
     ];

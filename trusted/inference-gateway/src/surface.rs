@@ -32,6 +32,12 @@ impl Surface {
         }
     }
 
+    /// The surface at a path.
+    #[must_use]
+    pub fn at(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|surface| surface.path() == path)
+    }
+
     /// Whether `stream: true` is heard; where it is not, it is ignored.
     #[must_use]
     pub const fn streams(self) -> bool {

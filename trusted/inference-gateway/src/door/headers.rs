@@ -13,11 +13,11 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::{RequestId, errors};
+use super::errors;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
 use crate::ids;
-use crate::observe::Line;
+use crate::observe::{Line, RequestSpan};
 use crate::surface::Surface;
 
 const ACI_VERSION: HeaderName = HeaderName::from_static("x-aci-version");
@@ -43,26 +43,33 @@ const PREFLIGHT: [(HeaderName, HeaderValue); 3] = [
 /// Answers preflights, and completes what everything else answers.
 pub(super) async fn every_response(
     State(gateway): State<Arc<Gateway>>,
-    mut request: Request,
+    request: Request,
     next: Next,
+) -> Response {
+    let endpoint = request.extensions().get::<MatchedPath>().cloned();
+    let endpoint = endpoint.as_ref().map(MatchedPath::as_str);
+    completed(&gateway, endpoint, request, |request, _, _| next.run(request)).await
+}
+
+/// The same for one endpoint, if it is any, which `answer` knows; it is given the id of the request, and its span.
+pub(super) async fn completed<F: Future<Output = Response>>(
+    gateway: &Arc<Gateway>,
+    endpoint: Option<&str>,
+    request: Request,
+    answer: impl FnOnce(Request, String, Option<RequestSpan>) -> F,
 ) -> Response {
     let id = match request_id() {
         Ok(id) => id,
         Err(error) => return error.into_response(),
     };
     let is_messages = speaks_messages(request.uri().path());
-    let endpoint = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let line = Line::begin(&gateway, &request, endpoint, &id);
+    let line = Line::begin(gateway, &request, endpoint, &id);
     let mut response = if request.method() == Method::OPTIONS {
         let mut response = Response::default();
         response.headers_mut().extend(PREFLIGHT.map(|(name, value)| (Some(name), value)));
         response
     } else {
-        request.extensions_mut().insert(RequestId(id.clone()));
-        if let Some(span) = line.span() {
-            request.extensions_mut().insert(span);
-        }
-        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+        let answered = AssertUnwindSafe(answer(request, id.clone(), line.span())).catch_unwind().await;
         let response = answered.unwrap_or_else(|_| {
             tracing::error!(request_id = id, "a request made the gateway panic");
             GatewayError::new(Kind::Internal, "The gateway failed").into_response()

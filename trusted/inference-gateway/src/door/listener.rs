@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -47,6 +48,19 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Pause after connections could not be accepted, for want of files.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What answers requests.
+pub(crate) trait Answers: Clone + Send + Sync + 'static {
+    /// The answer to one.
+    fn answer(self, request: Request<Body>) -> impl Future<Output = Response> + Send;
+}
+
+impl Answers for Router {
+    async fn answer(self, request: Request<Body>) -> Response {
+        let Ok(response) = self.oneshot(request).await;
+        response
+    }
+}
+
 /// How long clients may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
@@ -74,10 +88,10 @@ const PATIENCE: Patience = Patience {
 pub(crate) async fn serve(
     listener: TcpListener,
     certificate: Option<Arc<Certificate>>,
-    router: Router,
+    answers: impl Answers,
     stop: CancellationToken,
 ) {
-    serve_with(PATIENCE, listener, certificate, router, stop).await;
+    serve_with(PATIENCE, listener, certificate, answers, stop).await;
 }
 
 /// The same, for clients that may take so long.
@@ -85,7 +99,7 @@ pub(super) async fn serve_with(
     patience: Patience,
     listener: TcpListener,
     certificate: Option<Arc<Certificate>>,
-    router: Router,
+    answers: impl Answers,
     stop: CancellationToken,
 ) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -107,10 +121,10 @@ pub(super) async fn serve_with(
                 }
             },
         };
-        let (router, stop, certificate) = (router.clone(), stop.clone(), certificate.clone());
+        let (answers, stop, certificate) = (answers.clone(), stop.clone(), certificate.clone());
         connections.spawn(async move {
             let _place = place;
-            connection(stream, certificate.as_deref(), router, patience, &stop).await;
+            connection(stream, certificate.as_deref(), answers, patience, &stop).await;
         });
     }
     drop(listener);
@@ -121,7 +135,7 @@ pub(super) async fn serve_with(
 async fn connection(
     stream: TcpStream,
     certificate: Option<&Certificate>,
-    router: Router,
+    answers: impl Answers,
     patience: Patience,
     stop: &CancellationToken,
 ) {
@@ -135,18 +149,18 @@ async fn connection(
             () = stop.cancelled() => return,
         };
         if let Ok(Ok(version)) = spoken {
-            http(stream, version, router, patience, stop).await;
+            http(stream, version, answers, patience, stop).await;
         }
         return;
     };
     // It is much larger than what a connection without TLS is.
-    Box::pin(tls(stream, certificate, router, patience, stop)).await;
+    Box::pin(tls(stream, certificate, answers, patience, stop)).await;
 }
 
 async fn tls(
     stream: TcpStream,
     certificate: &Certificate,
-    router: Router,
+    answers: impl Answers,
     patience: Patience,
     stop: &CancellationToken,
 ) {
@@ -158,7 +172,7 @@ async fn tls(
     if let Ok(Ok(stream)) = handshake {
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let version = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
-        http(stream, version, router, patience, stop).await;
+        http(stream, version, answers, patience, stop).await;
     }
 }
 
@@ -184,18 +198,20 @@ pub(super) async fn spoken(stream: &TcpStream) -> io::Result<Version> {
     }
 }
 
-async fn http<S>(stream: S, version: Version, router: Router, patience: Patience, stop: &CancellationToken)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    version: Version,
+    answers: impl Answers,
+    patience: Patience,
+    stop: &CancellationToken,
+) {
     let activity = Arc::new(Activity::default());
     let answering = Arc::clone(&activity);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (router, busy) = (router.clone(), Busy::begin(&answering));
-        async move {
-            let Ok(response) = router.oneshot(request.map(Body::new)).await;
-            Ok::<_, Infallible>(busy.follow(response))
-        }
+        let (answers, busy) = (answers.clone(), Busy::begin(&answering));
+        // The connection keeps room for this as long as it stands, also when only a stream is left of it.
+        let answer = Box::pin(answers.answer(request.map(Body::new)));
+        async move { Ok::<_, Infallible>(busy.follow(answer.await)) }
     });
     let stream = TokioIo::new(stream);
     if version == Version::HTTP_2 {

@@ -20,19 +20,20 @@ pub use errors::{refusal, refused};
 pub(crate) use host::{is_tee_host, normal_form};
 pub use inbound::MAX_BODY_BYTES;
 pub(crate) use inbound::read as read_body;
-pub(crate) use listener::serve;
+pub(crate) use listener::{Answers, serve};
 pub(crate) use pieces::Pieces;
 pub(crate) use surfaces::ending;
 pub use tls::{Certificate, CertificateError};
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use axum::{Json, Router};
-use http::StatusCode;
+use http::{Request, StatusCode};
 use serde_json::json;
 
 use crate::error::{GatewayError, Kind};
@@ -40,14 +41,34 @@ use crate::gateway::Gateway;
 use crate::surface::Surface;
 use crate::{models, observe, operator, proof, record, verification};
 
-/// What a request is called in the log, in records and in errors: `req_` and 32 hex digits. An extension of every
-/// request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestId(pub String);
-
 /// Everything that clients may call.
-pub fn router(gateway: Arc<Gateway>) -> Router {
-    let own = Router::new()
+#[derive(Debug, Clone)]
+pub struct Door {
+    gateway: Arc<Gateway>,
+    /// Paths that are no surface.
+    others: Router,
+}
+
+impl Door {
+    /// To a gateway.
+    pub fn new(gateway: Arc<Gateway>) -> Self {
+        Self { others: others(&gateway), gateway }
+    }
+}
+
+impl Answers for Door {
+    /// Surfaces, which are most of what is asked for, are found without the router's search and its boxes.
+    async fn answer(self, request: Request<Body>) -> Response {
+        let Some(surface) = Surface::at(request.uri().path()) else {
+            return self.others.answer(request).await;
+        };
+        let serve = |request, id, span| surfaces::serve(&self.gateway, surface, request, id, span);
+        headers::completed(&self.gateway, Some(surface.path()), request, serve).await
+    }
+}
+
+fn others(gateway: &Arc<Gateway>) -> Router {
+    Router::new()
         .route("/", get(root))
         .route("/health", get(health))
         .merge(models::routes())
@@ -55,17 +76,11 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .merge(operator::routes())
         .merge(proof::routes())
         .merge(record::routes())
-        .merge(verification::routes());
-    Surface::ALL
-        .into_iter()
-        .fold(own, |router, surface| {
-            let serve = move |state, id, request| surfaces::serve(state, id, surface, request);
-            router.route(surface.path(), post(serve))
-        })
+        .merge(verification::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(&gateway), headers::every_response))
-        .with_state(gateway)
+        .layer(from_fn_with_state(Arc::clone(gateway), headers::every_response))
+        .with_state(Arc::clone(gateway))
 }
 
 async fn root(State(gateway): State<Arc<Gateway>>) -> Response {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use http::header::ALLOW;
+use http::{HeaderValue, Method};
 
-use super::{RequestId, caller, host, inbound};
+use super::{caller, host, inbound, wrong_method};
 use crate::admission::KeyHash;
 use crate::answer::{Incoming, answer};
 use crate::error::{GatewayError, Kind};
@@ -17,16 +18,22 @@ use crate::surface::Surface;
 /// A header that older clients sent.
 const RETIRED: &str = "x-upstream-verification";
 
-/// Reads the request, within limits, and has it answered.
+/// Reads the request, within limits, and has it answered. `request_id` is `req_` and 32 hex digits.
 pub(super) async fn serve(
-    State(gateway): State<Arc<Gateway>>,
-    Extension(RequestId(request_id)): Extension<RequestId>,
+    gateway: &Arc<Gateway>,
     surface: Surface,
     request: Request,
+    request_id: String,
+    span: Option<RequestSpan>,
 ) -> Response {
+    if request.method() != Method::POST {
+        let mut response = wrong_method().await.into_response();
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        return response;
+    }
     // Whoever ends the gateway waits for this one from here on, or it sees that the gateway is about to end.
     let token = gateway.requests.token();
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let key = match surface {
         Surface::Messages => caller::key_of_messages(&parts.headers),
         Surface::Chat | Surface::Completions | Surface::Embeddings | Surface::Responses => {
@@ -51,7 +58,7 @@ pub(super) async fn serve(
         return refusal.into_response();
     }
     // Nothing is kept for whoever has no key: bodies are the memory of those who have one.
-    if let Some(Err(refusal)) = recognised(&gateway, key).await {
+    if let Some(Err(refusal)) = recognised(gateway, key).await {
         drop(token);
         inbound::refuse(&parts.headers, body).await;
         return refusal.into_response();
@@ -64,10 +71,10 @@ pub(super) async fn serve(
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
-    let span = parts.extensions.remove::<RequestSpan>().map(Box::new);
     let is_tee_host = host::is_tee_host(&gateway.live().config.tee_hosts, &parts);
-    let incoming = Incoming { surface, headers: parts.headers, key, is_tee_host, body, request_id, span };
-    answer(gateway, incoming, token).await
+    let (headers, span) = (parts.headers, span.map(Box::new));
+    let incoming = Incoming { surface, headers, key, is_tee_host, body, request_id, span };
+    answer(Arc::clone(gateway), incoming, token).await
 }
 
 async fn recognised(gateway: &Gateway, key: Option<KeyHash>) -> Option<Result<(), GatewayError>> {

@@ -230,6 +230,10 @@ async fn every_answer_has_the_headers_and_every_failure_the_format() {
         assert_eq!(reply.header("x-aci-version"), "aci/1");
         assert_eq!(reply.header("access-control-allow-origin"), "*");
         assert!(reply.header("x-request-id").starts_with("req_"));
+        if status == 405 {
+            let allowed = if path == "/v1/models" { "GET,HEAD" } else { "POST" };
+            assert_eq!(reply.header("allow"), allowed, "{method} {path}");
+        }
     }
     for surface in Surface::ALL {
         for (name, value) in [("x-none", "x"), ("authorization", "Basic abc"), ("authorization", "Bearer ")] {
