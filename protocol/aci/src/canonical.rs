@@ -41,7 +41,8 @@ pub fn digest_text(hash: &[u8; 32]) -> String {
     prefix.copy_from_slice(PREFIX);
     // Two digits for each byte have room: this cannot fail.
     let _ = hex::encode_to_slice(hash, digits);
-    String::from_utf8_lossy(&text).into_owned()
+    // All of it is ASCII: this cannot fail, either.
+    String::from_utf8(text.into()).unwrap_or_default()
 }
 
 /// Reads a document. One that has a member twice is refused: two readers could see two documents under one

@@ -217,9 +217,19 @@ struct Wire<'a> {
     model: Option<&'a str>,
     receipt_id: &'a str,
     served_at: u64,
+    #[serde(flatten)]
+    end: WireEnd<'a>,
+}
+
+/// The last members of it, behind the place of the signature.
+#[derive(Serialize)]
+struct WireEnd<'a> {
     workload_id: &'a str,
     workload_keyset_digest: &'a str,
 }
+
+/// Room for most receipts, in bytes.
+const USUAL_BYTES: usize = 2 << 10;
 
 /// Why a receipt is not signed.
 #[derive(Debug, thiserror::Error)]
@@ -235,7 +245,8 @@ pub enum SignError {
 impl Receipt {
     /// The canonical bytes that are signed, for the key with this name.
     pub fn signing_bytes(&self, key_id: &str) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&Wire {
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        let wire = Wire {
             api_version: API_VERSION,
             chat_id: self.chat_id.as_deref(),
             endpoint: &self.endpoint,
@@ -245,21 +256,26 @@ impl Receipt {
             model: self.model.as_deref(),
             receipt_id: &self.receipt_id,
             served_at: self.served_at,
-            workload_id: &self.workload_keyset_digest,
-            workload_keyset_digest: &self.workload_keyset_digest,
-        })
+            end: self.end(),
+        };
+        serde_json::to_writer(&mut bytes, &wire)?;
+        Ok(bytes)
+    }
+
+    fn end(&self) -> WireEnd<'_> {
+        let digest = &self.workload_keyset_digest;
+        WireEnd { workload_id: digest, workload_keyset_digest: digest }
     }
 
     /// The signed document, in canonical form. The key is an Ed25519 key (RFC 8032), in whatever keeps it.
     pub fn sign(&self, key_id: &str, key: &impl Signer<Signature>) -> Result<Vec<u8>, SignError> {
-        let mut document = self.signing_bytes(key_id)?;
+        let document = self.signing_bytes(key_id)?;
+        // As long as with a comma in the place of its brace, which is how the document ends.
+        let end = serde_json::to_vec(&self.end())?;
+        let (begin, end) = document.split_at(document.len().saturating_sub(end.len()));
         let mut digits = [0; 2 * SIGNATURE_LENGTH];
         // Two digits for each byte have room: this cannot fail.
         let _ = hex::encode_to_slice(key.try_sign(&document)?.to_bytes(), &mut digits);
-        let signature = [b",\"signature\":\"", &digits[..], b"\""].concat();
-        // The member that follows it is the last of its name, and no text can hold its quotes.
-        let at = memchr::memmem::rfind(&document, b",\"workload_id\":").unwrap_or(document.len());
-        document.splice(at..at, signature);
-        Ok(document)
+        Ok([begin, b",\"signature\":\"", &digits, b"\"", end].concat())
     }
 }

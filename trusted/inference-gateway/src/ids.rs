@@ -16,7 +16,10 @@ pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
     for (byte, time) in random.iter_mut().zip(time.into_iter().skip(time.len() - TIME_BYTES)) {
         *byte = time;
     }
-    hex::encode(random)
+    let mut digits = vec![0; 2 * BYTES];
+    // Two digits for each byte have room, and all of them are ASCII: neither can fail.
+    let _ = hex::encode_to_slice(random, &mut digits);
+    String::from_utf8(digits).unwrap_or_default()
 }
 
 /// The time that an id begins with; whatever follows its last `-` or `_`, if that are hex digits.
