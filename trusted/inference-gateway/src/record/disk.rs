@@ -29,8 +29,9 @@ const PROBE_BYTES: usize = 64 << 10;
 const LOCK: &str = "lock";
 const LOCK_ATTEMPTS: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Bytes of the database that are kept in memory. What is written goes to the end of each table: few pages are in use.
-const CACHE_BYTES: usize = 4 << 20;
+/// Bytes of the database that are kept in memory. What is written goes to the end of each table: few pages are in use. Half of
+/// it has room for what a transaction writes: one that needs more is not divided when it commits.
+const CACHE_BYTES: usize = 8 << 20;
 
 /// Why there is no store to work with. A gateway that finds one of these does not start.
 #[derive(Debug, thiserror::Error)]
@@ -363,9 +364,11 @@ impl Disk {
         if WRITES.get() == Writes::None {
             WRITES.set(Writes::Last);
         }
+        turns::end_if_over();
         let committed = transaction.commit();
         WRITES.set(Writes::None);
         committed?;
+        turns::end_if_over();
         Ok(done)
     }
 

@@ -38,11 +38,22 @@ pub(super) struct Eviction {
     unreadable: [BTreeSet<u64>; 2],
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
+    /// Whether something may be due that the log, the control plane or somebody who needs it keeps.
+    is_kept: bool,
+    /// The time until which all that was due has been removed.
+    reached: Option<u64>,
 }
 
 impl Eviction {
     pub(super) const fn new(settings: Settings) -> Self {
-        Self { settings, session: [0; 16], unreadable: [BTreeSet::new(), BTreeSet::new()], is_behind: true }
+        Self {
+            settings,
+            session: [0; 16],
+            unreadable: [BTreeSet::new(), BTreeSet::new()],
+            is_behind: true,
+            is_kept: false,
+            reached: None,
+        }
     }
 
     /// Removes some of what is due; `added` entries come with the same write.
@@ -52,6 +63,11 @@ impl Eviction {
         due: &Due,
         added: usize,
     ) -> Result<(), StoreError> {
+        if self.reached == Some(due.now) {
+            // The oldest of everything would be read to find that out again.
+            return Ok(());
+        }
+        self.is_kept = false;
         let budget = STEP.max(2 * added);
         let removed = [
             self.receipts(tables, due, budget)?,
@@ -60,7 +76,13 @@ impl Eviction {
             self.sessions(tables, due, budget)?,
         ];
         self.is_behind = removed.iter().any(|removed| *removed >= budget);
+        self.reached = (!self.is_behind && !self.is_kept).then_some(due.now);
         Ok(())
+    }
+
+    /// What the last step did is undone.
+    pub(super) fn undo(&mut self) {
+        self.reached = None;
     }
 
     fn receipts(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
@@ -78,7 +100,9 @@ impl Eviction {
             };
             // All of it goes together, when the newest may. Nobody is shown one that has had its time.
             let stays = block.served_at.saturating_add(self.settings.receipts_s) > due.now;
-            if stays || block.last >= due.logged {
+            let is_kept = !stays && block.last >= due.logged;
+            self.is_kept |= is_kept;
+            if stays || is_kept {
                 return Ok(removed);
             }
             turns::end_if_over();
@@ -113,7 +137,10 @@ impl Eviction {
                 let Some((number, bytes)) = first else { return Ok(removed) };
                 let number = number.value();
                 match owed.iter().find(|owed| owed.contains(&number)) {
-                    Some(owed) => from = owed.end,
+                    Some(owed) => {
+                        self.is_kept = true;
+                        from = owed.end;
+                    }
                     None => match row_ended_at(bytes.value()) {
                         Ok(ended_at) => break (number, ended_at),
                         Err(failure) => from = skip(unreadable, number, &failure),
@@ -139,7 +166,12 @@ impl Eviction {
         for entry in tables.session_ends.range::<&NameHash>((after.0.as_ref(), after.1))?.take(budget) {
             let (name, ends) = entry?;
             last = Some(*name.value());
-            if ends.value() <= due.now && !due.held.contains(name.value()) {
+            if ends.value() > due.now {
+                continue;
+            }
+            if due.held.contains(name.value()) {
+                self.is_kept = true;
+            } else {
                 ended.push(*name.value());
             }
         }

@@ -106,13 +106,22 @@ impl Filer {
             tables.counters.insert(AGE, due.now)?;
             eviction.step(&mut tables, &due, changes)?;
             tables.next()
-        })?;
+        });
+        let next = next.inspect_err(|_| eviction.undo())?;
         if let Some(generation) = &generation {
             self.shared.pending.write().going = None;
             self.shared.filed.send_replace(generation.number + 1);
         }
         self.shared.tell_kept(next);
-        Ok(generation.is_some())
+        let had_one = generation.is_some();
+        // Thousands of pieces of memory.
+        for change in
+            generation.and_then(Arc::into_inner).into_iter().flat_map(|generation| generation.changes)
+        {
+            drop(change);
+            turns::end_if_over();
+        }
+        Ok(had_one)
     }
 
     fn due(&self) -> Due {

@@ -27,7 +27,7 @@ const DIR: &str = "receipt-log";
 /// Name of the log in its checkpoints; the key tells logs apart.
 const ORIGIN: &str = "cloister/receipt-log";
 /// Receipts that are appended together.
-const BATCH: usize = 512;
+const BATCH: usize = 256;
 /// With so many receipts that wait it does not keep up.
 const BEHIND: usize = 1 << 16;
 /// Time in which receipts gather, so that many share a wait for the disk.

@@ -1,9 +1,12 @@
 //! Short turns: threads in the background work for a moment and rest for longer, so that those that answer have the
-//! processor in between. A transaction of many changes would keep it for milliseconds, where they share one.
+//! processor in between. A transaction of many changes would keep it for milliseconds, where they share one. They have their
+//! turns one after the other, with a rest in between: the next of another would make an answer wait for both.
 //!
 //! They sleep, and do not merely yield: a scheduler that owes a thread time gives it the processor back at once.
 
 use std::cell::Cell;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +21,10 @@ struct Turn {
     began: Instant,
     rest: Duration,
 }
+
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// When the next turn of any thread may begin, in nanoseconds since the start.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// `None` where a turn has no end.
@@ -48,9 +55,20 @@ pub(super) fn restart() {
 pub(super) fn end_if_over() -> bool {
     let over = TURN_OF_THIS.get().filter(|turn| turn.began.elapsed() > TURN);
     let Some(turn) = over else { return false };
-    thread::sleep(turn.rest);
+    thread::sleep(until_next(turn.rest));
     restart();
     true
+}
+
+/// How long a thread waits for its next turn that rests at least so long, and lets others rest as long after it.
+fn until_next(rest: Duration) -> Duration {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let now = nanoseconds(STARTED.elapsed());
+    let begin = |next: u64| next.max(now.saturating_add(nanoseconds(rest)));
+    let next = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+        Some(begin(next).saturating_add(nanoseconds(TURN + rest)))
+    });
+    Duration::from_nanos(begin(next.unwrap_or_default()) - now)
 }
 
 #[cfg(test)]
@@ -81,6 +99,14 @@ mod tests {
         set_endless();
         work();
         assert!(!end_if_over());
+    }
+
+    #[test]
+    fn no_turn_begins_before_another_is_over() {
+        let began = Instant::now();
+        let first = began + until_next(REST);
+        let second = until_next(REST);
+        assert!(Instant::now() + second >= first + TURN + REST);
     }
 
     #[test]
