@@ -23,7 +23,8 @@ fi
 # read. Needs glibc 2.36 (Debian 12) where it runs and, because programs of the build have it, too, where it is built.
 packed=-Clink-arg=-Wl,-z,pack-relative-relocs
 
-# build FLAG DIRECTORY: by a flag of the compiler. Encoded, so that its path may have spaces.
+# build FLAG DIRECTORY: by a flag of the compiler. Encoded, so that its path may have spaces. Both builds have the same
+# dependencies and settings of the profile: names of functions, by which counts are found again, tell them.
 build() {
     CARGO_ENCODED_RUSTFLAGS=$1$'\x1f'$packed cargo build --locked --release --package cloister --target-dir "$2"
 }
