@@ -270,7 +270,7 @@ impl Receipt {
     /// The signed document, in canonical form. The key is an Ed25519 key (RFC 8032), in whatever keeps it.
     pub fn sign(&self, key_id: &str, key: &impl Signer<Signature>) -> Result<Vec<u8>, SignError> {
         let document = self.signing_bytes(key_id)?;
-        // As long as with a comma in the place of its brace, which is how the document ends.
+        // The document ends with these members, behind a comma instead of a brace: as many bytes.
         let end = serde_json::to_vec(&self.end())?;
         let (begin, end) = document.split_at(document.len().saturating_sub(end.len()));
         let mut digits = [0; 2 * SIGNATURE_LENGTH];

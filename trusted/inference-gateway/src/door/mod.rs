@@ -31,9 +31,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use serde_json::json;
 
 use crate::error::{GatewayError, Kind};
@@ -45,7 +45,7 @@ use crate::{models, observe, operator, proof, record, verification};
 #[derive(Debug, Clone)]
 pub struct Door {
     gateway: Arc<Gateway>,
-    /// Paths that are no surface.
+    /// Everything but that a surface is asked something.
     others: Router,
 }
 
@@ -59,7 +59,8 @@ impl Door {
 impl Answers for Door {
     /// Surfaces, which are most of what is asked for, are found without the router's search and its boxes.
     async fn answer(self, request: Request<Body>) -> Response {
-        let Some(surface) = Surface::at(request.uri().path()) else {
+        let asked = (request.method() == Method::POST).then(|| Surface::at(request.uri().path()));
+        let Some(surface) = asked.flatten() else {
             return self.others.answer(request).await;
         };
         let serve = |request, id, span| surfaces::serve(&self.gateway, surface, request, id, span);
@@ -68,7 +69,7 @@ impl Answers for Door {
 }
 
 fn others(gateway: &Arc<Gateway>) -> Router {
-    Router::new()
+    let own = Router::new()
         .route("/", get(root))
         .route("/health", get(health))
         .merge(models::routes())
@@ -76,7 +77,13 @@ fn others(gateway: &Arc<Gateway>) -> Router {
         .merge(operator::routes())
         .merge(proof::routes())
         .merge(record::routes())
-        .merge(verification::routes())
+        .merge(verification::routes());
+    // What comes here for a surface has another method, and is told which one it takes.
+    let with_surfaces =
+        |router: Router<_>, surface: Surface| router.route(surface.path(), post(wrong_method));
+    Surface::ALL
+        .into_iter()
+        .fold(own, with_surfaces)
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(gateway), headers::every_response))

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::header::ALLOW;
-use http::{HeaderValue, Method};
 
-use super::{caller, host, inbound, wrong_method};
+use super::{caller, host, inbound};
 use crate::admission::KeyHash;
 use crate::answer::{Incoming, answer};
 use crate::error::{GatewayError, Kind};
@@ -26,11 +24,6 @@ pub(super) async fn serve(
     request_id: String,
     span: Option<RequestSpan>,
 ) -> Response {
-    if request.method() != Method::POST {
-        let mut response = wrong_method().await.into_response();
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-        return response;
-    }
     // Whoever ends the gateway waits for this one from here on, or it sees that the gateway is about to end.
     let token = gateway.requests.token();
     let (parts, body) = request.into_parts();

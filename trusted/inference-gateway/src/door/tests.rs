@@ -421,3 +421,17 @@ async fn an_answer_that_nobody_takes_costs_no_other_its_connection() {
     drop(left);
     until(|| Arc::strong_count(&holders) == 2).await;
 }
+
+#[tokio::test]
+async fn the_head_of_an_answer_is_told_without_its_body() {
+    let lab = Lab::new().await;
+    for (path, status) in [("/v1/chat/completions", 405), ("/health", 200)] {
+        let http1 = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls());
+        for client in [http1.build().unwrap(), h2c()] {
+            let answer = client.head(lab.url(path)).send().await.unwrap();
+            assert_eq!(answer.status(), status, "{path}");
+            assert!(answer.headers().contains_key("content-length"), "{path}");
+            assert_eq!(answer.bytes().await.unwrap().len(), 0, "{path}");
+        }
+    }
+}

@@ -368,7 +368,6 @@ impl Disk {
         let committed = transaction.commit();
         WRITES.set(Writes::None);
         committed?;
-        turns::end_if_over();
         Ok(done)
     }
 

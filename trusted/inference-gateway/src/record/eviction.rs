@@ -38,7 +38,7 @@ pub(super) struct Eviction {
     unreadable: [BTreeSet<u64>; 2],
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
-    /// Whether something may be due that the log, the control plane or somebody who needs it keeps.
+    /// Whether something may be due that was not looked at, or that the log, the control plane or somebody who needs it keeps.
     is_kept: bool,
     /// The time until which all that was due has been removed.
     reached: Option<u64>,
@@ -80,7 +80,7 @@ impl Eviction {
         Ok(())
     }
 
-    /// What the last step did is undone.
+    /// What the last step removed is still there.
     pub(super) fn undo(&mut self) {
         self.reached = None;
     }
@@ -161,11 +161,12 @@ impl Eviction {
 
     fn sessions(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
         let mut ended = Vec::new();
-        let mut last = None;
+        let (mut last, mut looked) = (None, 0);
         let after = (Bound::Excluded(self.session), Bound::Unbounded);
         for entry in tables.session_ends.range::<&NameHash>((after.0.as_ref(), after.1))?.take(budget) {
             let (name, ends) = entry?;
             last = Some(*name.value());
+            looked += 1;
             if ends.value() > due.now {
                 continue;
             }
@@ -175,6 +176,7 @@ impl Eviction {
                 ended.push(*name.value());
             }
         }
+        self.is_kept |= looked == budget;
         // After the last one, it begins again.
         self.session = last.unwrap_or_default();
         for name in &ended {

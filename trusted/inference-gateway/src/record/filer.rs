@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::StoreError;
 use super::eviction::{Due, Eviction};
 use super::filing::Tables;
+use super::pending::Generation;
 use super::shared::Shared;
 use super::tables::AGE;
 use super::trouble::Trouble;
@@ -114,11 +115,8 @@ impl Filer {
         }
         self.shared.tell_kept(next);
         let had_one = generation.is_some();
-        // Thousands of pieces of memory.
-        for change in
-            generation.and_then(Arc::into_inner).into_iter().flat_map(|generation| generation.changes)
-        {
-            drop(change);
+        for piece in generation.and_then(Arc::into_inner).into_iter().flat_map(Generation::into_pieces) {
+            drop(piece);
             turns::end_if_over();
         }
         Ok(had_one)

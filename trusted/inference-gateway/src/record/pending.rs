@@ -17,7 +17,7 @@ pub(super) struct Generation {
     pub(super) number: u64,
     /// In their order.
     pub(super) changes: Vec<Change>,
-    /// The memory that they take, given back when the generation is dropped.
+    /// The memory that each of them takes, given back with it.
     room: Vec<OwnedSemaphorePermit>,
     first_receipt: u64,
     first_row: u64,
@@ -77,6 +77,11 @@ impl Generation {
         }
         self.changes.push(change);
         self.room.push(room);
+    }
+
+    /// What it has, to be dropped piece by piece: thousands of pieces of memory.
+    pub(super) fn into_pieces(self) -> impl Iterator<Item = (Change, OwnedSemaphorePermit)> {
+        self.changes.into_iter().zip(self.room)
     }
 
     fn keep_until(&mut self, session: NameHash, until: u64) {

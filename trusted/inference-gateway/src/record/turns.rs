@@ -1,6 +1,7 @@
 //! Short turns: threads in the background work for a moment and rest for longer, so that those that answer have the
-//! processor in between. A transaction of many changes would keep it for milliseconds, where they share one. They have their
-//! turns one after the other, with a rest in between: the next of another would make an answer wait for both.
+//! processor in between. A transaction of many changes would keep it for milliseconds, where they share one. Turns that
+//! follow a rest begin one after the other, with a rest in between: the turn of another thread right after would make an answer
+//! wait for both.
 //!
 //! They sleep, and do not merely yield: a scheduler that owes a thread time gives it the processor back at once.
 
@@ -62,13 +63,22 @@ pub(super) fn end_if_over() -> bool {
 
 /// How long a thread waits for its next turn that rests at least so long, and lets others rest as long after it.
 fn until_next(rest: Duration) -> Duration {
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let now = nanoseconds(STARTED.elapsed());
-    let begin = |next: u64| next.max(now.saturating_add(nanoseconds(rest)));
-    let next = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
-        Some(begin(next).saturating_add(nanoseconds(TURN + rest)))
-    });
-    Duration::from_nanos(begin(next.unwrap_or_default()) - now)
+    let (now, rest) = (nanoseconds(STARTED.elapsed()), nanoseconds(rest));
+    let others_rest = nanoseconds(TURN).saturating_add(rest);
+    let after = |next: u64| Some(next.max(begin(next, now, rest).saturating_add(others_rest)));
+    let next = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+    Duration::from_nanos(begin(next.unwrap_or_default(), now, rest) - now)
+}
+
+/// When the turn of a thread begins that rests so long: when the next turn may, and not much later than it would alone, so that
+/// one that has much to do is not held up by others that rest for longer. All in nanoseconds.
+fn begin(next: u64, now: u64, rest: u64) -> u64 {
+    let soonest = now.saturating_add(rest);
+    next.clamp(soonest, soonest.saturating_add(rest).saturating_add(nanoseconds(TURN)))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -102,11 +112,21 @@ mod tests {
     }
 
     #[test]
-    fn no_turn_begins_before_another_is_over() {
-        let began = Instant::now();
-        let first = began + until_next(REST);
-        let second = until_next(REST);
-        assert!(Instant::now() + second >= first + TURN + REST);
+    fn a_turn_waits_for_that_of_another_thread_but_not_much_longer_than_it_rests() {
+        for (next_us, rest_us, begins_us) in [
+            (0, 600, 1600),
+            (1600, 600, 1600),
+            (2300, 600, 2300),
+            (2301, 600, 2300),
+            (9999, 600, 2300),
+            (9999, 15, 1130),
+            (9999, 0, 1100),
+        ] {
+            let begins = begin(next_us * 1000, 1_000_000, rest_us * 1000);
+            assert_eq!(begins, begins_us * 1000, "{next_us} {rest_us}");
+        }
+        assert_eq!(begin(0, u64::MAX, 1), u64::MAX);
+        assert!(until_next(REST) >= REST);
     }
 
     #[test]

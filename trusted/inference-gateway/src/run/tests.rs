@@ -252,6 +252,7 @@ async fn every_answer_has_the_headers_and_every_failure_the_format() {
     .await;
     assert_eq!((preflight.status, preflight.body.len()), (StatusCode::OK, 0));
     assert!(preflight.header("access-control-allow-headers").contains("authorization"));
+    assert_eq!(preflight.header("allow"), "POST");
     assert_eq!(preflight.header("x-aci-version"), "aci/1");
     let retired = reply(bench.chat("vendor/model").header("x-upstream-verification", "required")).await;
     assert_eq!(retired.error().0, 400);
