@@ -39,7 +39,7 @@ pub(super) struct Eviction {
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
     /// Whether something may be due that was not looked at, or that the log, the control plane or somebody who needs it keeps.
-    is_kept: bool,
+    is_unfinished: bool,
     /// The time until which all that was due has been removed.
     reached: Option<u64>,
 }
@@ -51,7 +51,7 @@ impl Eviction {
             session: [0; 16],
             unreadable: [BTreeSet::new(), BTreeSet::new()],
             is_behind: true,
-            is_kept: false,
+            is_unfinished: false,
             reached: None,
         }
     }
@@ -67,7 +67,7 @@ impl Eviction {
             // The oldest of everything would be read to find that out again.
             return Ok(());
         }
-        self.is_kept = false;
+        self.is_unfinished = false;
         let budget = STEP.max(2 * added);
         let removed = [
             self.receipts(tables, due, budget)?,
@@ -76,12 +76,12 @@ impl Eviction {
             self.sessions(tables, due, budget)?,
         ];
         self.is_behind = removed.iter().any(|removed| *removed >= budget);
-        self.reached = (!self.is_behind && !self.is_kept).then_some(due.now);
+        self.reached = (!self.is_behind && !self.is_unfinished).then_some(due.now);
         Ok(())
     }
 
     /// What the last step removed is still there.
-    pub(super) fn undo(&mut self) {
+    pub(super) fn look_again(&mut self) {
         self.reached = None;
     }
 
@@ -101,7 +101,7 @@ impl Eviction {
             // All of it goes together, when the newest may. Nobody is shown one that has had its time.
             let stays = block.served_at.saturating_add(self.settings.receipts_s) > due.now;
             let is_kept = !stays && block.last >= due.logged;
-            self.is_kept |= is_kept;
+            self.is_unfinished |= is_kept;
             if stays || is_kept {
                 return Ok(removed);
             }
@@ -138,7 +138,7 @@ impl Eviction {
                 let number = number.value();
                 match owed.iter().find(|owed| owed.contains(&number)) {
                     Some(owed) => {
-                        self.is_kept = true;
+                        self.is_unfinished = true;
                         from = owed.end;
                     }
                     None => match row_ended_at(bytes.value()) {
@@ -171,12 +171,12 @@ impl Eviction {
                 continue;
             }
             if due.held.contains(name.value()) {
-                self.is_kept = true;
+                self.is_unfinished = true;
             } else {
                 ended.push(*name.value());
             }
         }
-        self.is_kept |= looked == budget;
+        self.is_unfinished |= looked == budget;
         // After the last one, it begins again.
         self.session = last.unwrap_or_default();
         for name in &ended {

@@ -108,7 +108,7 @@ impl Filer {
             eviction.step(&mut tables, &due, changes)?;
             tables.next()
         });
-        let next = next.inspect_err(|_| eviction.undo())?;
+        let next = next.inspect_err(|_| eviction.look_again())?;
         if let Some(generation) = &generation {
             self.shared.pending.write().going = None;
             self.shared.filed.send_replace(generation.number + 1);
