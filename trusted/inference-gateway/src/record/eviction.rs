@@ -176,8 +176,8 @@ impl Eviction {
                 ended.push(*name.value());
             }
         }
-        self.is_unfinished |= looked == budget;
-        // After the last one, it begins again.
+        // After the last one, it begins again with the first.
+        self.is_unfinished |= looked == budget || self.session != NameHash::default();
         self.session = last.unwrap_or_default();
         for name in &ended {
             tables.session_ends.remove(name)?;

@@ -1,8 +1,11 @@
 //! Bad disks, and databases that are not what they should be.
 
+use redb::ReadableTableMetadata as _;
+
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, finished};
 use crate::admission::KeyHash;
+use crate::record::tables::{RECEIPTS, ROWS};
 use crate::record::{Lookup, OpenError, Store, Trouble};
 use crate::upstream::fake::until;
 
@@ -163,8 +166,6 @@ async fn a_change_that_is_not_written_says_nothing_about_the_disk() {
 
 #[tokio::test]
 async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
-    use crate::record::tables::{RECEIPTS, ROWS};
-    use redb::ReadableTableMetadata as _;
     let (lab, key) = (Lab::new(), KeyHash::of("key"));
     let store = lab.open();
     for name in ["1", "2"] {
@@ -184,9 +185,31 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     assert_eq!(store.trouble(), None);
     let rows: Vec<_> = store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
     assert_eq!(rows, ["req_3"], "what cannot be read went with the one after it");
-    let receipts = store.shared().disk.read(|transaction| Ok(transaction.open_table(RECEIPTS)?.len()?));
-    assert_eq!(receipts, Ok(1));
+    assert_eq!(blocks(&store), 1);
     assert_eq!(store.spent(key).unwrap().to_string(), "3");
+}
+
+/// How many blocks of receipts the database has.
+fn blocks(store: &Store) -> u64 {
+    store.shared().disk.read(|transaction| Ok(transaction.open_table(RECEIPTS)?.len()?)).unwrap()
+}
+
+/// Nor does it wait for another second.
+#[tokio::test]
+async fn what_was_to_go_with_a_write_that_failed_goes_with_the_next() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    lab.settled(&store).await;
+    lab.pass(1000);
+    bad.becomes(Disk::FullForDatabase);
+    store.finish(finished(key, "2", "1", lab.now())).await.unwrap();
+    until(|| store.trouble() == Some(Trouble::Filing)).await;
+    assert_eq!(blocks(&store), 1);
+    bad.becomes(Disk::Well);
+    lab.settled(&store).await;
+    assert_eq!(blocks(&store), 1, "the second came, and the first went");
+    assert_ne!(store.receipt("rcpt-2", key).unwrap(), Lookup::Absent);
 }
 
 #[tokio::test]
@@ -276,9 +299,7 @@ async fn layouts_before_become_this_one() {
     use redb::TableHandle as _;
 
     use crate::record::blocks::Blocks as _;
-    use crate::record::tables::{
-        COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, NEXT_POST, RECEIPTS, SECOND_LAYOUT, VERSION,
-    };
+    use crate::record::tables::{COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, NEXT_POST, SECOND_LAYOUT, VERSION};
     for (layout, owed) in [(FIRST_LAYOUT, &["req_2", "req_3"][..]), (SECOND_LAYOUT, &[])] {
         let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
         let store = lab.open();

@@ -3,10 +3,12 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use futures_util::FutureExt as _;
+use redb::ReadableTableMetadata as _;
 
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished, receipt, row};
 use crate::admission::KeyHash;
+use crate::record::tables::SESSIONS;
 use crate::record::{Finished, KeptReceipt, Lookup, Settings, Store, Trouble, UsageRow};
 use crate::upstream::fake::until;
 
@@ -120,6 +122,31 @@ async fn a_session_stays_as_long_as_a_receipt_cites_it() {
     }
     lab.pass(20_000 + 3600);
     assert_eq!(store.session("session").unwrap(), None);
+}
+
+/// How many records of sessions the database has.
+fn sessions(store: &Store) -> u64 {
+    store.shared().disk.read(|transaction| Ok(transaction.open_table(SESSIONS)?.len()?)).unwrap()
+}
+
+#[tokio::test]
+async fn more_sessions_than_are_looked_at_with_one_write_go_all_the_same() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    for number in 0..300 {
+        let ends = if number % 100 == 0 { START + 1 } else { START + 100_000 };
+        store.keep_session(&number.to_string(), b"record".to_vec(), ends).await.unwrap();
+    }
+    lab.settled(&store).await;
+    // As many are looked at with each write: those in between have their turn within one second, too.
+    for (passes, left) in [(7200, 297), (100_000, 0)] {
+        lab.pass(passes);
+        for write in 0..4 {
+            store.finish(finished(key, &format!("{passes}-{write}"), "1", lab.now())).await.unwrap();
+            lab.settled(&store).await;
+        }
+        assert_eq!(sessions(&store), left, "after {passes}");
+    }
 }
 
 #[tokio::test]
