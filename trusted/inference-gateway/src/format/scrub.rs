@@ -1,12 +1,19 @@
 //! What of an upstream's words may reach a client: nothing that tells where it is, who it is, or how its operator's
-//! account stands. In doubt the whole text is dropped.
+//! account stands. In doubt the whole text is dropped. Words count as such: an account is none that `get_account_balance`
+//! speaks of, and `task-1` is no key.
 
 /// Longest text that is passed on, in bytes.
 const MAX_TEXT: usize = 1000;
 /// Shortest run of hex digits that may be a key or an id.
 const HEX_RUN: usize = 16;
-/// Shortest run of letters and digits that may be a token.
-const TOKEN_RUN: usize = 24;
+/// Shortest word that may be a token, and shortest mixture of letters and digits in it: names of models and members of
+/// requests have short ones, with dots, hyphens and underscores in between.
+const TOKEN: usize = 24;
+const TOKEN_RUN: usize = 12;
+/// What stands for a token.
+const REMOVED: &str = "[removed]";
+/// Names that are so short are found as words only.
+const SHORT_NAME: usize = 8;
 
 /// Ends of host names.
 const DOMAINS: [&str; 32] = [
@@ -44,11 +51,11 @@ const DOMAINS: [&str; 32] = [
     "host",
 ];
 
-/// Words about an account that is not the client's, in lower case.
-const ACCOUNT: [&str; 18] = [
+/// Words about an account that is not the client's, in lower case; also with an `s` at the end.
+const ACCOUNT: [&str; 16] = [
     "account",
-    "api key",
     "api_key",
+    "api-key",
     "apikey",
     "authorization",
     "balance",
@@ -57,28 +64,43 @@ const ACCOUNT: [&str; 18] = [
     "credential",
     "credit",
     "invoice",
-    "localhost",
     "organization",
     "payment",
     "quota",
-    "sk-",
     "subscription",
     "workspace",
 ];
+/// The same in two words.
+const API_KEY: &str = "api key";
+/// How keys begin.
+const KEY: &str = "sk-";
 
 /// A text, if nothing in it is private; `private` are names that may not appear, whatever their case. A leading status
-/// or code of the upstream is taken off.
+/// or code of the upstream is taken off, and what may be a token is left out.
 pub(super) fn scrub<'a>(text: &str, private: impl Iterator<Item = &'a str>) -> Option<String> {
     let text = without_code(without_status(text.trim())).trim();
     let lower = text.to_lowercase();
     let is_private = text.is_empty()
         || text.len() > MAX_TEXT
         || lower.contains("://")
-        || private.into_iter().any(|name| !name.is_empty() && lower.contains(&name.to_lowercase()))
-        || ACCOUNT.iter().any(|word| lower.contains(word))
-        || lower.split(|character| !is_of_word(character)).any(is_private_word);
-    (!is_private)
-        .then(|| text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect())
+        || lower.contains(API_KEY)
+        || private.into_iter().any(|name| names(&lower, &name.to_lowercase()))
+        || words(&lower).any(is_private_word);
+    (!is_private).then(|| {
+        let tokens = words(text).filter(|word| is_token(word));
+        let public = tokens.fold(text.to_owned(), |text, token| text.replace(token, REMOVED));
+        public.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+    })
+}
+
+/// Whether a text has a name in it; a short one as a word of its own.
+fn names(text: &str, name: &str) -> bool {
+    let is_whole = |at: usize| {
+        let is_beside = |beside: Option<char>| beside.is_some_and(char::is_alphanumeric);
+        let (before, rest) = text.split_at(at);
+        !is_beside(before.chars().next_back()) && !is_beside(rest.chars().nth(name.chars().count()))
+    };
+    !name.is_empty() && text.match_indices(name).any(|(at, _)| name.len() >= SHORT_NAME || is_whole(at))
 }
 
 /// Takes off `<400> `.
@@ -99,14 +121,21 @@ fn without_code(text: &str) -> &str {
     text.split_once(": ").filter(|(code, _)| is_code(code)).map_or(text, |(_, rest)| rest)
 }
 
-const fn is_of_word(character: char) -> bool {
-    character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '_')
+/// Letters and digits with dots, hyphens and underscores between them.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let is_of_word =
+        |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '_');
+    text.split(move |character| !is_of_word(character)).map(|word| word.trim_matches(['.', '-', '_']))
 }
 
-/// An address, a host, an id or a token; in lower case.
+/// An address, a host, an id, a key, or of an account; in lower case.
 fn is_private_word(word: &str) -> bool {
-    let word = word.trim_matches(['.', '-', '_']);
-    is_address(word) || is_host(word) || has_long_hex(word) || is_uuid(word) || is_token(word)
+    is_address(word)
+        || is_host(word)
+        || has_long_hex(word)
+        || is_uuid(word)
+        || word.starts_with(KEY)
+        || ACCOUNT.contains(&word.strip_suffix('s').unwrap_or(word))
 }
 
 fn is_address(word: &str) -> bool {
@@ -121,6 +150,7 @@ fn is_address(word: &str) -> bool {
 fn is_host(word: &str) -> bool {
     word.rsplit_once('.').is_some_and(|(name, end)| !name.is_empty() && DOMAINS.contains(&end))
         || word.starts_with("www.")
+        || word == "localhost"
 }
 
 fn has_long_hex(word: &str) -> bool {
@@ -141,7 +171,10 @@ fn is_uuid(word: &str) -> bool {
 
 /// Long, and letters mixed with digits: words are not.
 fn is_token(word: &str) -> bool {
-    word.len() >= TOKEN_RUN
-        && word.bytes().any(|byte| byte.is_ascii_digit())
-        && word.bytes().any(|byte| byte.is_ascii_alphabetic())
+    let is_mixed = |run: &str| {
+        run.len() >= TOKEN_RUN
+            && run.bytes().any(|byte| byte.is_ascii_digit())
+            && run.bytes().any(|byte| byte.is_ascii_alphabetic())
+    };
+    word.len() >= TOKEN && word.split(['.', '-', '_']).any(is_mixed)
 }

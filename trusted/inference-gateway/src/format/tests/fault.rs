@@ -153,8 +153,12 @@ fn private_words_are_dropped_with_their_text() {
         "token-1234 is wrong",
         "the model `own-model` does not exist",
         "Organization org-x is over its limit",
-        "upstream UP failed: token AbCdEf0123456789xyzUVWghijkl",
+        "upstream UP failed",
         "Your account is not active",
+        "All of our accounts are busy",
+        "the key (sk-live_1) is disabled",
+        "localhost refused the connection",
+        "Invalid API-key",
     ] {
         let error = public(StatusCode::BAD_REQUEST, &fault(message), &route);
         assert_eq!(error.message, "The request was rejected as invalid", "{message}");
@@ -170,9 +174,21 @@ fn private_words_are_dropped_with_their_text() {
         "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
         "Invalid 'messages[0].content': expected a string, got null.",
         "temperature must be <= 2.0",
+        "messages.2.content.0.tool_use_id: Field required",
+        "tools.0.custom.input_schema.type: Field required",
+        "claude-3-5-sonnet-20241022 takes no pictures",
+        "Invalid schema for function 'get_account_balance'",
+        "risk-1 and task-runner are no tools; please keep it upright, and update",
     ] {
         assert_eq!(public(StatusCode::BAD_REQUEST, &fault(message), &route).message, message);
     }
+    let ids = "`tool_use` ids without `tool_result`: toolu_01A09q90qw90lq917835lq9, toolu_01Bx";
+    assert_eq!(
+        public(StatusCode::BAD_REQUEST, &fault(ids), &route).message,
+        "`tool_use` ids without `tool_result`: [removed], toolu_01Bx"
+    );
+    let token = fault("token Wghijkl0123zxyzUV456789pqrs is wrong");
+    assert_eq!(public_in_stream(&token, &route), "token [removed] is wrong");
 }
 
 proptest! {
