@@ -108,6 +108,13 @@ impl Kind {
         };
         Row { status, kind, code }
     }
+
+    /// Whether what was to protect the request did not hold: no surface has another word for that, and to try again
+    /// proves nothing.
+    #[must_use]
+    pub const fn is_about_proof(self) -> bool {
+        matches!(self, Self::VerificationFailed | Self::SessionNotAccepted | Self::E2ee(_))
+    }
 }
 
 /// `error.type` of what a control plane denies.
@@ -185,12 +192,14 @@ impl GatewayError {
     /// The body in the shape of the Messages surface.
     #[must_use]
     pub fn messages_body(&self, request_id: &str) -> Vec<u8> {
-        let error = MessagesError { kind: messages_type(self.status()), message: &self.message };
+        let row = self.kind.row();
+        let kind = if self.kind.is_about_proof() { row.kind } else { messages_type(row.status) };
+        let error = MessagesError { kind, message: &self.message };
         serde_json::to_vec(&MessagesOuter { kind: "error", error, request_id }).unwrap_or_default()
     }
 }
 
-/// `error.type` of the Messages surface, which goes by the status alone.
+/// `error.type` of the Messages surface, which goes by the status alone where that surface has a word for it.
 const fn messages_type(status: StatusCode) -> &'static str {
     match status.as_u16() {
         401 => "authentication_error",

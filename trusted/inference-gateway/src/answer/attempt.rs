@@ -13,9 +13,8 @@ use super::Incoming;
 use super::asked::Asked;
 use super::failure::{Failure, Rank, Spent};
 use super::feed::{Break, Fed, Feed};
-use super::relay::SMALL;
 use crate::config::ProviderKind;
-use crate::door::Share;
+use crate::door::{SMALL, Share};
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Outgoing, Translate, Whole, fault};
 use crate::gateway::{Gateway, Live};
@@ -28,8 +27,9 @@ use crate::verification::{Unverified, Verified};
 const MAX_HELD_BYTES: usize = 256 << 10;
 /// Longest error that is read from an upstream, in bytes.
 const MAX_ERROR_BYTES: usize = 256 << 10;
-/// Longest time that is spent on reading one.
+/// Longest time that is spent on reading one, and longest silence or lack of room in it.
 const ERROR_TIME: Duration = Duration::from_secs(5);
+const ERROR_IDLE: Duration = Duration::from_secs(2);
 /// Longest name of a model that an upstream may have put into a receipt, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
 /// How often a route is verified afresh because its TLS key is another one.
@@ -297,11 +297,18 @@ impl Attempt<'_> {
     }
 
     async fn refused(&self, mut answer: Answer, outgoing: &Outgoing, trace: &mut Trace) -> Failure {
-        // What does not come soon is not waited for: the status says enough.
         let mut share = self.share();
-        let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_TIME, &mut share)).await;
-        let body = read.ok().and_then(Result::ok).unwrap_or_default();
-        trace.received_hash = Some(sha256(&body));
+        let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_IDLE, &mut share)).await;
+        let body = match read {
+            Ok(Ok(body)) => {
+                trace.received_hash = Some(sha256(&body));
+                body
+            }
+            // It may be a refusal, for which no other route is to be asked.
+            Ok(Err(ReadFailure::NoRoom(_))) => return Failure::no_room(),
+            // What does not come soon is not waited for: the status says enough. What came of it is not all that was sent.
+            Ok(Err(ReadFailure::TooLong | ReadFailure::Broken(_))) | Err(_) => Bytes::new(),
+        };
         Failure::answered(self.route, &answer, &body, &outgoing.body)
     }
 }

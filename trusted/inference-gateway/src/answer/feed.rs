@@ -8,8 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::NO_ROOM;
-use super::relay::SMALL;
-use crate::door::{NoRoom, Share};
+use crate::door::{NoRoom, SMALL, Share};
 use crate::format::{Ending, Step, Translate, UpstreamFault};
 use crate::stream::{Event, Events};
 use crate::upstream::{Answer, SendFailure};
@@ -25,8 +24,8 @@ pub(super) struct Feed {
     waiting: VecDeque<Fed>,
     /// The memory of an event that is not complete.
     share: Share,
-    /// Whether there is none for it yet.
-    lacks_room: bool,
+    /// Since when there is none for it; whoever waits for the next event may have stopped in between.
+    lacks_room: Option<Instant>,
     idle: Duration,
     /// When silence lasts too long.
     silent_until: Instant,
@@ -98,7 +97,7 @@ impl Feed {
             received: Sha256::new(),
             waiting: VecDeque::new(),
             share,
-            lacks_room: false,
+            lacks_room: None,
             idle,
             silent_until: Instant::now() + idle,
             whole_until,
@@ -137,17 +136,16 @@ impl Feed {
             self.share.give_back();
             return Ok(());
         }
-        let began = Instant::now();
-        self.lacks_room = true;
-        timeout(self.idle, self.share.cover(waiting)).await.map_err(|_| NoRoom)??;
-        self.lacks_room = false;
-        self.was_kept_waiting(began.elapsed());
+        let since = *self.lacks_room.get_or_insert_with(Instant::now);
+        timeout_at(since + self.idle, self.share.cover(waiting)).await.map_err(|_| NoRoom)??;
+        self.lacks_room = None;
+        self.was_kept_waiting(since.elapsed());
         Ok(())
     }
 
     /// Whether what comes next waits for memory, and not for the upstream.
     pub(super) const fn lacks_room(&self) -> bool {
-        self.lacks_room
+        self.lacks_room.is_some()
     }
 
     /// Nobody listened for so long: neither the silence nor the slowness of that time is the upstream's.

@@ -12,13 +12,10 @@ use super::feed::{Break, Fed, Feed};
 use super::outlet::{COMMENT, Outlet};
 use super::walk::{Current, Tried};
 use super::wire::written;
-use crate::door::{Share, ending};
+use crate::door::{SMALL, Share, ending};
 use crate::format::fault::{is_about_request, public_in_stream};
 use crate::routing::Route;
 
-/// Longest piece, or beginning of an event, that is not counted among the bodies, in bytes: few of them wait for each
-/// client.
-pub(super) const SMALL: usize = 4096;
 /// What a client is told about a stream that broke.
 const BROKEN: &str = "The upstream provider returned an error";
 

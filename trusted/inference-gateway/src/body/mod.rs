@@ -70,6 +70,11 @@ impl<'a> Body<'a> {
             let message = format!("invalid json: nested deeper than {MAX_DEPTH} levels");
             return Err(GatewayError::new(Kind::InvalidRequest, message));
         }
+        Self::parse_deep(bytes)
+    }
+
+    /// The same however deep it is nested: upstreams put what they were sent into something larger.
+    pub fn parse_deep(bytes: &'a [u8]) -> Result<Self, GatewayError> {
         serde_json::from_slice::<Members<'a>>(bytes)
             .map(|Members(members)| Self { members })
             .map_err(|error| GatewayError::new(Kind::InvalidRequest, format!("invalid json: {error}")))

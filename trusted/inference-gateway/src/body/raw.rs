@@ -46,6 +46,12 @@ impl<'a> Raw<'a> {
         self.0.is_none()
     }
 
+    /// Whether it is an empty list, however it is written.
+    #[must_use]
+    pub fn is_empty_list(self) -> bool {
+        self.text().and_then(|text| text.strip_prefix('[')).is_some_and(|rest| rest.trim_start() == "]")
+    }
+
     /// Whether it says anything: no empty text, list or object.
     #[must_use]
     pub fn says_something(self) -> bool {

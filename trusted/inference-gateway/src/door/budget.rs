@@ -7,6 +7,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What a permit of the budget stands for, in bytes.
 const UNIT: usize = 4096;
+/// Longest body of an upstream, piece of one, or beginning of an event, that does not count, in bytes: few of them wait for
+/// each client.
+pub const SMALL: usize = 4096;
 
 /// Memory that all bodies may have together. Each takes what there is of it, and gives it back when nobody needs its
 /// bytes any more: those of a request once it was sent, those of an answer once the client has taken them.

@@ -4,10 +4,13 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::error::{GatewayError, Kind};
 use crate::surface::Surface;
+
+/// Whether OpenAI's and Anthropic's clients send a request again, whatever its status.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The body of a failure as clients of a surface get it: what is hashed where a refusal has a receipt.
 #[must_use]
@@ -30,6 +33,10 @@ pub fn refused(error: &GatewayError, body: Bytes) -> Response {
     let is_limit = error.status() == StatusCode::TOO_MANY_REQUESTS;
     if let Some(seconds) = error.retry_after.or_else(|| is_limit.then_some(1)) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    // Public clients would send it again by themselves for its status, and read this.
+    if error.kind.is_about_proof() {
+        response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     if let Some(left) = &error.left {
         response.headers_mut().extend(left.headers(crate::gateway::unix_now()));

@@ -14,7 +14,7 @@ mod surfaces;
 mod tests;
 mod tls;
 
-pub use budget::{BodyBudget, NoRoom, Share};
+pub use budget::{BodyBudget, NoRoom, SMALL, Share};
 pub use caller::{key_of, unauthenticated};
 pub use errors::{refusal, refused};
 pub(crate) use host::{is_tee_host, normal_form};

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::body::{Body, Few};
+use crate::body::{Body, Few, Raw};
 use crate::error::GatewayError;
 use crate::stream::MAX_CHOICES;
 use crate::surface::Surface;
@@ -53,6 +53,9 @@ pub(super) fn check(surface: Surface, body: &Body<'_>) -> Result<(), GatewayErro
             at_most("prompt", prompts.saturating_mul(counted("n")), MAX_ANSWERS, "answers, 'n' for each")
         }
         Surface::Embeddings => {
+            if body.raw("input").is_some_and(|input| Raw::of(input).is_empty_list()) {
+                return Err(GatewayError::parameter("input", "'input' has to have an entry".to_owned()));
+            }
             let inputs = listed("input");
             at_most("input", inputs, MAX_INPUTS, "inputs")?;
             let is_base64 = body.raw("encoding_format").is_some_and(|format| format.get() == "\"base64\"");

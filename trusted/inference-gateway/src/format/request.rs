@@ -17,8 +17,12 @@ use crate::surface::Surface;
 /// The two names of the limit on what comes out.
 const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 /// What a Responses request may not ask for: nothing of it is kept that could be found again.
-const STATEFUL: [(&str, Option<&str>); 3] =
-    [("previous_response_id", None), ("conversation", None), ("background", Some("false"))];
+const STATEFUL: [(&str, Option<&str>); 4] = [
+    ("previous_response_id", None),
+    ("conversation", None),
+    ("background", Some("false")),
+    ("store", Some("false")),
+];
 
 /// Member changes.
 pub(super) type Changes = Vec<(&'static str, Change)>;
@@ -258,7 +262,7 @@ fn messages(body: &Body<'_>) -> Result<Option<(&'static str, Change)>, GatewayEr
         if !message.role.text().is_some_and(|role| role.starts_with('"')) {
             return Err(wrong(&format!("{}.role", at()), "must be a string"));
         }
-        if is_empty_list(message.tool_calls) {
+        if message.tool_calls.is_empty_list() {
             let entries = rewritten.get_or_insert_with(|| {
                 entries.0.iter().map(|entry| Cow::Borrowed(entry.get())).collect::<Vec<_>>()
             });
@@ -272,11 +276,6 @@ fn messages(body: &Body<'_>) -> Result<Option<(&'static str, Change)>, GatewayEr
     Ok(Some(("messages", json_change(format!("[{}]", entries.join(",")).into_bytes())?)))
 }
 
-/// However it is written.
-fn is_empty_list(value: Raw<'_>) -> bool {
-    value.text().and_then(|text| text.strip_prefix('[')).is_some_and(|rest| rest.trim_start() == "]")
-}
-
 /// Nothing of a response is kept, here or at the upstream.
 fn stateless(body: &Body<'_>) -> Result<Changes, GatewayError> {
     for (name, harmless) in STATEFUL {
@@ -284,6 +283,6 @@ fn stateless(body: &Body<'_>) -> Result<Changes, GatewayError> {
             return Err(wrong(name, "is not supported: responses are not stored"));
         }
     }
-    let is_stateless = body.raw("store").is_some_and(|store| store.get() == "false");
-    Ok(if is_stateless { Changes::new() } else { vec![("store", Change::set(&false)?)] })
+    // Upstreams keep them unless they are told otherwise.
+    Ok(if body.raw("store").is_some() { Changes::new() } else { vec![("store", Change::set(&false)?)] })
 }

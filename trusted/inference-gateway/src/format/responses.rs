@@ -152,12 +152,15 @@ impl Responses {
             None => data.to_vec(),
             Some(response) => {
                 let response: Response<'_> = object(response)?;
+                if response.error.value().is_some() {
+                    return Some(Step::Failed(failure(&envelope)));
+                }
                 if meaning == Meaning::Done {
                     self.note_end(&response);
                 }
                 let response = String::from_utf8(self.written(&response)).ok()?;
                 let change = Change::Set(RawValue::from_string(response).ok()?);
-                Body::parse(data).ok()?.rewrite(&[("response", change)])
+                Body::parse_deep(data).ok()?.rewrite(&[("response", change)])
             }
         };
         if let Some(delta) = envelope.delta.text() {

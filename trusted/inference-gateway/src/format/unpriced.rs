@@ -12,6 +12,8 @@ use crate::surface::Surface;
 const TIERS: [&str; 4] = ["auto", "default", "flex", "standard_only"];
 /// Members that have an upstream search, run or fetch something.
 const SERVICES: [&str; 3] = ["web_search_options", "mcp_servers", "plugins"];
+/// Members by which an upstream that is a gateway itself answers with another model.
+const OTHER_MODELS: [&str; 2] = ["models", "fallbacks"];
 /// Beginnings of the types of tools that the client runs itself, on the Messages surface.
 const OWN_TOOLS: [&str; 5] = ["custom", "bash_", "text_editor_", "computer_", "memory_"];
 
@@ -35,6 +37,9 @@ pub(super) fn check(
     }
     if let Some(name) = SERVICES.into_iter().find(|name| body.raw(name).is_some() && !is_named(name)) {
         return Err(refused(name, "is not served: it has no price"));
+    }
+    if let Some(name) = OTHER_MODELS.into_iter().find(|name| body.raw(name).is_some() && !is_named(name)) {
+        return Err(refused(name, "is not served: 'model' names the one that answers"));
     }
     let Some(tools) = body.raw("tools") else { return Ok(()) };
     let tools = serde_json::from_str::<Few<&RawValue, MAX_ENTRIES>>(tools.get());

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::SendFailure;
 use super::client::is_timeout;
-use crate::door::{NoRoom, Share};
+use crate::door::{NoRoom, SMALL, Share};
 use crate::gateway::unix_now;
 
 /// Longest answer that is read as a whole, in bytes.
@@ -80,8 +80,8 @@ impl Answer {
         }
     }
 
-    /// The whole body, of at most `limit` bytes, each of which has its place in the share. Fails after `idle` without
-    /// a piece of it, or without room for one.
+    /// The whole body, of at most `limit` bytes, each of which has its place in the share, unless they are few. Fails after
+    /// `idle` without a piece of it, or without room for one.
     pub async fn whole(
         &mut self,
         limit: usize,
@@ -94,7 +94,9 @@ impl Answer {
             if length > limit {
                 return Err(ReadFailure::TooLong);
             }
-            timeout(idle, share.cover(length)).await.map_err(|_| NoRoom)??;
+            if length > SMALL {
+                timeout(idle, share.cover(length)).await.map_err(|_| NoRoom)??;
+            }
             whole.extend_from_slice(&last);
             last = piece;
         }

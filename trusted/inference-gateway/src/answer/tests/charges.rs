@@ -108,6 +108,10 @@ async fn what_cannot_be_taken_or_has_no_price_is_refused_at_once() {
         ("/v1/embeddings", "input", json!(vec!["a"; 2049]), "input"),
         ("/v1/chat/completions", "service_tier", json!("priority"), "service_tier"),
         ("/v1/chat/completions", "web_search_options", json!({}), "web_search_options"),
+        ("/v1/chat/completions", "models", json!(["another/model"]), "models"),
+        ("/v1/chat/completions", "fallbacks", json!([{"model": "another/model"}]), "fallbacks"),
+        ("/v1/embeddings", "input", json!([]), "input"),
+        ("/v1/responses", "store", json!(true), "store"),
         ("/v1/responses", "tools", json!([{"type": "web_search"}]), "tools[0]"),
         ("/v1/messages", "tools", json!([{"type": "web_search_20250305", "name": "w"}]), "tools[0]"),
     ] {

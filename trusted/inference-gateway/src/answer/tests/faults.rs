@@ -244,6 +244,40 @@ async fn refusals_never_fail_over() {
     }
 }
 
+/// A refusal is read although others have all the memory, and one that cannot be read is passed to no other route.
+#[tokio::test]
+async fn refusals_without_room_never_fail_over() {
+    let refusal = |padding: usize| {
+        let error = json!({"message": "no", "code": "content_policy_violation", "more": "x".repeat(padding)});
+        vec![Act::Send(json_reply(403, &json!({"error": error}).to_string()))]
+    };
+    for (padding, told) in [(0, (400, "invalid_request_error")), (8 << 10, (503, "service_unavailable"))] {
+        let (first, second) = (always(refusal(padding)).await, good().await);
+        let bench = Bench::pair(&first, &second).await;
+        let bodies = &bench.running.gateway().bodies;
+        let mut others = bodies.share(1);
+        // Room for the request is all there is.
+        others.try_cover(bodies.left() - 4096).unwrap();
+        let refused = bench.ask(&chat(false)).await;
+        assert_eq!(refused.error(), (told.0, told.1.to_owned()), "{}", refused.text());
+        bench.checked_receipt(&refused);
+        assert_eq!((first.seen.lock().len(), second.seen.lock().len()), (1, 0), "{padding}");
+    }
+}
+
+/// A receipt says nothing of an error that was not read to its end.
+#[tokio::test]
+async fn an_error_that_is_not_read_is_not_hashed() {
+    let error = |padding: usize| json!({"error": {"message": "x".repeat(padding)}}).to_string();
+    for (padding, is_read) in [(100, true), (300 << 10, false)] {
+        let body = error(padding);
+        let bench = Bench::alone(&always(vec![Act::Send(json_reply(400, &body))]).await).await;
+        let receipt = bench.checked_receipt(&bench.ask(&chat(false)).await);
+        let received = event(&receipt, "response.received").map(|event| event["body_hash"].clone());
+        assert_eq!(received, is_read.then(|| hash(body.as_bytes()).into()), "{padding}");
+    }
+}
+
 /// Other errors with a status of success are the upstream's.
 #[tokio::test]
 async fn an_error_with_a_status_of_success_is_no_answer() {

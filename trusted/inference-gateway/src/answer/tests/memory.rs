@@ -117,7 +117,10 @@ async fn what_was_held_back_goes_out_with_the_memory_it_has() {
 #[tokio::test]
 async fn half_an_event_that_has_no_room_ends_its_stream() {
     let half = format!("data: {}", "x".repeat(2 << 20)).into_bytes();
-    for (before, status) in [(vec![role()], 503), (vec![role(), word("one")], 200)] {
+    // Signs of life in between change nothing.
+    for (before, status, comments_ms) in
+        [(vec![role()], 503, 0), (vec![role(), word("one")], 200, 0), (vec![role(), word("one")], 200, 200)]
+    {
         let half = half.clone();
         let fake = Fake::start(move |_, _| {
             let mut acts = begun(&before);
@@ -127,7 +130,8 @@ async fn half_an_event_that_has_no_room_ends_its_stream() {
         .await;
         let limits = json!({"timeouts": {"connect": 1, "first_byte": 1, "idle": 1}});
         let routes = ["one", "two"].map(|name| upstream(name, &fake.url(), 0, &limits));
-        let bench = Bench::new(routes.to_vec(), json!({"body_memory_mib": 32})).await;
+        let limits = json!({"body_memory_mib": 32, "sse_keepalive_ms": comments_ms});
+        let bench = Bench::new(routes.to_vec(), limits).await;
         let mut others = bench.running.gateway().bodies.share(1);
         others.try_cover(31 << 20).unwrap();
         let reply = bench.ask(&chat(true)).await;

@@ -42,6 +42,7 @@ async fn what_proves_nothing_gets_no_prompt() {
     for stream in [true, false] {
         let failed = bench.ask(&chat(stream)).await;
         assert_eq!(failed.error(), (503, "upstream_verification_failed".to_owned()));
+        assert_eq!(failed.header("x-should-retry"), Some("false"));
         let receipt = bench.checked_receipt(&failed);
         let kinds: Vec<&str> = receipt["event_log"]
             .as_array()
@@ -54,6 +55,10 @@ async fn what_proves_nothing_gets_no_prompt() {
         assert_eq!((&verified["result"], &verified["required"]), (&json!("failed"), &json!(true)));
         assert!(verified["reason"].is_string());
     }
+    let message =
+        json!({"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": "a secret"}]});
+    let failed = bench.ask_at("/v1/messages", &message).await;
+    assert_eq!(failed.error(), (503, "upstream_verification_failed".to_owned()));
     for seen in fake.seen.lock().iter() {
         assert!(!String::from_utf8_lossy(&seen.body).contains("secret"), "a prompt went out");
     }

@@ -51,6 +51,7 @@ members! {
     }
     struct Source { kind as "type", media_type, data, url }
     struct Tool { kind as "type", name, description, input_schema }
+    struct Schema { kind as "type" }
     struct Choice { kind as "type", name, disable_parallel_tool_use }
     struct Thinking { kind as "type", budget_tokens }
     struct Output { effort, format }
@@ -267,6 +268,11 @@ fn tools_of(tools: &RawValue) -> Result<Vec<String>, GatewayError> {
         let (true, Some(name)) = (is_own, tool.name.text()) else {
             return Err(wrong(&format!("tools[{index}]"), "has a type that this model does not support"));
         };
+        // Other inputs could not be told as what they are: objects.
+        let schema: Schema<'_> = tool.input_schema.text().and_then(object).unwrap_or_default();
+        if tool.input_schema.text().is_some() && schema.kind.text() != Some("\"object\"") {
+            return Err(wrong(&format!("tools[{index}].input_schema.type"), "must be 'object'"));
+        }
         let function = Object::new()
             .json("name", name)
             .maybe("description", tool.description.text())

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::body::MAX_DEPTH;
 
 const ASK: &str = r#"{"model":"m","input":"hi","stream":true}"#;
 
@@ -31,13 +32,18 @@ fn events(list: &[Value]) -> String {
 #[test]
 fn nothing_is_kept_that_could_be_asked_for_again() {
     let model = openai();
-    assert_eq!(
-        sent(Surface::Responses, r#"{"model":"m","input":"hi","store":true}"#, &model).unwrap(),
-        r#"{"model":"own-model","input":"hi","store":false}"#
-    );
-    for (member, value) in
-        [("previous_response_id", "\"resp_1\""), ("conversation", "{}"), ("background", "true")]
-    {
+    for store in ["", r#","store":false"#] {
+        assert_eq!(
+            sent(Surface::Responses, &format!(r#"{{"model":"m","input":"hi"{store}}}"#), &model).unwrap(),
+            r#"{"model":"own-model","input":"hi","store":false}"#
+        );
+    }
+    for (member, value) in [
+        ("previous_response_id", "\"resp_1\""),
+        ("conversation", "{}"),
+        ("background", "true"),
+        ("store", "true"),
+    ] {
         let body = format!(r#"{{"model":"m","input":"hi","{member}":{value}}}"#);
         assert_eq!(sent(Surface::Responses, &body, &model).unwrap_err().param.as_deref(), Some(member));
     }
@@ -67,6 +73,31 @@ fn a_stream_of_a_response() {
     assert_eq!(documents, expected);
     assert_eq!(translate.tokens().cache_read, 10);
     assert_eq!(translate.finish_reasons(), ["stop"]);
+}
+
+/// Whatever the event calls itself.
+#[test]
+fn a_response_with_an_error_has_failed() {
+    for index in [0, 4] {
+        let mut events_with_error = recorded();
+        events_with_error[index]["response"]["error"] =
+            json!({"code": "server_error", "message": "at 10.1.2.3"});
+        let translate = &mut follow(Surface::Responses, ASK, &openai());
+        let got = relay(translate.as_mut(), &[events(&events_with_error).as_bytes()]);
+        assert_eq!(got.steps.last(), Some(&"failed"), "{:?}", got.steps);
+        assert!(!got.text.contains("10.1.2.3"));
+    }
+}
+
+/// What a client sends as deep as it may comes back within something larger.
+#[test]
+fn a_response_may_be_deeper_than_its_request() {
+    let mut first = recorded().swap_remove(0);
+    let deep = format!("{}{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH));
+    first["response"]["tools"] = serde_json::from_str(&deep).unwrap();
+    let got = relay(follow(Surface::Responses, ASK, &openai()).as_mut(), &[events(&[first]).as_bytes()]);
+    assert_eq!(got.steps, ["frame"]);
+    assert!(got.text.contains(&deep));
 }
 
 #[test]

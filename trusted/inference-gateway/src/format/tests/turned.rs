@@ -81,6 +81,10 @@ fn what_cannot_be_turned_is_refused_by_member() {
         messages(json!({"messages": [{"role": "user", "content": [{"type": "server_tool_use"}]}]})),
         "messages[0].content[0]"
     );
+    for schema in [json!({"type": "array"}), json!({})] {
+        let tools = json!({"tools": [{"name": "f", "input_schema": schema}]});
+        assert_eq!(messages(tools), "tools[0].input_schema.type");
+    }
     assert_eq!(messages(json!({"messages": [{"role": "robot", "content": "x"}]})), "messages[0].role");
     let chat = |member: Value| {
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "x"}]});
