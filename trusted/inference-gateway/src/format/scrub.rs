@@ -2,6 +2,8 @@
 //! account stands. In doubt the whole text is dropped. Words count as such: an account is none that `get_account_balance`
 //! speaks of, and `task-1` is no key.
 
+use std::net::Ipv6Addr;
+
 /// Longest text that is passed on, in bytes.
 const MAX_TEXT: usize = 1000;
 /// Shortest run of hex digits that may be a key or an id.
@@ -16,7 +18,7 @@ const REMOVED: &str = "[removed]";
 const SHORT_NAME: usize = 8;
 
 /// Ends of host names.
-const DOMAINS: [&str; 32] = [
+const DOMAINS: [&str; 40] = [
     "com",
     "net",
     "org",
@@ -49,6 +51,14 @@ const DOMAINS: [&str; 32] = [
     "svc",
     "cluster",
     "host",
+    "corp",
+    "intra",
+    "ml",
+    "network",
+    "services",
+    "site",
+    "systems",
+    "zone",
 ];
 
 /// Words about an account that is not the client's, in lower case; also with an `s` at the end.
@@ -73,7 +83,7 @@ const ACCOUNT: [&str; 16] = [
 /// The same in two words.
 const API_KEY: &str = "api key";
 /// How keys begin.
-const KEY: &str = "sk-";
+const KEYS: [&str; 2] = ["sk-", "akia"];
 
 /// A text, if nothing in it is private; `private` are names that may not appear, whatever their case. A leading status
 /// or code of the upstream is taken off, and what may be a token is left out.
@@ -85,7 +95,9 @@ pub(super) fn scrub<'a>(text: &str, private: impl Iterator<Item = &'a str>) -> O
         || lower.contains("://")
         || lower.contains(API_KEY)
         || private.into_iter().any(|name| names(&lower, &name.to_lowercase()))
-        || words(&lower).any(is_private_word);
+        || words(&lower).any(is_private_word)
+        || lower.split_whitespace().any(has_port)
+        || lower.split(|character: char| !character.is_alphanumeric() && character != ':').any(is_ipv6);
     (!is_private).then(|| {
         let tokens = words(text).filter(|word| is_token(word));
         let public = tokens.fold(text.to_owned(), |text, token| text.replace(token, REMOVED));
@@ -134,7 +146,7 @@ fn is_private_word(word: &str) -> bool {
         || is_host(word)
         || has_long_hex(word)
         || is_uuid(word)
-        || word.starts_with(KEY)
+        || KEYS.iter().any(|begin| word.starts_with(begin))
         || ACCOUNT.contains(&word.strip_suffix('s').unwrap_or(word))
 }
 
@@ -151,6 +163,25 @@ fn is_host(word: &str) -> bool {
     word.rsplit_once('.').is_some_and(|(name, end)| !name.is_empty() && DOMAINS.contains(&end))
         || word.starts_with("www.")
         || word == "localhost"
+}
+
+/// Whether it ends like a name of a machine with a port.
+fn has_port(text: &str) -> bool {
+    let text = text.trim_matches(|character: char| !character.is_ascii_alphanumeric());
+    text.rsplit_once(':').is_some_and(|(name, port)| {
+        (2..=5).contains(&port.len())
+            && port.bytes().all(|byte| byte.is_ascii_digit())
+            && name.contains(['.', '-'])
+            && name.ends_with(|last: char| last.is_ascii_alphanumeric())
+    })
+}
+
+fn is_ipv6(text: &str) -> bool {
+    // A sentence may go on with a colon after it.
+    [Some(text), text.strip_suffix(':')]
+        .into_iter()
+        .flatten()
+        .any(|text| text != "::" && text.parse::<Ipv6Addr>().is_ok())
 }
 
 fn has_long_hex(word: &str) -> bool {

@@ -159,6 +159,12 @@ fn private_words_are_dropped_with_their_text() {
         "the key (sk-live_1) is disabled",
         "localhost refused the connection",
         "Invalid API-key",
+        "inference-b.acme.systems failed",
+        "no route to vllm-7:8000",
+        "connect to [fd12::7]: refused",
+        "fe80::1%eth0 is down",
+        "fd12::7: refused",
+        "AKIAIOSFODNN7EXAMPLE is disabled",
     ] {
         let error = public(StatusCode::BAD_REQUEST, &fault(message), &route);
         assert_eq!(error.message, "The request was rejected as invalid", "{message}");
@@ -175,6 +181,7 @@ fn private_words_are_dropped_with_their_text() {
         "Invalid 'messages[0].content': expected a string, got null.",
         "temperature must be <= 2.0",
         "messages.2.content.0.tool_use_id: Field required",
+        "at 12:30:45, std::fmt failed in line 3:14 of the schema, ratio 16:9",
         "tools.0.custom.input_schema.type: Field required",
         "claude-3-5-sonnet-20241022 takes no pictures",
         "Invalid schema for function 'get_account_balance'",
