@@ -349,7 +349,7 @@ async fn open(
             Fed::Broken(Break::TimedOut) => return Err(Failure::timed_out()),
             Fed::Broken(Break::Transport | Break::Truncated) => return Err(Failure::transport()),
             Fed::Broken(Break::Malformed) => return Err(Failure::malformed()),
-            Fed::Broken(Break::Fewer) => return Err(Failure::fewer()),
+            Fed::Broken(how @ (Break::Fewer | Break::TooLong)) => return Err(Failure::of_client(how)),
             Fed::Broken(Break::NoRoom) => return Err(Failure::no_room()),
         }
     };
@@ -381,7 +381,7 @@ async fn whole(
             translator.finish_reasons().iter().any(|why| matches!(why.as_str(), "length" | "max_tokens"));
         match Spent::of(&body, translator.as_ref()).filter(|_| is_cut) {
             Some(spent) => Failure::unusable(spent),
-            None if translator.lacks_choices() => Failure::fewer(),
+            None if translator.lacks_choices() => Failure::of_client(Break::Fewer),
             // Whatever it says that it used: nobody asked for that.
             None => match fault::reported(&body) {
                 Some(fault) => Failure::reported(&trace.route, &fault),

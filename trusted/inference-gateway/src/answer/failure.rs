@@ -104,11 +104,12 @@ impl Failure {
         Self::of_route(Rank::Transport, message, "the upstream's answer cannot be understood")
     }
 
-    /// Some of the choices that were asked for never came. Clients bring that about at upstreams that make but one.
-    pub(super) fn fewer() -> Self {
+    /// An answer that cannot be understood for what clients bring about: more choices than an upstream knows how to make, or
+    /// events that are too long.
+    pub(super) fn of_client(how: Break) -> Self {
         let failure = Self::malformed();
         let judgement = Judgement { is_fault_of_route: false, ..failure.judgement };
-        Self { judgement, why: Break::Fewer.why(), ..failure }
+        Self { judgement, why: how.why(), ..failure }
     }
 
     /// The gateway has no memory for the answer: that is nobody else's fault, and no other route would fare better.

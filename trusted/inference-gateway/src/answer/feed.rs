@@ -64,11 +64,18 @@ pub(super) enum Break {
     Malformed,
     /// Some of the choices that were asked for never came.
     Fewer,
+    /// An event of it is longer than any that is passed on.
+    TooLong,
     /// The gateway has no memory for an event, and had none for as long as it waited.
     NoRoom,
 }
 
 impl Break {
+    /// Whether clients can bring it about: such a break counts against no route.
+    pub(super) const fn is_of_client(self) -> bool {
+        matches!(self, Self::Fewer | Self::TooLong)
+    }
+
     /// For the operator.
     pub(super) const fn why(self) -> &'static str {
         match self {
@@ -77,6 +84,7 @@ impl Break {
             Self::Truncated => "the upstream's answer was cut",
             Self::Malformed => "the upstream's answer cannot be understood",
             Self::Fewer => "the upstream made fewer answers than were asked for",
+            Self::TooLong => "an event of the upstream is too long to be passed on",
             Self::NoRoom => NO_ROOM,
         }
     }
@@ -160,7 +168,7 @@ impl Feed {
         while let Some(event) = self.events.next() {
             let last = match event {
                 Ok(event) => batch.push(self.translator.event(&event)),
-                Err(_) => Some(Fed::Broken(Break::Malformed)),
+                Err(_) => Some(Fed::Broken(Break::TooLong)),
             };
             if let Some(last) = last.map(|last| self.lacking(last)) {
                 self.waiting.extend(batch.take().into_iter().chain([last]));

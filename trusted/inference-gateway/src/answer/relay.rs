@@ -175,7 +175,7 @@ impl Relay<'_> {
                 }
                 Some(Fed::Broken(Break::NoRoom)) => return End::no_room(),
                 Some(Fed::Broken(how)) => {
-                    let (message, is_fault) = (BROKEN.to_owned(), how != Break::Fewer);
+                    let (message, is_fault) = (BROKEN.to_owned(), !how.is_of_client());
                     return End::Broken { message, source: "upstream", why: how.why(), is_fault };
                 }
             };

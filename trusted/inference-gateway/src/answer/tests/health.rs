@@ -90,6 +90,9 @@ async fn what_clients_bring_about_opens_no_breaker() {
         (streamed(&answer()[..5]), twice(true)),
         (vec![Act::Send(json_reply(200, &one))], twice(false)),
         (vec![Act::Send(json_reply(403, r#"{"error":{"message":"flagged","code":403}}"#))], chat(false)),
+        // A prompt may come back in an event, with all that a client wants to know of its tokens.
+        (streamed(&[role(), word(&"x".repeat(5 << 20))]), chat(true)),
+        (streamed(&[role(), word("one"), word(&"x".repeat(5 << 20))]), chat(true)),
     ] {
         let fake = Fake::start(move |_, _| acts.clone()).await;
         let bench = Bench::alone(&fake).await;
