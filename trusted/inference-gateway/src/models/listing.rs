@@ -7,7 +7,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::filter::Filter;
+use crate::config::ModelConfig;
 use crate::routing::{Model, Route};
+
+/// Parameters of any model that makes text: whatever else is known of it, a limit reaches its upstream under one name or the
+/// other.
+const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
 /// A list, as clients of OpenAI's interface expect it.
 #[derive(Debug, Serialize)]
@@ -41,7 +46,7 @@ pub(super) struct Entry<'a> {
     pub(super) providers: Vec<&'a str>,
     input_modalities: &'a [String],
     pub(super) output_modalities: &'a [String],
-    supported_parameters: &'a [String],
+    supported_parameters: Vec<&'a str>,
     metadata: &'a Map<String, Value>,
 }
 
@@ -88,8 +93,21 @@ impl<'a> Entry<'a> {
             providers,
             input_modalities: &config.input_modalities,
             output_modalities: &config.output_modalities,
-            supported_parameters: config.supported_parameters.as_deref().unwrap_or_default(),
+            supported_parameters: parameters(config),
             metadata: &config.metadata,
         })
+    }
+}
+
+/// Whether it makes embeddings and no text.
+pub(super) fn is_of_embeddings(output_modalities: &[String]) -> bool {
+    output_modalities.iter().any(|modality| modality == "embeddings")
+}
+
+fn parameters(config: &ModelConfig) -> Vec<&str> {
+    match &config.supported_parameters {
+        Some(known) => known.iter().map(String::as_str).collect(),
+        None if is_of_embeddings(&config.output_modalities) => Vec::new(),
+        None => LIMITS.to_vec(),
     }
 }

@@ -15,7 +15,7 @@ use crate::door;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::{Gateway, Live};
 use filter::Filter;
-use listing::{Entry, List};
+use listing::{Entry, List, is_of_embeddings};
 
 /// The endpoints about models.
 pub fn routes() -> Router<Arc<Gateway>> {
@@ -61,7 +61,7 @@ async fn all(reader: Reader) -> Response {
 }
 
 async fn embeddings(reader: Reader) -> Response {
-    reader.list(None, |entry| entry.output_modalities.iter().any(|modality| modality == "embeddings"))
+    reader.list(None, |entry| is_of_embeddings(entry.output_modalities))
 }
 
 /// Models whose ids begin with a name and a slash, or the one model of an id without a slash.

@@ -318,9 +318,12 @@ async fn models_are_listed_and_filtered() {
     ] {
         assert_eq!(model[member], value, "{member}");
     }
-    for path in ["/v1/models/vendor/model", "/v1/models/plain"] {
-        let model = bench.get(path, Some(KEY)).await.json();
-        assert_eq!(model["id"], path.trim_start_matches("/v1/models/"));
+    let limits = json!(["max_tokens", "max_completion_tokens"]);
+    for (id, parameters) in
+        [("vendor/model", json!(["max_tokens"])), ("plain", limits), ("vendor/other", json!([]))]
+    {
+        let model = bench.get(&format!("/v1/models/{id}"), Some(KEY)).await.json();
+        assert_eq!((&model["id"], &model["supported_parameters"]), (&json!(id), &parameters));
     }
     for (path, error) in [
         ("/v1/models?zdr=yes", (400, "invalid_request_error".to_owned(), json!("zdr"))),
