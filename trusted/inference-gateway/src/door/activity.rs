@@ -19,7 +19,7 @@ pub(super) struct Activity(Mutex<State>);
 struct State {
     /// Requests that are under way.
     requests: usize,
-    /// When the last one ended.
+    /// When the last one ended, or a client last took a piece.
     since: Instant,
     /// The number of the next one.
     next: u64,
@@ -41,15 +41,26 @@ impl Activity {
     }
 
     /// Since when the client takes nothing of any of its answers. Of a connection that carries several, one that waits keeps
-    /// none of the others from going on.
+    /// none of the others from going on; nor do others that it asks for make up for what it does not take.
     pub(super) fn stalled_since(&self) -> Option<Instant> {
         let state = self.0.lock();
-        let given = state.given.iter().map(|(_, since)| *since);
-        given.max().filter(|_| state.given.len() >= state.requests)
+        let oldest = state.oldest().filter(|_| state.given.len() >= state.requests)?;
+        Some(oldest.max(state.since))
+    }
+
+    /// Since when the client takes nothing of the answer that it has left for longest, whatever it takes of others.
+    pub(super) fn left_since(&self) -> Option<Instant> {
+        self.0.lock().oldest()
     }
 }
 
-/// A request until all of its answer was given.
+impl State {
+    fn oldest(&self) -> Option<Instant> {
+        self.given.iter().map(|(_, since)| *since).min()
+    }
+}
+
+/// A request until all of its answer was taken.
 pub(super) struct Busy {
     activity: Arc<Activity>,
     number: u64,
@@ -64,20 +75,24 @@ impl Busy {
     }
 
     pub(super) fn follow(self, response: Response<Body>) -> Response<Followed> {
-        response.map(|body| Followed { body: Pieces::of(body), is_given: false, busy: self })
+        response.map(|body| Followed { body: Pieces::of(body), is_given: false, busy: Some(self) })
     }
 
-    fn forget(&self, state: &mut State) {
+    fn give(&self) {
+        self.activity.0.lock().given.push((self.number, Instant::now()));
+    }
+
+    fn take(&self, state: &mut State) {
         state.given.retain(|(number, _)| *number != self.number);
+        state.since = Instant::now();
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         let mut state = self.activity.0.lock();
-        self.forget(&mut state);
+        self.take(&mut state);
         state.requests = state.requests.saturating_sub(1);
-        state.since = Instant::now();
     }
 }
 
@@ -86,7 +101,21 @@ pub(super) struct Followed {
     body: Pieces<Body>,
     /// Whether it is among those of which a piece was given.
     is_given: bool,
-    busy: Busy,
+    /// Until the last piece was given.
+    busy: Option<Busy>,
+}
+
+/// The last piece of an answer, after which nobody comes back. Over HTTP/2 it may lie in a buffer for as long as the client
+/// has no window for it: the request is over when it was sent.
+struct Last {
+    bytes: Bytes,
+    _busy: Busy,
+}
+
+impl AsRef<[u8]> for Last {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl hyper::body::Body for Followed {
@@ -97,17 +126,20 @@ impl hyper::body::Body for Followed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if std::mem::take(&mut self.is_given) {
-            let mut state = self.busy.activity.0.lock();
-            self.busy.forget(&mut state);
+        let this = &mut *self;
+        if let Some(busy) = this.busy.as_ref().filter(|_| std::mem::take(&mut this.is_given)) {
+            busy.take(&mut busy.activity.0.lock());
         }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if frame.as_ref().is_some_and(|frame| frame.as_ref().is_ok_and(Frame::is_data)) {
-            // After the last piece nobody comes back: it is forgotten with the request, as soon as there is room for it.
-            self.busy.activity.0.lock().given.push((self.busy.number, Instant::now()));
-            self.is_given = true;
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
+        let Some(busy) = this.busy.take_if(|_| frame.is_data()) else { return Poll::Ready(Some(Ok(frame))) };
+        busy.give();
+        if this.body.is_end_stream() {
+            let last = |bytes| Bytes::from_owner(Last { bytes, _busy: busy });
+            return Poll::Ready(Some(Ok(frame.map_data(last))));
         }
-        Poll::Ready(frame)
+        (this.busy, this.is_given) = (Some(busy), true);
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -72,6 +72,8 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// For a piece of an answer ([`PIECE`](super::pieces::PIECE)); what was given before it may lie in buffers.
     pub(super) piece: Duration,
+    /// The same while it takes others.
+    pub(super) left: Duration,
     /// For what is under way when a connection should end.
     pub(super) farewell: Duration,
 }
@@ -81,6 +83,7 @@ const PATIENCE: Patience = Patience {
     head: Duration::from_secs(20),
     idle: Duration::from_secs(90),
     piece: Duration::from_mins(2),
+    left: Duration::from_mins(10),
     farewell: Duration::from_secs(5),
 };
 
@@ -240,8 +243,8 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Lets a connection do its work until it ends, idles for too long or is told to stop, or takes nothing of its answers for
-/// too long: what they hold is others' memory.
+/// Lets a connection do its work until it ends, idles for too long or is told to stop, or takes nothing of its answers, or
+/// of one of them, for too long: what they hold is others' memory.
 async fn drive(
     mut connection: Pin<&mut impl GracefulConnection>,
     activity: &Activity,
@@ -250,10 +253,14 @@ async fn drive(
 ) {
     loop {
         let idle_at = || activity.idle_since().map(|since| since + patience.idle);
-        let stalled_at = || activity.stalled_since().map(|since| since + patience.piece);
+        let stalled_at = || {
+            let stalled_at = activity.stalled_since().map(|since| since + patience.piece);
+            let left_at = activity.left_since().map(|since| since + patience.left);
+            stalled_at.into_iter().chain(left_at).min()
+        };
         let is_past = |end: Option<Instant>| end.is_some_and(|end| Instant::now() >= end);
         // What ends sooner may begin meanwhile.
-        let soon = Instant::now() + patience.idle.min(patience.piece);
+        let soon = Instant::now() + patience.idle.min(patience.piece).min(patience.left);
         let look = [idle_at(), stalled_at()].into_iter().flatten().fold(soon, Instant::min);
         tokio::select! {
             // What clients do to their connections is theirs to know.

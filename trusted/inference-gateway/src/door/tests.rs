@@ -35,7 +35,8 @@ const KEY: &str = "sk-test-key";
 const LONG_BYTES: usize = 48 << 20;
 const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(50);
-const PATIENT: Patience = Patience { handshake: LONG, head: LONG, idle: LONG, piece: LONG, farewell: LONG };
+const PATIENT: Patience =
+    Patience { handshake: LONG, head: LONG, idle: LONG, piece: LONG, left: LONG, farewell: LONG };
 
 /// A gateway whose one upstream is never asked.
 struct Lab {
@@ -371,6 +372,51 @@ async fn who_leaves_a_little_is_given_up_too() {
     assert!(response.bytes().await.is_err());
 }
 
+/// Goes on asking for something small on the connection on which it leaves an answer, until that is given up.
+async fn leaves(patience: Patience, window: u32, is_small_taken: bool) {
+    let (router, holders) = whole(1 << 20);
+    let address = listen(router.route("/fine", get(|| async { "fine" })), patience).await;
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .tls_backend_preconfigured(tls())
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(window)
+        .build()
+        .unwrap();
+    let url = |path: &str| format!("http://{address}{path}");
+    let left = client.get(url("/whole")).send().await.unwrap();
+    let (mut others, mut pause) = (Vec::new(), interval(SHORT / 4));
+    for _ in 0..200 {
+        pause.tick().await;
+        if Arc::strong_count(&holders) == 2 {
+            break;
+        }
+        // None is answered on a connection that is just being closed.
+        let Ok(small) = client.get(url("/fine")).send().await else { continue };
+        if is_small_taken {
+            drop(small.bytes().await);
+        } else {
+            others.push(small);
+        }
+    }
+    assert_eq!(Arc::strong_count(&holders), 2, "window {window}");
+    assert!(left.bytes().await.is_err());
+}
+
+/// Nor does it by asking for more that it does not take either, whether it lets that be sent in part or not at all.
+#[tokio::test]
+async fn who_asks_and_takes_nothing_is_given_up() {
+    for window in [0, 1] {
+        leaves(Patience { piece: SHORT, ..PATIENT }, window, false).await;
+    }
+}
+
+/// Nor, for ever, beside what it takes.
+#[tokio::test]
+async fn an_answer_that_is_left_is_given_up_beside_others() {
+    leaves(Patience { left: SHORT, ..PATIENT }, 65_535, true).await;
+}
+
 /// A stream whose end waits for a permit.
 fn stream() -> (Router, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
@@ -403,7 +449,7 @@ async fn outlasts(client: &reqwest::Client, address: SocketAddr, gate: &Semaphor
 #[tokio::test]
 async fn a_silent_stream_is_not_cut() {
     let (router, gate) = stream();
-    let address = listen(router, Patience { piece: SHORT, ..PATIENT }).await;
+    let address = listen(router, Patience { piece: SHORT, left: SHORT, ..PATIENT }).await;
     let one = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls()).build().unwrap();
     for client in [one, h2c()] {
         outlasts(&client, address, &gate).await;
