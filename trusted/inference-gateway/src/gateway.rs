@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Control;
 use crate::busy_poll::BusyPoll;
 use crate::config::{GatewayConfig, UpstreamConfig};
-use crate::door::BodyBudget;
+use crate::door::{BodyBudget, OPEN_ROOM};
 use crate::e2ee::Shares;
 use crate::observe::{Metrics, Traces};
 use crate::operator::Office;
@@ -86,6 +86,8 @@ pub struct Gateway {
     pub office: Office,
     /// Memory for bodies of requests.
     pub bodies: BodyBudget,
+    /// Memory for large answers that need no key.
+    pub open_answers: BodyBudget,
     /// How many encrypted requests of each key came lately.
     pub challenges: Shares,
     is_draining: AtomicBool,
@@ -118,6 +120,7 @@ impl Gateway {
             busy_poll: BusyPoll::default(),
             office: Office::default(),
             bodies,
+            open_answers: BodyBudget::new(OPEN_ROOM),
             challenges: Shares::default(),
             is_draining: AtomicBool::new(false),
             started: Instant::now(),

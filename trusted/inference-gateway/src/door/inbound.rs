@@ -152,7 +152,7 @@ fn cut() -> GatewayError {
     GatewayError::new(Kind::InvalidRequest, "The body ended too early")
 }
 
-fn no_room() -> GatewayError {
+pub(super) fn no_room() -> GatewayError {
     let error = GatewayError::new(Kind::Unavailable, "The gateway is busy. Please retry after some time.");
     GatewayError { retry_after: Some(1), ..error }
 }

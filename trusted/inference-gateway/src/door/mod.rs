@@ -8,6 +8,7 @@ mod headers;
 mod host;
 mod inbound;
 mod listener;
+mod open;
 mod pieces;
 mod surfaces;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub(crate) use host::{is_tee_host, normal_form};
 pub use inbound::MAX_BODY_BYTES;
 pub(crate) use inbound::read as read_body;
 pub(crate) use listener::{Answers, serve};
+pub(crate) use open::ROOM as OPEN_ROOM;
 pub(crate) use pieces::Pieces;
 pub(crate) use surfaces::ending;
 pub use tls::{Certificate, CertificateError};
@@ -69,6 +71,10 @@ impl Answers for Door {
 }
 
 fn others(gateway: &Arc<Gateway>) -> Router {
+    let open = record::routes()
+        .merge(proof::open_routes())
+        .merge(verification::routes())
+        .layer(from_fn_with_state(Arc::clone(gateway), open::counted));
     let own = Router::new()
         .route("/", get(root))
         .route("/health", get(health))
@@ -76,8 +82,7 @@ fn others(gateway: &Arc<Gateway>) -> Router {
         .merge(observe::routes())
         .merge(operator::routes())
         .merge(proof::routes())
-        .merge(record::routes())
-        .merge(verification::routes());
+        .merge(open);
     // What comes here for a surface has another method, and is told which one it takes.
     let with_surfaces =
         |router: Router<_>, surface: Surface| router.route(surface.path(), post(wrong_method));

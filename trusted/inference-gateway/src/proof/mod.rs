@@ -27,7 +27,7 @@ pub use keys::KeysError;
 use keysets::Keysets;
 pub(crate) use legacy::SigningAlgo;
 use prover::Prover;
-pub use routes::routes;
+pub use routes::{open_routes, routes};
 
 /// A keyset with less than this part of its time left is followed by another one.
 const RENEWED_AT: u64 = 4;

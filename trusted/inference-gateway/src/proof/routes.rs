@@ -29,14 +29,19 @@ const MAX_LEGACY_NONCE: usize = 256;
 
 type Answer<T> = Result<T, GatewayError>;
 
-/// What the gateway tells about itself and its receipts.
-pub fn routes() -> Router<Arc<Gateway>> {
+/// What the gateway tells about itself, to anybody.
+pub fn open_routes() -> Router<Arc<Gateway>> {
     Router::new()
         .route("/v1/aci/attestation", get(attestation))
         .route("/v1/aci/keysets/{digest}", get(keyset))
+        .route("/v1/attestation/report", get(legacy_report))
+}
+
+/// What it tells about its receipts, each to who made the request.
+pub fn routes() -> Router<Arc<Gateway>> {
+    Router::new()
         .route("/v1/aci/receipts/{id}", get(receipt))
         .route("/v1/receipt/{id}", get(receipt))
-        .route("/v1/attestation/report", get(legacy_report))
         .route("/v1/signature/{id}", get(signature))
 }
 

@@ -123,6 +123,20 @@ async fn anybody_can_check_the_log_and_the_owner_a_receipt() {
 }
 
 #[tokio::test]
+async fn large_pages_have_so_much_memory_together() {
+    let lab = Lab::new(true, 50).await;
+    lab.inclusion("rcpt-49").await;
+    let room = &lab.running.gateway().open_answers;
+    let mut others = room.share(1);
+    others.try_cover(room.left()).unwrap();
+    let (status, body) = lab.get("/v1/aci/log/entries", None).await;
+    assert!(status == 503 && body.contains("service_unavailable"), "{status}");
+    assert_eq!(lab.json("/v1/aci/log/entries?limit=5").await["records"].as_array().map(Vec::len), Some(5));
+    drop(others);
+    assert_eq!(lab.json("/v1/aci/log/entries").await["records"].as_array().map(Vec::len), Some(50));
+}
+
+#[tokio::test]
 async fn what_is_not_in_the_log_is_refused() {
     let lab = Lab::new(true, 2).await;
     lab.inclusion("rcpt-1").await;
