@@ -5,11 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::inbound::MAX_BODY_BYTES;
+use super::parts::{Part, Parts};
+use crate::admission::KeyHash;
+
 /// What a permit of the budget stands for, in bytes.
 const UNIT: usize = 4096;
 /// Longest body of an upstream, piece of one, or beginning of an event, that does not count, in bytes: few of them wait for
 /// each client.
 pub const SMALL: usize = 4096;
+/// What requests of each key may take whatever they leave: one whole body.
+const WHOLE: usize = MAX_BODY_BYTES / UNIT;
 
 /// Memory that all bodies may have together. Each takes what there is of it, and gives it back when nobody needs its
 /// bytes any more: those of a request once it was sent, those of an answer once the client has taken them.
@@ -17,6 +23,7 @@ pub const SMALL: usize = 4096;
 pub struct BodyBudget {
     room: Arc<Semaphore>,
     units: usize,
+    parts: Arc<Parts>,
 }
 
 /// There is no room for a body.
@@ -29,7 +36,7 @@ impl BodyBudget {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let units = bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS);
-        Self { room: Arc::new(Semaphore::new(units)), units }
+        Self { room: Arc::new(Semaphore::new(units)), units, parts: Arc::default() }
     }
 
     /// What is left, in bytes.
@@ -42,7 +49,14 @@ impl BodyBudget {
     /// where it goes out longer than it came.
     #[must_use]
     pub fn share(&self, weight: usize) -> Share {
-        Share { budget: self.clone(), weight, permit: None, units: 0 }
+        Share { budget: self.clone(), weight, part: None, permit: None, units: 0 }
+    }
+
+    /// The share of the body of a request of a key. Those of one key have together no more than they leave to others, or one
+    /// whole body.
+    #[must_use]
+    pub fn share_of(&self, key: KeyHash) -> Share {
+        Share { part: Some(Part::of(&self.parts, key)), ..self.share(1) }
     }
 }
 
@@ -51,25 +65,31 @@ impl BodyBudget {
 pub struct Share {
     budget: BodyBudget,
     weight: usize,
+    part: Option<Part>,
     permit: Option<OwnedSemaphorePermit>,
     units: usize,
 }
 
 impl Share {
-    /// Takes what is lacking for so many bytes in all. Fails where that is not there now.
+    /// Takes what is lacking for so many bytes in all. Fails where that is not there now, or not for the key.
     pub fn try_cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let units = self.units_of(bytes);
         if let Some(more) = self.lacking(units)? {
-            let permit = Arc::clone(&self.budget.room).try_acquire_many_owned(more).map_err(|_| NoRoom)?;
+            self.take_part(units)?;
+            let Ok(permit) = Arc::clone(&self.budget.room).try_acquire_many_owned(more) else {
+                self.trim_part();
+                return Err(NoRoom);
+            };
             self.take(permit, units);
         }
         Ok(())
     }
 
-    /// The same, and waits until others give back theirs. Fails at once for more than there is in all.
+    /// The same, and waits until others give back theirs. Fails at once for more than there is in all, or for the key.
     pub async fn cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let units = self.units_of(bytes);
         if let Some(more) = self.lacking(units)? {
+            self.take_part(units)?;
             let permit = Arc::clone(&self.budget.room).acquire_many_owned(more).await.map_err(|_| NoRoom)?;
             self.take(permit, units);
         }
@@ -79,6 +99,7 @@ impl Share {
     /// Gives back what was taken: nothing of the body is kept any more.
     pub fn give_back(&mut self) {
         (self.permit, self.units) = (None, 0);
+        self.trim_part();
     }
 
     /// Bytes that keep the share until nobody needs them any more.
@@ -100,6 +121,18 @@ impl Share {
         }
         let more = u32::try_from(units.saturating_sub(self.units)).map_err(|_| NoRoom)?;
         Ok((more > 0).then_some(more))
+    }
+
+    fn take_part(&mut self, units: usize) -> Result<(), NoRoom> {
+        let left = self.budget.room.available_permits();
+        self.part.as_mut().map_or(Ok(()), |part| part.try_grow(units, left, WHOLE))
+    }
+
+    /// Of the key's part no more than what was taken.
+    fn trim_part(&mut self) {
+        if let Some(part) = &mut self.part {
+            part.shrink(self.units);
+        }
     }
 
     fn take(&mut self, permit: OwnedSemaphorePermit, units: usize) {

@@ -9,7 +9,7 @@ use http::header::{CONTENT_LENGTH, EXPECT};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::budget::BodyBudget;
+use super::budget::Share;
 use crate::error::{GatewayError, Kind};
 
 /// Largest body, in bytes: parts of several megabytes stand in it as base64.
@@ -25,11 +25,12 @@ const WHOLE: Duration = Duration::from_mins(5);
 /// Slowest that a body may come once it had [`IDLE`] to begin, in bytes per second.
 const SLOWEST: u64 = 16 << 10;
 
-/// Reads a whole body. One that is too large is drained, within limits, before that is said.
+/// Reads a whole body, which keeps its share of the memory. One that is too large is drained, within limits, before that is
+/// said.
 pub(crate) async fn read(
     headers: &HeaderMap,
     mut body: Body,
-    budget: &BodyBudget,
+    mut share: Share,
 ) -> Result<Bytes, GatewayError> {
     let announced = announced(headers);
     if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
@@ -39,7 +40,6 @@ pub(crate) async fn read(
     let began = Instant::now();
     let whole = began + WHOLE;
     let mut pieces = Pieces::new(announced);
-    let mut share = budget.share(1);
     loop {
         let until = whole.min(Instant::now() + IDLE).min(began + patience(pieces.length()));
         let frame = timeout_at(until, body.frame()).await.map_err(|_| slow())?;

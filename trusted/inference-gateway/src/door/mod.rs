@@ -9,6 +9,7 @@ mod host;
 mod inbound;
 mod listener;
 mod open;
+mod parts;
 mod pieces;
 mod surfaces;
 #[cfg(test)]

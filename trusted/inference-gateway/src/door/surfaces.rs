@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
 
 use super::{caller, host, inbound};
 use crate::admission::KeyHash;
@@ -56,11 +58,13 @@ pub(super) async fn serve(
         inbound::refuse(&parts.headers, body).await;
         return refusal.into_response();
     }
+    let arriving = Arriving { gateway, key, request_id: &request_id };
+    let share = key.map_or_else(|| gateway.bodies.share(1), |key| gateway.bodies.share_of(key));
     let body = tokio::select! {
-        body = inbound::read(&parts.headers, body, &gateway.bodies) => body,
+        body = inbound::read(&parts.headers, body, share) => body,
         () = gateway.cut.cancelled() => Err(ending()),
     };
-    let body = match body {
+    let body = match arriving.end(body).await {
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
@@ -68,6 +72,42 @@ pub(super) async fn serve(
     let (headers, span) = (parts.headers, span.map(Box::new));
     let incoming = Incoming { surface, headers, key, is_tee_host, body, request_id, span };
     answer(Arc::clone(gateway), incoming, token).await
+}
+
+/// A request until its body is there. One whose body does not come as it should counts as one of its key's, also where its
+/// client leaves before that: until then it had others' memory.
+struct Arriving<'a> {
+    gateway: &'a Arc<Gateway>,
+    /// Until it was counted, or need not be.
+    key: Option<KeyHash>,
+    request_id: &'a str,
+}
+
+impl Arriving<'_> {
+    /// The body, or what its sender is told.
+    async fn end(mut self, body: Result<Bytes, GatewayError>) -> Result<Bytes, GatewayError> {
+        // That there is no room, or that the gateway ends, is not its sender's fault.
+        let is_fault = body.as_ref().is_err_and(|error| error.kind != Kind::Unavailable);
+        let counted = match self.key.filter(|_| is_fault) {
+            Some(key) => self.gateway.control.count_refused(key, self.request_id).await,
+            None => Ok(()),
+        };
+        self.key = None;
+        counted.and(body)
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        let Some(key) = self.key.take() else { return };
+        let (gateway, request_id) = (Arc::clone(self.gateway), self.request_id.to_owned());
+        let mut counting = Box::pin(async move { gateway.control.count_refused(key, &request_id).await });
+        if (&mut counting).now_or_never().is_none()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(counting);
+        }
+    }
 }
 
 async fn recognised(gateway: &Gateway, key: Option<KeyHash>) -> Option<Result<(), GatewayError>> {

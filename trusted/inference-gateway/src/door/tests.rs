@@ -46,13 +46,24 @@ struct Lab {
 
 impl Lab {
     async fn new() -> Self {
+        Self::with(&json!({}), &[(KEY, None)]).await
+    }
+
+    /// With more members of the configuration, and with keys that may ask so often in a minute.
+    async fn with(members: &Value, keys: &[(&str, Option<u64>)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = json!({
+        let keys = keys.iter().map(|(key, limit)| {
+            let mut entry = json!({"name": key, "sha256": KeyHash::of(key).to_string()});
+            limit.inspect(|limit| entry["requests_per_minute"] = json!(limit));
+            entry
+        });
+        let mut config = json!({
             "bind": "127.0.0.1:0",
             "state_dir": dir.path().join("state"),
-            "keys": [{"name": "test", "sha256": KeyHash::of(KEY).to_string()}],
+            "keys": keys.collect::<Vec<_>>(),
             "upstreams": [{"name": "one", "base_url": "http://127.0.0.1:9", "models": {"m": "m"}}],
         });
+        config.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         let file = dir.path().join("gateway.json");
         std::fs::write(&file, config.to_string()).unwrap();
         Self { running: start(&file).await.unwrap(), _dir: dir }
@@ -239,15 +250,20 @@ async fn a_body_that_is_announced_is_asked_for_or_refused() {
     }
 }
 
+/// The head of a request with a body of so many bytes.
+fn asking(key: &str, length: usize) -> Vec<u8> {
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: {length}\r\n\r\n"
+    );
+    head.into_bytes()
+}
+
 /// However many bodies they begin, whoever has no key takes no room from those who have one.
 #[tokio::test]
 async fn a_body_of_nobody_is_not_kept() {
     let lab = Lab::new().await;
     let begun = |key: &str| {
-        let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 9000000\r\n\r\n"
-        );
-        let mut bytes = head.into_bytes();
+        let mut bytes = asking(key, 9_000_000);
         bytes.resize(bytes.len() + (8 << 20), b' ');
         bytes
     };
@@ -259,6 +275,55 @@ async fn a_body_of_nobody_is_not_kept() {
     let _known = lab.connect(&begun(KEY)).await;
     crate::upstream::fake::until(|| bodies.left() < whole).await;
     drop(strangers);
+}
+
+#[tokio::test]
+async fn a_key_leaves_room_for_the_bodies_of_others() {
+    const LARGE: usize = 31 << 20;
+    let lab = Lab::with(&json!({"body_memory_mib": 64}), &[(KEY, None), ("sk-other", None)]).await;
+    let large = |key: &str, length: usize| {
+        let mut bytes = asking(key, length);
+        bytes.resize(bytes.len() + LARGE, b' ');
+        bytes
+    };
+    let bodies = lab.running.gateway().bodies.clone();
+    let trickling = lab.connect(&large(KEY, LARGE + 1)).await;
+    until(|| bodies.left() == (64 << 20) - LARGE).await;
+    for (key, status) in [(KEY, 503), ("sk-other", 400)] {
+        let mut stream = lab.connect(&large(key, LARGE)).await;
+        let (told, body) = next(&mut stream).await;
+        assert_eq!(told, status, "{key}: {body}");
+        // There is room for little.
+        stream.write_all(&[asking(key, 2), b"{}".to_vec()].concat()).await.unwrap();
+        assert!(next(&mut stream).await.1.contains("'model' is required"), "{key}");
+    }
+    drop(trickling);
+    until(|| bodies.left() == 64 << 20).await;
+    assert_eq!(next(&mut lab.connect(&large(KEY, LARGE)).await).await.0, 400);
+}
+
+/// Whoever sends bodies in part, or none that is taken, asks for something all the same.
+#[tokio::test]
+async fn a_body_that_does_not_come_counts_as_a_request() {
+    let cases =
+        [("sk-large", 1 << 30, 0, true), ("sk-cut", 9000, 5000, true), ("sk-left", 9000, 5000, false)];
+    let lab = Lab::with(&json!({}), &cases.map(|(key, ..)| (key, Some(1)))).await;
+    let bodies = lab.running.gateway().bodies.clone();
+    let all = bodies.left();
+    for (key, length, sent, is_told) in cases {
+        let mut stream = lab.connect(&asking(key, length)).await;
+        stream.write_all(&vec![b' '; sent]).await.unwrap();
+        until(|| sent == 0 || bodies.left() < all).await;
+        if is_told {
+            stream.shutdown().await.unwrap();
+            rest(stream).await;
+        } else {
+            drop(stream);
+        }
+        until(|| bodies.left() == all).await;
+        let mut stream = lab.connect(&[asking(key, 2), b"{}".to_vec()].concat()).await;
+        assert_eq!(next(&mut stream).await.0, 429, "{key}");
+    }
 }
 
 async fn panics() -> &'static str {

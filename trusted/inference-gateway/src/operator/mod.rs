@@ -96,7 +96,7 @@ async fn replace(
     request: Request,
 ) -> Result<Response, GatewayError> {
     let (parts, body) = request.into_parts();
-    let text = door::read_body(&parts.headers, body, &gateway.bodies).await?;
+    let text = door::read_body(&parts.headers, body, gateway.bodies.share(1)).await?;
     // What is kept comes into force, also when whoever asked has left.
     let replacing = Arc::clone(&gateway);
     let replaced = tokio::spawn(async move {
