@@ -7,7 +7,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::exchange::Exchange;
-use crate::door::{refusal, refused};
+use crate::door::{name_keyset, refusal, refused};
 use crate::error::GatewayError;
 use crate::surface::Surface;
 
@@ -61,6 +61,7 @@ pub(super) fn denial(
 fn with_headers(mut response: Response, exchange: &Exchange) -> Response {
     let headers = response.headers_mut();
     add(headers, RECEIPT_ID, &exchange.receipt_id);
+    name_keyset(headers, &exchange.identity.digest);
     add_e2ee(headers, &exchange.e2ee_headers);
     headers.extend(exchange.asked.admission.left.headers(crate::gateway::unix_now()));
     response

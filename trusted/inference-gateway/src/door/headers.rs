@@ -107,14 +107,22 @@ fn in_format(mut response: Response, is_messages: bool, id: &str) -> Response {
     response
 }
 
-/// Adds the headers of every response. A digest that is there already stays: it is of the keyset that signed.
+/// Adds the headers of every response.
 fn complete(headers: &mut HeaderMap, digest: &str, id: &str) {
     for (name, value) in FIXED {
         headers.insert(name, value);
     }
-    for (name, text) in [(KEYSET_DIGEST, digest), (IDENTITY, digest), (REQUEST_ID, id)] {
-        if let Ok(value) = HeaderValue::from_str(text) {
-            headers.entry(name).or_insert(value);
+    name_keyset(headers, digest);
+    if let Ok(value) = HeaderValue::from_str(id) {
+        headers.entry(REQUEST_ID).or_insert(value);
+    }
+}
+
+/// Names the keyset that serves. One that is named already stays: its keys sign the receipt, whichever serves by now.
+pub(crate) fn name_keyset(headers: &mut HeaderMap, digest: &str) {
+    if let Ok(value) = HeaderValue::from_str(digest) {
+        for name in [KEYSET_DIGEST, IDENTITY] {
+            headers.entry(name).or_insert_with(|| value.clone());
         }
     }
 }

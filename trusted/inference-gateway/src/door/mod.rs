@@ -19,6 +19,7 @@ mod tls;
 pub use budget::{BodyBudget, NoRoom, SMALL, Share};
 pub use caller::{key_of, unauthenticated};
 pub use errors::{refusal, refused};
+pub(crate) use headers::name_keyset;
 pub(crate) use host::{is_tee_host, normal_form};
 pub use inbound::MAX_BODY_BYTES;
 pub(crate) use inbound::read as read_body;

@@ -1,10 +1,13 @@
 //! Requests that demand proof of who answers.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
+use cloister_aci::TlsKey;
 use serde_json::{Value, json};
 
 use super::support::*;
+use crate::gateway::Gateway;
 use crate::lab::machine;
 use crate::upstream::fake::{Act, Fake};
 
@@ -61,6 +64,35 @@ async fn what_proves_nothing_gets_no_prompt() {
     assert_eq!(failed.error(), (503, "upstream_verification_failed".to_owned()));
     for seen in fake.seen.lock().iter() {
         assert!(!String::from_utf8_lossy(&seen.body).contains("secret"), "a prompt went out");
+    }
+}
+
+/// Also when another one serves before anything of the answer is there.
+#[tokio::test]
+async fn an_answer_names_the_keyset_that_signs_its_receipt() {
+    let gateway = Arc::new(OnceLock::<Arc<Gateway>>::new());
+    let renewing = Arc::clone(&gateway);
+    let fake = Fake::start(move |number, seen| {
+        let key = TlsKey { spki_sha256: format!("{number:064x}"), domain: None };
+        renewing.get().unwrap().notary.set_tls_keys(vec![key]);
+        if String::from_utf8_lossy(&seen.body).contains("\"stream\":true") {
+            streamed(&answer())
+        } else {
+            vec![Act::Send(crate::upstream::fake::json(200, WHOLE))]
+        }
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    gateway.set(Arc::clone(bench.running.gateway())).unwrap();
+    for stream in [true, false] {
+        let digest = || bench.running.gateway().notary.identity().digest.clone();
+        let before = digest();
+        let reply = bench.ask(&chat(stream)).await;
+        assert_ne!(digest(), before);
+        assert_eq!(bench.checked_receipt(&reply)["workload_keyset_digest"], before);
+        for name in ["x-aci-keyset-digest", "x-aci-identity"] {
+            assert_eq!(reply.header(name), Some(&*before), "{name}");
+        }
     }
 }
 
