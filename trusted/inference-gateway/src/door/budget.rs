@@ -11,8 +11,8 @@ use crate::admission::KeyHash;
 
 /// What a permit of the budget stands for, in bytes.
 const UNIT: usize = 4096;
-/// Longest body of an upstream, piece of one, or beginning of an event, that does not count, in bytes: few of them wait for
-/// each client.
+/// Longest body of an upstream, piece of one, beginning of an event, or answer that anybody may ask for, that does not count,
+/// in bytes: few of them wait for each client.
 pub const SMALL: usize = 4096;
 /// What requests of each key may take whatever they leave: one whole body.
 const WHOLE: usize = MAX_BODY_BYTES / UNIT;

@@ -8,17 +8,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
 
-use super::budget::BodyBudget;
+use super::budget::{BodyBudget, SMALL};
 use super::inbound::no_room;
 use crate::gateway::Gateway;
 
 /// Memory that they may have together, in bytes. It is none of that of bodies: who has no key takes nothing from those who
 /// have one.
 pub(crate) const ROOM: usize = 64 << 20;
-/// Longest answer that is not counted, in bytes: who asks for little gets it, whoever keeps the room from others.
-const SMALL: usize = 4 << 10;
 
-/// Has an answer counted until the client has taken it. One that has no room is refused.
+/// Has an answer counted, unless it is small, until the client has taken it. One that has no room is refused.
 pub(super) async fn counted(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
     within(&gateway.open_answers, next.run(request).await).await
 }
