@@ -23,6 +23,20 @@ pub(super) fn exceeds(text: &[u8], limit: usize) -> bool {
     false
 }
 
+/// How many values JSON has, at most: all but the first stand after a comma, or begin a list or an object.
+pub(super) fn most_values(text: &[u8]) -> usize {
+    let (mut count, mut at) = (1, 0_usize);
+    while let Some(byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'[' | b'{' | b',' => count += 1,
+            b'"' => at = end_of_string(text, at),
+            _ => {}
+        }
+    }
+    count
+}
+
 /// The place after the closing quote of a string that begins at `at`. Strings may have megabytes.
 pub(super) fn end_of_string(text: &[u8], mut at: usize) -> usize {
     while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
@@ -45,5 +59,14 @@ mod tests {
         assert!(exceeds(b"[[[", 2));
         assert!(!exceeds(b"[][][]", 1));
         assert!(!exceeds(br#"["\"#, 1));
+    }
+
+    #[test]
+    fn no_value_is_missed() {
+        for (json, most) in
+            [("0", 1), (r#""[,""#, 1), ("[]", 2), ("[0,0]", 3), (r#"{"a":[0,{"b":",,"}]}"#, 5)]
+        {
+            assert_eq!(most_values(json.as_bytes()), most, "{json}");
+        }
     }
 }

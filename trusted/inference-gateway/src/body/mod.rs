@@ -29,6 +29,11 @@ pub fn is_too_deep(json: &[u8]) -> bool {
     depth::exceeds(json, MAX_DEPTH)
 }
 
+/// How many values JSON has, at most.
+pub(crate) fn most_values(json: &[u8]) -> usize {
+    depth::most_values(json)
+}
+
 /// The members of a JSON object, each once, in their order.
 #[derive(Debug)]
 pub struct Body<'a> {
@@ -124,6 +129,11 @@ impl<'a> Body<'a> {
     /// The names of all members that are not `null`, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().filter(|(_, value)| value.get() != "null").map(|(name, _)| name.as_ref())
+    }
+
+    /// All members, in their order.
+    pub fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.members.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
     /// The object with changes. Members that nobody changes are written as they came.

@@ -2,8 +2,12 @@
 
 use serde_json::{Map, Value};
 
+use super::json::{Values, is_parts};
 use crate::body::is_too_deep;
+use crate::error::GatewayError;
 
+/// Members of a request that are texts, or have them.
+pub(super) const OF_REQUEST: [&str; 3] = ["messages", "prompt", "input"];
 /// Members of an answer's message that are texts.
 const TEXTS: [&str; 3] = ["content", "reasoning", "reasoning_content"];
 /// Members of a message's sound.
@@ -12,12 +16,13 @@ const SOUND: [&str; 2] = ["data", "transcript"];
 const REPETITIONS: [&str; 3] = ["reasoning_details", "thinking_blocks", "reasoning_items"];
 
 /// Visits every value of a request that is a ciphertext, and puts the text in its place. With `media`, images and
-/// sounds are among them.
-pub(super) fn of_request<E>(
-    request: &mut Value,
+/// sounds are among them. Of the request, [`OF_REQUEST`] is enough.
+pub(super) fn of_request(
+    request: &mut Map<String, Value>,
     media: bool,
-    open: &mut impl FnMut(&str, &str) -> Result<String, E>,
-) -> Result<(), E> {
+    values: &mut Values,
+    open: &mut impl FnMut(&str, &str) -> Result<String, GatewayError>,
+) -> Result<(), GatewayError> {
     let messages = request.get_mut("messages").and_then(Value::as_array_mut);
     for (m, message) in messages.into_iter().flatten().enumerate() {
         let Some(content) = message.get_mut("content") else { continue };
@@ -25,7 +30,7 @@ pub(super) fn of_request<E>(
         match content {
             Value::String(value) => {
                 let text = open(&field, value)?;
-                *content = structured(&text).unwrap_or(Value::String(text));
+                *content = structured(&text, values)?.unwrap_or(Value::String(text));
             }
             Value::Array(parts) => {
                 for (c, part) in parts.iter_mut().enumerate() {
@@ -59,13 +64,13 @@ pub(super) fn of_request<E>(
 }
 
 /// A content that was encrypted as a whole: its parts. A text that only looks like a list stays a text.
-fn structured(text: &str) -> Option<Value> {
-    if !text.starts_with('[') || is_too_deep(text.as_bytes()) {
-        return None;
+fn structured(text: &str, values: &mut Values) -> Result<Option<Value>, GatewayError> {
+    if !text.starts_with('[') || is_too_deep(text.as_bytes()) || !is_parts(text) {
+        return Ok(None);
     }
-    let value: Value = serde_json::from_str(text).ok()?;
-    let parts = value.as_array()?;
-    (!parts.is_empty() && parts.iter().all(Value::is_object)).then_some(value)
+    values.take(text)?;
+    let parts: Option<Vec<Value>> = serde_json::from_str(text).ok();
+    Ok(parts.filter(|parts| parts.iter().all(Value::is_object)).map(Value::Array))
 }
 
 /// Visits every text of an answer, or of one event of a stream, and puts the ciphertext in its place. What says the

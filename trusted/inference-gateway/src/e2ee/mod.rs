@@ -5,10 +5,12 @@
 //! | `terms` | what the headers ask for: version, keys, challenge |
 //! | `shares` | how many challenges of each key are remembered |
 //! | `fields` | which members of requests and answers are texts to hide |
+//! | `json` | reads no more of a request than these, and writes it decrypted |
 //!
 //! An answer to an encrypted request never goes out in clear: what cannot be sealed is an error.
 
 mod fields;
+mod json;
 mod shares;
 mod terms;
 #[cfg(test)]
@@ -20,12 +22,13 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use cloister_aci::e2ee::{self, Context, E2eeError, Purpose, SecretKey, v1};
 use http::HeaderMap;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tracing::error;
 
+use self::json::{Compact, Values};
 use self::terms::{Terms, Version};
 use crate::admission::KeyHash;
-use crate::body::is_too_deep;
+use crate::body::Body;
 use crate::error::{GatewayError, Kind};
 use crate::proof::Identity;
 use crate::record::Store;
@@ -131,16 +134,18 @@ fn decrypted(
     secret: &terms::Secret<'_>,
     terms: &Terms,
 ) -> Result<(Bytes, String), GatewayError> {
-    let unreadable = |what: &str| GatewayError::new(Kind::InvalidRequest, format!("invalid json: {what}"));
-    if is_too_deep(body) {
-        return Err(unreadable("nested too deeply"));
-    }
-    let mut request = cloister_aci::parse(body).map_err(|error| unreadable(&error.to_string()))?;
-    let model = request.get("model").and_then(Value::as_str).map(ToOwned::to_owned);
+    let request = Body::parse_whole(body)?;
+    let model = request.raw("model").and_then(|model| serde_json::from_str::<String>(model.get()).ok());
     let model = model.ok_or_else(no_model)?;
     refuse_probabilities(&request)?;
+    let (mut values, mut texts) = (Values::new(), Map::new());
+    for name in fields::OF_REQUEST {
+        if let Some(value) = request.raw(name) {
+            texts.insert(name.to_owned(), values.read(value.get())?);
+        }
+    }
     let mut count = 0;
-    fields::of_request(&mut request, terms.opens_media(), &mut |field, value| {
+    fields::of_request(&mut texts, terms.opens_media(), &mut values, &mut |field, value| {
         count += 1;
         if count > MAX_FIELDS {
             return Err(GatewayError::new(Kind::InvalidRequest, "There are too many encrypted fields"));
@@ -155,15 +160,19 @@ fn decrypted(
     if count == 0 {
         return Err(refused("e2ee_decryption_failed", "The request has no encrypted field"));
     }
-    let body = serde_json::to_vec(&request)
-        .map_err(|_| GatewayError::new(Kind::Internal, "The request could not be prepared"))?;
-    Ok((body.into(), model))
+    let mut decrypted = Compact::of(body.len());
+    for (name, value) in request.members() {
+        match texts.get(name) {
+            Some(texts) => decrypted.value(name, texts)?,
+            None => decrypted.raw(name, value)?,
+        }
+    }
+    Ok((decrypted.done().into(), model))
 }
 
 /// Probabilities repeat the text of an answer word by word, where nothing hides it.
-fn refuse_probabilities(request: &Value) -> Result<(), GatewayError> {
-    let is_asked =
-        request.get("logprobs").is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)));
+fn refuse_probabilities(request: &Body<'_>) -> Result<(), GatewayError> {
+    let is_asked = request.raw("logprobs").is_some_and(|value| value.get() != "false");
     if is_asked {
         return Err(GatewayError::parameter(
             "logprobs",

@@ -41,8 +41,15 @@ impl Lab {
         now: u64,
     ) -> Result<Opened, GatewayError> {
         let body = Bytes::from(serde_json::to_vec(body).unwrap());
-        let memory = Memory { shares: &self.shares, key: KeyHash::of("key"), store: &self.store };
-        open(&map(headers), surface, &body, &self.identity, memory, now).await
+        open(&map(headers), surface, &body, &self.identity, self.memory(), now).await
+    }
+
+    async fn open_bytes(&self, headers: &[(&str, String)], body: String) -> Result<Opened, GatewayError> {
+        open(&map(headers), Surface::Chat, &body.into(), &self.identity, self.memory(), TS).await
+    }
+
+    fn memory(&self) -> Memory<'_> {
+        Memory { shares: &self.shares, key: KeyHash::of("key"), store: &self.store }
     }
 
     async fn open(&self, headers: &[(&str, String)], body: &Value) -> Result<Opened, GatewayError> {
@@ -169,6 +176,38 @@ async fn every_listed_field_of_a_request_opens_in_its_place() {
     assert_eq!(request["messages"][1]["content"][2]["input_audio"], json!({"data": "snd", "format": "wav"}));
     assert_eq!(request["messages"][3]["content"], "[1, 2]");
     assert_eq!((&request["prompt"], &request["input"]), (&json!(["p0", 17]), &json!("i")));
+}
+
+#[tokio::test]
+async fn what_is_not_encrypted_goes_through_whatever_its_length() {
+    let suite = Suite::X25519;
+    let zeros = format!("[{}0]", "0,".repeat(1 << 19));
+    let written = chat(suite).to_string();
+    let body = written.replacen('{', &format!(r#"{{ "x" : {{"zeros": {zeros}, "y": "\u00e9"}},"#), 1);
+    let request = Lab::new().open_bytes(&headers(suite), body).await.unwrap();
+    let begin = format!(r#"{{"x":{{"zeros":{zeros},"y":"é"}},"#);
+    assert!(request.body.starts_with(begin.as_bytes()));
+}
+
+#[tokio::test]
+async fn what_can_be_encrypted_has_a_limit() {
+    let (suite, lab) = (Suite::X25519, Lab::new());
+    let parts = format!("[{}{{}}]", "{},".repeat(1 << 16));
+    let mut within = chat(suite);
+    within["messages"][0]["content"] = json!(sealed(suite, "messages.0.content", &parts));
+    let written = chat(suite).to_string();
+    let in_clear = written.replace(r#""messages":["#, &format!(r#""messages":[{{"content":{parts}}},"#));
+    for body in [within.to_string(), in_clear] {
+        let error = lab.open_bytes(&headers(suite), body).await.unwrap_err();
+        assert!(error.kind == Kind::InvalidRequest && error.message.contains("65536 values"), "{error}");
+    }
+    // A text that only looks like a list of parts stays a text.
+    let numbers = format!("[{}0]", "0,".repeat(1 << 16));
+    let mut text = chat(suite);
+    text["messages"][0]["content"] = json!(sealed(suite, "messages.0.content", &numbers));
+    let request = lab.open(&headers(suite), &text).await.unwrap();
+    let request: Value = serde_json::from_slice(&request.body).unwrap();
+    assert_eq!(request["messages"][0]["content"], json!(numbers));
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! How much a model is to think before it answers: one wish, written in as many ways as there are engines.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
+use serde_json::value::RawValue;
 
+use super::request::json_change;
 use crate::body::{Body, Change};
 use crate::error::GatewayError;
 
@@ -132,29 +134,28 @@ impl Wish {
     ) -> Result<Vec<(&'static str, Change)>, GatewayError> {
         let mut changes = vec![("reasoning", Change::Remove), ("reasoning_effort", Change::Remove)];
         let Some(is_enabled) = self.is_enabled else { return Ok(changes) };
-        let mut set = |name: &'static str, value: &Value| -> Result<(), GatewayError> {
+        let mut set = |name: &'static str, change: Change| {
             changes.retain(|(changed, _)| *changed != name);
-            changes.push((name, Change::set(value)?));
-            Ok(())
+            changes.push((name, change));
         };
         match dialect {
             Dialect::ReasoningEffort => {
                 if let Some(effort) = self.as_effort() {
-                    set("reasoning_effort", &json!(effort))?;
+                    set("reasoning_effort", Change::set(&effort)?);
                 }
             }
             Dialect::Reasoning => match (self.effort, self.max_tokens) {
-                (Some(effort), _) => set("reasoning", &json!({ "effort": effort }))?,
-                (None, Some(tokens)) => set("reasoning", &json!({ "max_tokens": tokens }))?,
-                (None, None) => set("reasoning", &json!({ "enabled": is_enabled }))?,
+                (Some(effort), _) => set("reasoning", Change::set(&json!({ "effort": effort }))?),
+                (None, Some(tokens)) => set("reasoning", Change::set(&json!({ "max_tokens": tokens }))?),
+                (None, None) => set("reasoning", Change::set(&json!({ "enabled": is_enabled }))?),
             },
-            Dialect::ChatTemplateThinking => set(TEMPLATE, &template(body, "thinking", is_enabled)?)?,
+            Dialect::ChatTemplateThinking => set(TEMPLATE, template(body, "thinking", is_enabled)?),
             Dialect::ChatTemplateEnableThinking => {
-                set(TEMPLATE, &template(body, "enable_thinking", is_enabled)?)?;
+                set(TEMPLATE, template(body, "enable_thinking", is_enabled)?);
             }
             Dialect::ThinkingType => {
                 let kind = if is_enabled { "enabled" } else { "disabled" };
-                set("thinking", &json!({ "type": kind }))?;
+                set("thinking", Change::set(&json!({ "type": kind }))?);
             }
         }
         Ok(changes)
@@ -163,11 +164,12 @@ impl Wish {
 
 const TEMPLATE: &str = "chat_template_kwargs";
 
-/// The client's own arguments of the template, with one more.
-fn template(body: &Body<'_>, name: &str, is_enabled: bool) -> Result<Value, GatewayError> {
-    let mut arguments: serde_json::Map<String, Value> = body.get(TEMPLATE, "an object")?.unwrap_or_default();
-    arguments.insert(name.to_owned(), json!(is_enabled));
-    Ok(Value::Object(arguments))
+/// The client's own arguments of the template, as they are, with one more.
+fn template(body: &Body<'_>, name: &str, is_enabled: bool) -> Result<Change, GatewayError> {
+    let own = body.raw(TEMPLATE).map_or("{}", RawValue::get);
+    let arguments = Body::parse(own.as_bytes())
+        .map_err(|_| wrong(TEMPLATE, "must be an object with each member once"))?;
+    json_change(arguments.rewrite(&[(name, Change::set(&is_enabled)?)]))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded on both sides")]
@@ -287,6 +289,21 @@ mod tests {
         ] {
             assert_eq!(change(members, dialect), expected, "{members} {dialect:?}");
         }
+    }
+
+    #[test]
+    fn arguments_of_templates_go_out_as_they_came() {
+        let zeros = "0, ".repeat(1 << 19);
+        let own = format!(r#""a": [{zeros}1.50], "big": 12345678901234567890123"#);
+        let arguments = format!(r#"{{"reasoning_effort":"low","chat_template_kwargs":{{{own}}}}}"#);
+        let body = Body::parse(arguments.as_bytes()).unwrap();
+        let changes = Wish::of(&body).unwrap().changes(Dialect::ChatTemplateThinking, &body).unwrap();
+        let written = own.replace(": ", ":").replace("], ", "],");
+        let expected = format!(r#"{{"chat_template_kwargs":{{{written},"thinking":true}}}}"#);
+        assert!(body.rewrite(&changes) == expected.as_bytes());
+        let body = Body::parse(br#"{"reasoning_effort":"low","chat_template_kwargs":[]}"#).unwrap();
+        let error = Wish::of(&body).unwrap().changes(Dialect::ChatTemplateThinking, &body).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some(TEMPLATE));
     }
 
     #[test]

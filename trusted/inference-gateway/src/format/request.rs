@@ -169,7 +169,7 @@ fn with_usage(body: &Body<'_>) -> Result<Option<(&'static str, Change)>, Gateway
     Ok(Some(("stream_options", json_change(options)?)))
 }
 
-fn json_change(bytes: Vec<u8>) -> Result<Change, GatewayError> {
+pub(super) fn json_change(bytes: Vec<u8>) -> Result<Change, GatewayError> {
     let internal = || GatewayError::new(crate::error::Kind::Internal, "The request could not be prepared");
     let text = String::from_utf8(bytes).map_err(|_| internal())?;
     RawValue::from_string(text).map(Change::Set).map_err(|_| internal())
