@@ -289,7 +289,7 @@ async fn deliver(
 ) -> Response {
     let age = trace.sent.elapsed();
     trace.route.speed.note(age, whole.tokens.completion, age);
-    let sealed = wire.body(&whole.body);
+    let sealed = wire.body(&whole.body).await;
     let (status, failure) = match &sealed {
         Ok(_) => (200, None),
         Err(_) => (500, Some(("gateway", "the answer could not be encrypted"))),

@@ -1,17 +1,19 @@
 //! What the client gets, encrypted where it asked for that, and hashed as it goes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use cloister_aci::digest_text;
 use cloister_aci::receipt::Event;
 use sha2::{Digest, Sha256};
 
 use crate::e2ee::Sealer;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, Kind};
 
 /// The bytes of one answer on their way out.
 #[derive(Debug)]
 pub(super) struct Wire {
-    sealer: Option<Sealer>,
+    sealer: Option<Arc<Sealer>>,
     sent: Sha256,
     /// Before encryption, where there is any.
     clear: Option<Sha256>,
@@ -19,7 +21,8 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn new(sealer: Option<Sealer>) -> Self {
-        Self { clear: sealer.as_ref().map(|_| Sha256::new()), sealer, sent: Sha256::new() }
+        let clear = sealer.as_ref().map(|_| Sha256::new());
+        Self { sealer: sealer.map(Arc::new), sent: Sha256::new(), clear }
     }
 
     /// Whether anything is encrypted: what goes out has memory of its own then.
@@ -28,10 +31,15 @@ impl Wire {
     }
 
     /// A whole answer. Fails rather than let anything go out in clear.
-    pub(super) fn body(&mut self, clear: &Bytes) -> Result<Bytes, GatewayError> {
-        let sealed = match &mut self.sealer {
+    pub(super) async fn body(&mut self, clear: &Bytes) -> Result<Bytes, GatewayError> {
+        let sealed = match &self.sealer {
             None => clear.clone(),
-            Some(sealer) => sealer.seal_body(clear)?,
+            Some(sealer) => {
+                // As many key agreements as fields: they may not hold up those who wait for the network.
+                let (sealer, clear) = (Arc::clone(sealer), clear.clone());
+                let sealed = tokio::task::spawn_blocking(move || sealer.seal_body(&clear));
+                sealed.await.map_err(|_| GatewayError::new(Kind::Internal, "The gateway failed"))??
+            }
         };
         self.note(clear, &sealed);
         Ok(sealed)
@@ -39,7 +47,7 @@ impl Wire {
 
     /// Whole events of a stream. Fails rather than let anything go out in clear.
     pub(super) fn events(&mut self, clear: &Bytes) -> Result<Bytes, GatewayError> {
-        let sealed = match &mut self.sealer {
+        let sealed = match &self.sealer {
             Some(sealer) if !clear.is_empty() => sealer.seal_events(clear)?,
             _ => clear.clone(),
         };

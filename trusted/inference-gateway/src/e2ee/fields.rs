@@ -1,9 +1,11 @@
 //! Which members are texts to hide. One table for each direction; both versions share them.
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::json::{Values, is_parts};
-use crate::body::is_too_deep;
+use super::json::{Values, compact, is_parts};
+use super::{MAX_FIELDS, NotSealed};
+use crate::body::{Body, Change, Few, is_too_deep, raw_text};
 use crate::error::GatewayError;
 
 /// Members of a request that are texts, or have them.
@@ -73,59 +75,89 @@ fn structured(text: &str, values: &mut Values) -> Result<Option<Value>, GatewayE
     Ok(parts.filter(|parts| parts.iter().all(Value::is_object)).map(Value::Array))
 }
 
-/// Visits every text of an answer, or of one event of a stream, and puts the ciphertext in its place. What says the
-/// same in clear is taken out.
-pub(super) fn of_answer<E>(
-    answer: &mut Value,
-    seal: &mut impl FnMut(&str, &[u8]) -> Result<String, E>,
-) -> Result<(), E> {
-    for (i, choice) in entries(answer, "choices") {
-        for holder in ["message", "delta"] {
-            let Some(message) = choice.get_mut(holder).and_then(Value::as_object_mut) else { continue };
-            let field = format!("choices.{i}.{holder}");
-            for name in REPETITIONS {
-                message.shift_remove(name);
-            }
-            seal_members(message, &field, &TEXTS, seal)?;
-            if let Some(sound) = message.get_mut("audio").and_then(Value::as_object_mut) {
-                seal_members(sound, &format!("{field}.audio"), &SOUND, seal)?;
-            }
+/// Gives every text of an answer, or of one event of a stream, to be sealed, and writes the ciphertext in its place. What
+/// says the same in clear is taken out; other members stay as they came.
+pub(super) fn of_answer(answer: &Body<'_>, seal: &mut Seal<'_>) -> Result<Vec<u8>, NotSealed> {
+    let mut changes = Vec::new();
+    let lists: [(&str, SealEntry); 2] = [("choices", of_choice), ("data", of_vector)];
+    for (name, seal_entry) in lists {
+        let Some(list) = answer.raw(name) else { continue };
+        let Few(entries): Few<&RawValue, MAX_FIELDS> = serde_json::from_str(list.get())?;
+        let mut sealed = Vec::with_capacity(list.get().len());
+        for (position, entry) in entries.iter().enumerate() {
+            let entry = inner(entry)?;
+            let index = entry.raw("index").and_then(|index| index.get().parse().ok());
+            let field = format!("{name}.{}", index.unwrap_or(position as u64));
+            sealed.push(if sealed.is_empty() { b'[' } else { b',' });
+            sealed.append(&mut seal_entry(&entry, &field, seal)?);
         }
-        seal_members(choice, &format!("choices.{i}"), &["text"], seal)?;
-        if let Some(probabilities) = choice.get_mut("logprobs") {
-            *probabilities = Value::Null;
+        if !sealed.is_empty() {
+            sealed.push(b']');
+            changes.push((name, set(sealed)?));
         }
     }
-    for (i, entry) in entries(answer, "data") {
-        seal_members(entry, &format!("data.{i}"), &["embedding"], seal)?;
+    Ok(answer.rewrite(&changes))
+}
+
+/// Seals a text of a field.
+pub(super) type Seal<'a> = dyn FnMut(&str, &[u8]) -> Result<String, NotSealed> + 'a;
+type SealEntry = fn(&Body<'_>, &str, &mut Seal<'_>) -> Result<Vec<u8>, NotSealed>;
+type Changes = Vec<(&'static str, Change)>;
+
+fn of_choice(choice: &Body<'_>, field: &str, seal: &mut Seal<'_>) -> Result<Vec<u8>, NotSealed> {
+    let mut changes = sealed(choice, field, &["text"], seal)?;
+    for holder in ["message", "delta"] {
+        if let Some(message) = choice.raw(holder) {
+            let message = of_message(&inner(message)?, &format!("{field}.{holder}"), seal)?;
+            changes.push((holder, set(message)?));
+        }
     }
-    Ok(())
+    if choice.has("logprobs") {
+        changes.push(("logprobs", set(b"null".to_vec())?));
+    }
+    Ok(choice.rewrite(&changes))
 }
 
-/// Objects of a list with their `index`, or their position where they have none.
-fn entries<'a>(answer: &'a mut Value, name: &str) -> impl Iterator<Item = (u64, &'a mut Map<String, Value>)> {
-    let list = answer.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten();
-    list.enumerate().filter_map(|(position, entry)| {
-        let entry = entry.as_object_mut()?;
-        let index = entry.get("index").and_then(Value::as_u64);
-        Some((index.unwrap_or(position as u64), entry))
-    })
+fn of_message(message: &Body<'_>, field: &str, seal: &mut Seal<'_>) -> Result<Vec<u8>, NotSealed> {
+    let mut changes = sealed(message, field, &TEXTS, seal)?;
+    if let Some(sound) = message.raw("audio") {
+        let sound = inner(sound)?;
+        let texts = sealed(&sound, &format!("{field}.audio"), &SOUND, seal)?;
+        changes.push(("audio", set(sound.rewrite(&texts))?));
+    }
+    changes.extend(REPETITIONS.map(|name| (name, Change::Remove)));
+    Ok(message.rewrite(&changes))
 }
 
-fn seal_members<E>(
-    members: &mut Map<String, Value>,
+fn of_vector(entry: &Body<'_>, field: &str, seal: &mut Seal<'_>) -> Result<Vec<u8>, NotSealed> {
+    Ok(entry.rewrite(&sealed(entry, field, &["embedding"], seal)?))
+}
+
+/// These members, sealed. What is no text is sealed as JSON in its one form.
+fn sealed(
+    members: &Body<'_>,
     field: &str,
-    names: &[&str],
-    seal: &mut impl FnMut(&str, &[u8]) -> Result<String, E>,
-) -> Result<(), E> {
+    names: &[&'static str],
+    seal: &mut Seal<'_>,
+) -> Result<Changes, NotSealed> {
+    let mut changes = Changes::new();
     for name in names {
-        let Some(value) = members.get_mut(*name).filter(|value| !value.is_null()) else { continue };
-        let field = format!("{field}.{name}");
-        let sealed = match &*value {
-            Value::String(text) => seal(&field, text.as_bytes()),
-            other => seal(&field, other.to_string().as_bytes()),
-        }?;
-        *value = Value::String(sealed);
+        let Some(value) = members.raw(name) else { continue };
+        let text = if value.get().starts_with('"') {
+            serde_json::from_str::<String>(value.get())?.into_bytes()
+        } else {
+            compact(value)?
+        };
+        changes.push((*name, Change::Set(raw_text(&seal(&format!("{field}.{name}"), &text)?))));
     }
-    Ok(())
+    Ok(changes)
+}
+
+fn inner(value: &RawValue) -> Result<Body<'_>, NotSealed> {
+    Body::parse(value.get().as_bytes()).map_err(|_| NotSealed::Shape)
+}
+
+fn set(json: Vec<u8>) -> Result<Change, NotSealed> {
+    let json = String::from_utf8(json).map_err(|_| NotSealed::Shape)?;
+    Ok(Change::Set(RawValue::from_string(json)?))
 }

@@ -1,5 +1,5 @@
-//! JSON of requests, which can be far larger in memory than it is written: what is changed is read with a limit, and the
-//! rest goes through as it comes.
+//! JSON can be far larger in memory than it is written: what is changed is read with a limit, and the rest goes through
+//! as it comes.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use crate::error::{GatewayError, Kind};
 
 /// Most values of the members that can be encrypted, decrypted ones among them.
 const MAX_VALUES: usize = 1 << 16;
-/// What a decrypted body may be longer than twice what came, in bytes.
+/// What JSON in its one form may be longer than twice what came, in bytes.
 const SLACK: usize = 1 << 16;
 
 /// What is not JSON, in the words of [`crate::body::Body::parse`].
@@ -50,15 +50,21 @@ impl Values {
     }
 }
 
-/// An object in its one form: without spaces, each text and number written in one way.
+/// A value in its one form: without spaces, each text and number written in one way.
+pub(super) fn compact(value: &RawValue) -> Result<Vec<u8>, serde_json::Error> {
+    let mut written = Bounded::of(value.get().len());
+    written.through(value)?;
+    Ok(written.bytes)
+}
+
+/// An object in that form.
 #[derive(Debug)]
 pub(super) struct Compact(Bounded);
 
 impl Compact {
     /// For what came as so many bytes.
     pub(super) fn of(length: usize) -> Self {
-        let most = length.saturating_mul(2).saturating_add(SLACK);
-        Self(Bounded { bytes: Vec::with_capacity(length), most, is_full: false })
+        Self(Bounded::of(length))
     }
 
     /// A member that was read.
@@ -69,8 +75,7 @@ impl Compact {
 
     /// A member as it came. It is written as it would be if it were read.
     pub(super) fn raw(&mut self, name: &str, value: &RawValue) -> Result<(), GatewayError> {
-        let mut reader = serde_json::Deserializer::from_str(value.get());
-        let written = self.name(name).and_then(|()| Through(&mut self.0).deserialize(&mut reader));
+        let written = self.name(name).and_then(|()| self.0.through(value));
         written.map_err(|error| self.failed(&error))
     }
 
@@ -106,6 +111,16 @@ struct Bounded {
 }
 
 impl Bounded {
+    /// For what came as so many bytes.
+    fn of(length: usize) -> Self {
+        let most = length.saturating_mul(2).saturating_add(SLACK);
+        Self { bytes: Vec::with_capacity(length), most, is_full: false }
+    }
+
+    fn through(&mut self, value: &RawValue) -> Result<(), serde_json::Error> {
+        Through(self).deserialize(&mut serde_json::Deserializer::from_str(value.get()))
+    }
+
     fn push<E: Error>(&mut self, text: &str) -> Result<(), E> {
         io::Write::write_all(self, text.as_bytes()).map_err(E::custom)
     }

@@ -38,7 +38,7 @@ use crate::surface::Surface;
 pub use shares::Shares;
 pub use terms::is_asked;
 
-/// Most encrypted fields of a request: each costs a key agreement.
+/// Most encrypted fields of a request, of a whole answer, or of one event of a stream: each costs a key agreement.
 const MAX_FIELDS: usize = 2048;
 const DONE: &[u8] = b"[DONE]";
 
@@ -219,13 +219,14 @@ impl Sealer {
     }
 
     fn seal_json(&self, json: &[u8]) -> Result<Vec<u8>, NotSealed> {
-        let mut answer: Value = serde_json::from_slice(json)?;
-        if !answer.is_object() {
-            return Err(NotSealed::Shape);
-        }
-        let id = answer.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        fields::of_answer(&mut answer, &mut |field, text| self.terms.seal(field, &self.model, &id, text))?;
-        Ok(serde_json::to_vec(&answer)?)
+        let answer = Body::parse(json).map_err(|_| NotSealed::Shape)?;
+        let id = answer.raw("id").and_then(|id| serde_json::from_str::<String>(id.get()).ok());
+        let id = id.unwrap_or_default();
+        let mut left = MAX_FIELDS;
+        fields::of_answer(&answer, &mut |field, text| {
+            left = left.checked_sub(1).ok_or(NotSealed::Fields)?;
+            Ok(self.terms.seal(field, &self.model, &id, text)?)
+        })
     }
 }
 
@@ -236,6 +237,8 @@ enum NotSealed {
     Json(#[from] serde_json::Error),
     #[error("not an object, or no whole event")]
     Shape,
+    #[error("too many fields")]
+    Fields,
     #[error(transparent)]
     Encryption(#[from] E2eeError),
 }
@@ -245,6 +248,7 @@ fn not_sealed(error: &NotSealed) -> GatewayError {
     let kind = match error {
         NotSealed::Json(_) => "not JSON",
         NotSealed::Shape => "not an answer",
+        NotSealed::Fields => "too many fields",
         NotSealed::Encryption(_) => "encryption failed",
     };
     error!(kind, "an answer could not be encrypted and was not sent");
@@ -266,7 +270,8 @@ fn write_event(to: &mut BytesMut, event: &[u8], json: &[u8]) {
         is_first = false;
     }
     to.extend_from_slice(b"data: ");
-    to.extend_from_slice(json);
+    // Between JSON's tokens line ends are spaces; within an event they would begin another line.
+    to.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
     to.extend_from_slice(b"\n\n");
 }
 

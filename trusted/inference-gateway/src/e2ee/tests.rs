@@ -361,6 +361,23 @@ fn an_answer_goes_out_sealed_in_every_listed_field() {
 }
 
 #[test]
+fn no_answer_has_more_fields_than_can_be_sealed() {
+    let sealer = sealer(Suite::X25519);
+    let vectors = |count| json!({"data": vec![json!({"embedding": [0]}); count]}).to_string();
+    let texts =
+        |count| json!({"choices": vec![json!({"text": "a", "delta": {"content": "b"}}); count]}).to_string();
+    for (answer, is_sealed) in [
+        (vectors(3), true),
+        (vectors(MAX_FIELDS + 1), false),
+        (texts(3), true),
+        (texts(MAX_FIELDS / 2 + 1), false),
+    ] {
+        assert_eq!(sealer.seal_body(answer.as_bytes()).is_ok(), is_sealed);
+        assert_eq!(sealer.seal_events(format!("data: {answer}\n\n").as_bytes()).is_ok(), is_sealed);
+    }
+}
+
+#[test]
 fn a_stream_is_sealed_event_by_event() {
     let suite = Suite::X25519;
     let sealer = sealer(suite);
@@ -369,7 +386,7 @@ fn a_stream_is_sealed_event_by_event() {
     };
     let clear = format!(
         ": comment\n\ndata: {}\n\nevent: x\r\ndata: {}\r\n\r\ndata: {{\"error\":{{\"message\":\"m\"}}}}\n\ndata: [DONE]\n\n",
-        chunk("s3"),
+        chunk("s3").replacen(r#""choices":["#, "\"choices\":\ndata: [", 1),
         chunk("cret")
     );
     let out = sealer.seal_events(clear.as_bytes()).unwrap();

@@ -11,7 +11,7 @@ use crate::upstream::MAX_BODY_BYTES;
 /// Most answers to one request: choices of all its prompts together.
 pub(crate) const MAX_ANSWERS: u64 = MAX_CHOICES as u64;
 /// Most inputs of one request for embeddings.
-const MAX_INPUTS: u64 = 2048;
+pub(super) const MAX_INPUTS: usize = 2048;
 /// Most entries of a list that are counted.
 const MAX_COUNTED: usize = 1 << 16;
 
@@ -57,7 +57,7 @@ pub(super) fn check(surface: Surface, body: &Body<'_>) -> Result<(), GatewayErro
                 return Err(GatewayError::parameter("input", "'input' has to have an entry".to_owned()));
             }
             let inputs = listed("input");
-            at_most("input", inputs, MAX_INPUTS, "inputs")?;
+            at_most("input", inputs, MAX_INPUTS as u64, "inputs")?;
             let is_base64 = body.raw("encoding_format").is_some_and(|format| format.get() == "\"base64\"");
             // As long as numbers are written.
             let most = MAX_BODY_BYTES as u64 / if is_base64 { 6 } else { 24 };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::capacity::MAX_INPUTS;
 use super::frame::{DONE, broken_chat, data_event};
 use super::metering::Meter;
 use super::{Ending, NotAnAnswer, Shaped, Step, Translate, Whole, fault};
@@ -224,7 +225,9 @@ impl Embeddings {
 impl Translate for Embeddings {
     fn whole(&mut self, body: &[u8]) -> Result<Whole, NotAnAnswer> {
         let mut list: EmbeddingList<'_> = super::answer(body)?;
-        if !list.data.text().is_some_and(|data| data.starts_with('[') && data != "[]") {
+        // Each entry may have to be sealed: no more of them are looked at than anybody may ask for.
+        let entries: Option<Few<&RawValue, MAX_INPUTS>> = list.data.read();
+        if entries.is_none_or(|Few(entries)| entries.is_empty()) {
             return Err(NotAnAnswer);
         }
         self.upstream_model = list.model.read();

@@ -37,16 +37,21 @@ impl Client {
     }
 
     async fn ask(&self, bench: &Bench, clear: &Value) -> Reply {
+        self.ask_at(bench, "/v1/chat/completions", "messages.0.content", clear).await
+    }
+
+    /// With one encrypted field.
+    async fn ask_at(&self, bench: &Bench, path: &str, field: &str, clear: &Value) -> Reply {
         let suite = self.secret.suite();
         let service = e2ee::public_key(suite, &self.service).unwrap();
         let ephemeral = SecretKey::new(suite, &[4; 32]).unwrap();
-        let text = clear["messages"][0]["content"].as_str().unwrap();
-        let context = self.context("messages.0.content", None);
         let mut sealed = clear.clone();
-        sealed["messages"][0]["content"] =
-            json!(e2ee::seal(&service, &ephemeral, [5; 12], &context, text.as_bytes()).unwrap());
+        let place = sealed.pointer_mut(&format!("/{}", field.replace('.', "/"))).unwrap();
+        let text = place.as_str().map_or_else(|| place.to_string(), ToOwned::to_owned);
+        let context = self.context(field, None);
+        *place = json!(e2ee::seal(&service, &ephemeral, [5; 12], &context, text.as_bytes()).unwrap());
         let request = bench
-            .request("/v1/chat/completions", &sealed)
+            .request(path, &sealed)
             .header("x-e2ee-version", "2")
             .header("x-client-pub-key", hex::encode(self.secret.public_key()))
             .header("x-model-pub-key", &self.service)
@@ -63,7 +68,7 @@ impl Client {
     /// The text of a field of an answer, or of one event of it.
     fn open(&self, document: &Value, field: &str) -> Option<String> {
         let value = document.pointer(&format!("/{}", field.replace('.', "/")))?.as_str()?;
-        let context = self.context(field, Some(document["id"].as_str().unwrap()));
+        let context = self.context(field, Some(document["id"].as_str().unwrap_or_default()));
         Some(String::from_utf8(e2ee::open(&self.secret, &context, value).unwrap().to_vec()).unwrap())
     }
 }
@@ -111,6 +116,29 @@ async fn a_stream_is_for_the_client_alone() {
         let pieces = pieces.iter().filter_map(|event| client.open(event, "choices.0.delta.content"));
         assert_eq!(pieces.collect::<String>(), "one two three");
         check(&bench, &reply, &clear);
+    }
+}
+
+#[tokio::test]
+async fn vectors_are_for_the_client_alone_and_no_more_than_anybody_asks_for() {
+    let fake = Fake::start(|number, _| {
+        let count = if number == 0 { 1 } else { 10_000 };
+        let vectors = json!({"object": "list", "data": vec![json!({"index": 0, "embedding": [0.5]}); count]});
+        vec![Act::Send(crate::upstream::fake::json(200, &vectors.to_string()))]
+    })
+    .await;
+    let bench = Bench::alone(&fake).await;
+    let clear = json!({"model": MODEL, "input": "a secret prompt"});
+    for (number, answer) in [Ok("[0.5]"), Err((502, "upstream_error".to_owned()))].into_iter().enumerate() {
+        let client = Client::new(&bench, Suite::X25519, u8::try_from(number).unwrap());
+        let reply = client.ask_at(&bench, "/v1/embeddings", "input", &clear).await;
+        match answer {
+            Ok(vector) => {
+                assert_eq!(client.open(&reply.json(), "data.0.embedding").as_deref(), Some(vector));
+                check(&bench, &reply, &clear);
+            }
+            Err(error) => assert_eq!(reply.error(), error),
+        }
     }
 }
 
