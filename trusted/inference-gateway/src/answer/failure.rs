@@ -35,6 +35,8 @@ pub(super) struct Failure {
     pub(super) rank: Rank,
     /// What the client is told.
     pub(super) error: GatewayError,
+    /// Whether it may be in the upstream's words, which can repeat what the request says.
+    pub(super) is_quoted: bool,
     /// What the operator is told: whose fault it is, `upstream` or `gateway`, and a sentence.
     pub(super) source: &'static str,
     pub(super) why: &'static str,
@@ -81,7 +83,7 @@ impl Failure {
     pub(super) fn new(rank: Rank, error: GatewayError, why: &'static str) -> Self {
         let recorded = error.status().as_u16();
         let judgement = Judgement { then: Then::Next, is_busy: false, is_fault_of_route: false, recorded };
-        Self { rank, error, source: "upstream", why, judgement, spent: None }
+        Self { rank, error, is_quoted: false, source: "upstream", why, judgement, spent: None }
     }
 
     /// The route's own failure.
@@ -145,7 +147,8 @@ impl Failure {
         if judgement.is_busy {
             error.retry_after = answer.retry_after;
         }
-        Self { judgement, ..Self::new(Rank::Answered, error, "the upstream answered with an error") }
+        let failure = Self::new(Rank::Answered, error, "the upstream answered with an error");
+        Self { judgement, is_quoted: true, ..failure }
     }
 
     /// The upstream reported a failure with a status of success: instead of the answer, or in a stream before anything of
@@ -155,12 +158,24 @@ impl Failure {
         let status = if is_own { StatusCode::BAD_REQUEST } else { StatusCode::BAD_GATEWAY };
         let error = fault::public(status, fault, route);
         let failure = Self::new(Rank::Answered, error, "the upstream reported an error in its answer");
+        let failure = Self { is_quoted: true, ..failure };
         if is_own {
             let judgement = Judgement { then: Then::Answer, recorded: status.as_u16(), ..failure.judgement };
             return Self { judgement, ..failure };
         }
         let recorded = if fault::is_quota(fault) { 402 } else { 502 };
         Self { judgement: Judgement { is_fault_of_route: true, recorded, ..failure.judgement }, ..failure }
+    }
+
+    /// What a client is told whose request came encrypted: nothing in the upstream's words, which go out in clear.
+    pub(super) fn in_general(&self) -> GatewayError {
+        let error = self.error.clone();
+        match error.kind {
+            Kind::UpstreamRefused(status) if self.is_quoted => {
+                GatewayError { message: fault::generic(error.kind, status).to_owned(), param: None, ..error }
+            }
+            _ => error,
+        }
     }
 
     /// Whether this failure is told rather than another that came before it.

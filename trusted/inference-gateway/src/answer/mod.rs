@@ -330,7 +330,7 @@ async fn refuse(exchange: &Exchange, mut tried: Vec<Tried>, exhausted: Option<Ex
         let error = GatewayError::new(Kind::Internal, "The request could not be routed");
         return outlet.deny(exchange, &error);
     };
-    let error = failure.error;
+    let error = if outlet.wire.encrypts() { failure.in_general() } else { failure.error };
     // An error that is passed on is the last attempt's; after a total failure there is a row of its own.
     let passed_on = (failure.judgement.then == judge::Then::Answer).then(|| tried.pop()).flatten();
     let status = passed_on.as_ref().map_or_else(|| error.status().as_u16(), |attempt| attempt.status);

@@ -165,7 +165,9 @@ impl Relay<'_> {
                 Some(Fed::Bytes { bytes, .. }) => self.pass(&bytes, false).await,
                 Some(Fed::Whole(bytes)) => return End::Whole(bytes),
                 Some(Fed::Failed(fault)) => {
-                    let message = public_in_stream(&fault, route);
+                    // Words of the upstream go out in clear, and can repeat what an encrypted request says.
+                    let is_sealed = self.outlet.wire.encrypts();
+                    let message = if is_sealed { BROKEN.to_owned() } else { public_in_stream(&fault, route) };
                     return End::Broken {
                         message,
                         source: "upstream",

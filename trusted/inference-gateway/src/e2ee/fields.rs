@@ -14,8 +14,10 @@ pub(super) const OF_REQUEST: [&str; 3] = ["messages", "prompt", "input"];
 const TEXTS: [&str; 3] = ["content", "reasoning", "reasoning_content"];
 /// Members of a message's sound.
 const SOUND: [&str; 2] = ["data", "transcript"];
-/// Members that say once more what the texts say. Nobody encrypts them, so they do not go out.
-const REPETITIONS: [&str; 3] = ["reasoning_details", "thinking_blocks", "reasoning_items"];
+/// Members that say once more what the texts say, quote it, or show what it asked for. Nobody encrypts them, so they do not
+/// go out.
+const IN_CLEAR: [&str; 5] =
+    ["reasoning_details", "thinking_blocks", "reasoning_items", "annotations", "images"];
 
 /// Visits every value of a request that is a ciphertext, and puts the text in its place. With `media`, images and
 /// sounds are among them. Of the request, [`OF_REQUEST`] is enough.
@@ -125,7 +127,7 @@ fn of_message(message: &Body<'_>, field: &str, seal: &mut Seal<'_>) -> Result<Ve
         let texts = sealed(&sound, &format!("{field}.audio"), &SOUND, seal)?;
         changes.push(("audio", set(sound.rewrite(&texts))?));
     }
-    changes.extend(REPETITIONS.map(|name| (name, Change::Remove)));
+    changes.extend(IN_CLEAR.map(|name| (name, Change::Remove)));
     Ok(message.rewrite(&changes))
 }
 

@@ -334,6 +334,7 @@ fn an_answer_goes_out_sealed_in_every_listed_field() {
                 {"index": 3, "message": {
                     "role": "assistant", "content": SECRET, "reasoning": SECRET, "reasoning_content": SECRET,
                     "reasoning_details": [{"text": SECRET}], "thinking_blocks": [SECRET],
+                    "annotations": [{"url_citation": {"title": SECRET}}], "images": [{"image_url": {"url": SECRET}}],
                     "audio": {"id": "a", "data": SECRET, "transcript": SECRET},
                 }, "logprobs": {"content": [{"token": SECRET}]}, "finish_reason": "stop"},
                 {"text": SECRET, "message": {"content": [{"type": "text", "text": SECRET}]}},

@@ -144,9 +144,13 @@ async fn vectors_are_for_the_client_alone_and_no_more_than_anybody_asks_for() {
 
 #[tokio::test]
 async fn what_the_gateway_itself_says_can_be_read() {
-    let fake = Fake::start(|number, _| match number {
+    let fault = r#"{"error":{"message":"'a secret prompt' is too long","type":"invalid_request_error","param":"a secret"}}"#;
+    let fake = Fake::start(move |number, _| match number {
         0 => broken(&[role(), word("one")]),
-        _ => vec![Act::Send(crate::upstream::fake::json(400, r#"{"error":{"message":"too long"}}"#))],
+        1 => vec![Act::Send(crate::upstream::fake::json(400, fault))],
+        2 => vec![Act::Send(crate::upstream::fake::json(200, fault))],
+        3 => streamed(&[format!("data: {fault}\n\n").into_bytes()]),
+        _ => streamed(&[role(), word("one"), format!("data: {fault}\n\n").into_bytes()]),
     })
     .await;
     let bench = Bench::alone(&fake).await;
@@ -157,9 +161,17 @@ async fn what_the_gateway_itself_says_can_be_read() {
     assert_eq!(events.last().unwrap()["error"]["type"], "upstream_error");
     assert!(!reply.text().contains("[DONE]"));
     bench.checked_receipt(&reply);
-    let refused = Client::new(&bench, Suite::X25519, 1).ask(&bench, &chat(true)).await;
-    assert_eq!(refused.error(), (400, "invalid_request_error".to_owned()));
-    bench.checked_receipt(&refused);
+    // The upstream's words can repeat the prompt.
+    for (number, is_streaming) in [(1, true), (2, false), (3, true), (4, true)] {
+        let refused = Client::new(&bench, Suite::X25519, number).ask(&bench, &chat(is_streaming)).await;
+        assert!(refused.text().contains("error") && !refused.text().contains("secret"), "{}", refused.text());
+        if number < 4 {
+            assert_eq!(refused.error(), (400, "invalid_request_error".to_owned()));
+            assert_eq!(refused.json()["error"]["message"], "The request was rejected as invalid");
+            assert_eq!(refused.json()["error"]["param"], Value::Null);
+        }
+        bench.checked_receipt(&refused);
+    }
 }
 
 /// What was held back goes out longer than it came, and may have to wait for others' memory: not beyond the end.
