@@ -23,6 +23,8 @@ pub(super) enum NoCredit {
 pub struct Reservation {
     credit: Arc<Credit>,
     amount: Decimal,
+    /// What was set aside for it before, of the same credit.
+    first: Option<Arc<Reservation>>,
 }
 
 impl Credit {
@@ -37,18 +39,53 @@ impl Credit {
         estimate: Decimal,
         spent: impl FnOnce() -> Result<Decimal, E>,
     ) -> Result<Result<Reservation, NoCredit>, E> {
+        let outcome = self.set_aside(Decimal::ZERO, limit, estimate, spent)?;
+        Ok(outcome.map(|()| Reservation { credit: Arc::clone(self), amount: estimate, first: None }))
+    }
+
+    /// Sets an estimate aside in the place of what the same request has.
+    fn set_aside<E>(
+        &self,
+        own: Decimal,
+        limit: Decimal,
+        estimate: Decimal,
+        spent: impl FnOnce() -> Result<Decimal, E>,
+    ) -> Result<Result<(), NoCredit>, E> {
         let mut set_aside = self.0.lock();
         // A request that ends is recorded first, and free afterwards: with the lock held, it counts once or twice.
         let left = limit.saturating_sub(spent()?);
         if left <= Decimal::ZERO {
             return Ok(Err(NoCredit::Spent));
         }
-        if !set_aside.is_zero() && set_aside.saturating_add(estimate) > left {
+        let others = set_aside.saturating_sub(own);
+        if !others.is_zero() && others.saturating_add(estimate) > left {
             return Ok(Err(NoCredit::SetAside));
         }
-        *set_aside = set_aside.saturating_add(estimate);
-        drop(set_aside);
-        Ok(Ok(Reservation { credit: Arc::clone(self), amount: estimate }))
+        *set_aside = others.saturating_add(estimate);
+        Ok(Ok(()))
+    }
+}
+
+impl Reservation {
+    /// Sets aside what a better estimate says, where that is more; as [`Credit::reserve`] would have, without what it has.
+    pub(super) fn raise<E>(
+        self: &Arc<Self>,
+        limit: Decimal,
+        estimate: Decimal,
+        spent: impl FnOnce() -> Result<Decimal, E>,
+    ) -> Result<Result<Arc<Self>, NoCredit>, E> {
+        let own = self.whole();
+        if estimate <= own {
+            return Ok(Ok(Arc::clone(self)));
+        }
+        let outcome = self.credit.set_aside(own, limit, estimate, spent)?;
+        let amount = estimate.saturating_sub(own);
+        let raised = || Self { credit: Arc::clone(&self.credit), amount, first: Some(Arc::clone(self)) };
+        Ok(outcome.map(|()| Arc::new(raised())))
+    }
+
+    fn whole(&self) -> Decimal {
+        self.amount + self.first.as_ref().map_or(Decimal::ZERO, |first| first.whole())
     }
 }
 
@@ -85,6 +122,27 @@ mod tests {
         assert_eq!(reserve(&credit, 10, 0, Decimal::from(10)).unwrap_err(), NoCredit::Spent);
         drop(first);
         reserve(&credit, 10, 1, Decimal::from(9)).unwrap();
+    }
+
+    #[test]
+    fn an_estimate_that_was_too_low_is_raised_as_far_as_others_leave() {
+        let credit = Arc::default();
+        let raise = |reservation: &Arc<Reservation>, estimate: u64| {
+            let Ok(outcome) =
+                reservation.raise(10.into(), estimate.into(), || Ok::<_, Infallible>(Decimal::ZERO));
+            outcome
+        };
+        let first = Arc::new(reserve(&credit, 10, 2, Decimal::ZERO).unwrap());
+        let other = Arc::new(reserve(&credit, 10, 3, Decimal::ZERO).unwrap());
+        assert_eq!(raise(&first, 8).unwrap_err(), NoCredit::SetAside);
+        let raised = raise(&raise(&first, 6).unwrap(), 7).unwrap();
+        assert_eq!(raise(&other, 4).unwrap_err(), NoCredit::SetAside);
+        assert_eq!(raise(&raised, 1).unwrap().whole(), Decimal::from(7));
+        drop((first, raised));
+        // Alone, it may cost anything.
+        assert_eq!(raise(&other, 100).unwrap().whole(), Decimal::from(100));
+        drop(other);
+        assert_eq!(*credit.0.lock(), Decimal::ZERO);
     }
 
     proptest! {

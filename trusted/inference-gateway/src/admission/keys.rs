@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use rust_decimal::Decimal;
 
 use super::credit::{Credit, NoCredit, Reservation};
 use super::estimate::estimate;
@@ -14,7 +15,7 @@ use super::{Admission, Ask, KeyHash};
 use crate::accounting::{Limits, Tokens, Window};
 use crate::config::{GatewayConfig, KeyConfig};
 use crate::error::{GatewayError, Kind};
-use crate::record::Store;
+use crate::record::{Store, StoreError};
 
 /// Seconds after which a request that found the credit set aside may come again.
 const RETRY_S: u64 = 1;
@@ -103,23 +104,17 @@ impl Keys {
 
     fn reserve(&self, key: &Key, ask: &Ask<'_>) -> Result<Option<Reservation>, GatewayError> {
         let Some(limit) = key.config.credit else { return Ok(None) };
-        let estimate =
-            estimate(&Features::of(ask.surface, ask.body), ask.known, ask.dearest, ask.keeps_limits);
-        let outcome = key.credit.reserve(limit, estimate, || self.store.spent(ask.key));
-        let outcome = outcome.map_err(|error| {
-            tracing::error!(%error, "what a key has spent cannot be read");
-            GatewayError::new(Kind::Unavailable, "The gateway's records cannot be read at the moment")
-        })?;
-        outcome.map(Some).map_err(|refusal| match refusal {
-            NoCredit::Spent => GatewayError::new(Kind::NoCredit, "The credit of this API key is used up"),
-            NoCredit::SetAside => GatewayError {
-                retry_after: Some(RETRY_S),
-                ..GatewayError::new(
-                    Kind::RateLimited,
-                    "Requests of this API key that are under way may use up its credit; ask again when they are over",
-                )
-            },
-        })
+        let outcome = key.credit.reserve(limit, expected(ask), || self.store.spent(ask.key));
+        granted(outcome).map(Some)
+    }
+
+    pub(super) fn raise(&self, ask: &Ask<'_>, admission: &mut Admission) -> Result<(), GatewayError> {
+        let (Some(limit), Some(reserved)) = (self.key(ask.key)?.config.credit, &admission.reserved) else {
+            return Ok(());
+        };
+        let outcome = reserved.raise(limit, expected(ask), || self.store.spent(ask.key));
+        admission.reserved = Some(granted(outcome)?);
+        Ok(())
     }
 
     pub(super) fn used(&self, hash: KeyHash, tokens: Tokens) {
@@ -127,6 +122,28 @@ impl Keys {
             key.limits.end(tokens.total(), (self.timer.0)());
         }
     }
+}
+
+fn expected(ask: &Ask<'_>) -> Decimal {
+    estimate(&Features::of(ask.surface, ask.body), ask.known, ask.dearest, ask.keeps_limits)
+}
+
+/// What the client gets where nothing is set aside.
+fn granted<T>(outcome: Result<Result<T, NoCredit>, StoreError>) -> Result<T, GatewayError> {
+    let outcome = outcome.map_err(|error| {
+        tracing::error!(%error, "what a key has spent cannot be read");
+        GatewayError::new(Kind::Unavailable, "The gateway's records cannot be read at the moment")
+    })?;
+    outcome.map_err(|refusal| match refusal {
+        NoCredit::Spent => GatewayError::new(Kind::NoCredit, "The credit of this API key is used up"),
+        NoCredit::SetAside => GatewayError {
+            retry_after: Some(RETRY_S),
+            ..GatewayError::new(
+                Kind::RateLimited,
+                "Requests of this API key that are under way may use up its credit; ask again when they are over",
+            )
+        },
+    })
 }
 
 impl Key {

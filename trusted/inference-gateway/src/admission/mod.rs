@@ -121,6 +121,15 @@ impl Control {
         }
     }
 
+    /// Sets more aside where the decrypted body of a request that was admitted may cost more than was thought of it
+    /// encrypted. `Err` is what the client gets. A control plane was asked once, by what could be seen then.
+    pub fn raise(&self, ask: &Ask<'_>, admission: &mut Admission) -> Result<(), GatewayError> {
+        match self {
+            Self::Keys(keys) => keys.raise(ask, admission),
+            Self::ControlPlane(_) => Ok(()),
+        }
+    }
+
     /// Whether somebody has this key: what lists of models ask, which name no model. Fails like [`Self::admit`].
     pub async fn identify(&self, key: KeyHash) -> Result<(), GatewayError> {
         match self {

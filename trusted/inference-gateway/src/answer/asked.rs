@@ -94,9 +94,9 @@ pub(super) async fn ask(
             return Err(in_clear(error));
         }
     };
-    let admission = wanted.admit(gateway, incoming, key).await.map_err(in_clear)?;
+    let mut admission = wanted.admit(gateway, incoming, key).await.map_err(in_clear)?;
     let mut sealer = None;
-    match wanted.asked(gateway, live, incoming, (key, &admission), random, &mut sealer).await {
+    match wanted.asked(gateway, live, incoming, (key, &mut admission), random, &mut sealer).await {
         Ok(asked) => Ok((asked, sealer)),
         Err(error) => {
             withdraw(gateway, incoming, key, &admission, (&wanted, &error)).await;
@@ -131,22 +131,36 @@ impl Wanted {
         incoming: &Incoming,
         key: KeyHash,
     ) -> Result<Admission, GatewayError> {
+        let dearest = self.dearest();
+        gateway.control.admit(&self.ask(incoming, key, &dearest, &incoming.body)).await
+    }
+
+    fn dearest(&self) -> Pricing {
         let Self { constraints, model, .. } = self;
         // Which parameters it has is not known of an encrypted request: more routes fit, rather than fewer.
         let wish = Wish { model, constraints, parameters: &[], pricing: None, random: 0 };
-        let ask = Ask {
+        self.known.dearest(self.known.fitting(&wish))
+    }
+
+    fn ask<'a>(
+        &'a self,
+        incoming: &'a Incoming,
+        key: KeyHash,
+        dearest: &'a Pricing,
+        body: &'a [u8],
+    ) -> Ask<'a> {
+        Ask {
             key,
             request_id: &incoming.request_id,
             surface: incoming.surface,
             model: &self.model,
             known: &self.known.config,
-            dearest: &self.known.dearest(self.known.fitting(&wish)),
+            dearest,
             keeps_limits: format::keeps_limits(&self.known),
             provider: self.provider.as_deref(),
             is_tee_host: incoming.is_tee_host,
-            body: &incoming.body,
-        };
-        gateway.control.admit(&ask).await
+            body,
+        }
     }
 
     /// What is asked for, once it may be. `sealer` is there as soon as the body was opened.
@@ -155,7 +169,7 @@ impl Wanted {
         gateway: &Gateway,
         live: &Live,
         incoming: &Incoming,
-        (key, admission): (KeyHash, &Admission),
+        (key, admission): (KeyHash, &mut Admission),
         random: u64,
         sealer: &mut Option<Sealer>,
     ) -> Result<Asked, GatewayError> {
@@ -164,6 +178,9 @@ impl Wanted {
         } else {
             let opened = open(gateway, incoming, key).await?;
             *sealer = Some(opened.sealer);
+            // One ciphertext may hold a hundred pictures.
+            let dearest = self.dearest();
+            gateway.control.raise(&self.ask(incoming, key, &dearest, &opened.body), admission)?;
             let shaped = format::shape(incoming.surface, &opened.body, &self.known)?;
             (opened.body, shaped)
         };

@@ -42,6 +42,15 @@ impl Client {
 
     /// With one encrypted field.
     async fn ask_at(&self, bench: &Bench, path: &str, field: &str, clear: &Value) -> Reply {
+        let response = self.request(bench, path, field, clear).send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let reply = Reply { status, headers, body: response.bytes().await.unwrap() };
+        assert_eq!(reply.header("x-e2ee-applied"), Some("true"), "{}", reply.text());
+        assert_eq!(reply.header("x-e2ee-algo"), Some(self.secret.suite().algo()));
+        reply
+    }
+
+    fn request(&self, bench: &Bench, path: &str, field: &str, clear: &Value) -> reqwest::RequestBuilder {
         let suite = self.secret.suite();
         let service = e2ee::public_key(suite, &self.service).unwrap();
         let ephemeral = SecretKey::new(suite, &[4; 32]).unwrap();
@@ -50,19 +59,13 @@ impl Client {
         let text = place.as_str().map_or_else(|| place.to_string(), ToOwned::to_owned);
         let context = self.context(field, None);
         *place = json!(e2ee::seal(&service, &ephemeral, [5; 12], &context, text.as_bytes()).unwrap());
-        let request = bench
+        bench
             .request(path, &sealed)
             .header("x-e2ee-version", "2")
             .header("x-client-pub-key", hex::encode(self.secret.public_key()))
             .header("x-model-pub-key", &self.service)
             .header("x-e2ee-nonce", &self.nonce)
-            .header("x-e2ee-timestamp", self.ts);
-        let response = request.send().await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let reply = Reply { status, headers, body: response.bytes().await.unwrap() };
-        assert_eq!(reply.header("x-e2ee-applied"), Some("true"), "{}", reply.text());
-        assert_eq!(reply.header("x-e2ee-algo"), Some(suite.algo()));
-        reply
+            .header("x-e2ee-timestamp", self.ts)
     }
 
     /// The text of a field of an answer, or of one event of it.
@@ -139,6 +142,38 @@ async fn vectors_are_for_the_client_alone_and_no_more_than_anybody_asks_for() {
             }
             Err(error) => assert_eq!(reply.error(), error),
         }
+    }
+}
+
+/// What a request may cost is seen when it is opened: many pictures may be in one ciphertext.
+#[tokio::test]
+async fn what_was_hidden_is_set_aside() {
+    let slow = Fake::start(|_, _| vec![Act::Hang]).await;
+    let keys = json!([{
+        "name": "ci", "sha256": crate::admission::KeyHash::of(KEY).to_string(), "credit": "10",
+    }]);
+    let mut plain = chat(false);
+    plain["max_tokens"] = json!(10);
+    let mut pictures = plain.clone();
+    let picture = json!({"type": "image_url", "image_url": {"url": "https://images.test/1"}});
+    pictures["messages"][0]["content"] = json!(vec![picture; 10]);
+    // Beside pictures that are known, not even the ciphertext fits.
+    for (before, applied) in [(&plain, "true"), (&pictures, "false")] {
+        let one = upstream("one", &slow.url(), 0, &json!({}));
+        let bench = Bench::new(vec![one], json!({"keys": keys})).await;
+        let count = slow.seen.lock().len();
+        let asked = |number, clear: &Value| {
+            let client = Client::new(&bench, Suite::X25519, number);
+            client.request(&bench, "/v1/chat/completions", "messages.0.content", clear).send()
+        };
+        let under_way = tokio::spawn(asked(0, before));
+        until(|| slow.seen.lock().len() > count).await;
+        let refused = asked(1, &pictures).await.unwrap();
+        assert_eq!(
+            (refused.status().as_u16(), &refused.headers()["x-e2ee-applied"]),
+            (429, &applied.parse().unwrap())
+        );
+        under_way.abort();
     }
 }
 
