@@ -37,8 +37,8 @@ impl Wire {
             Some(sealer) => {
                 // As many key agreements as fields: they may not hold up those who wait for the network.
                 let (sealer, clear) = (Arc::clone(sealer), clear.clone());
-                let sealed = tokio::task::spawn_blocking(move || sealer.seal_body(&clear));
-                sealed.await.map_err(|_| GatewayError::new(Kind::Internal, "The gateway failed"))??
+                let work = tokio::task::spawn_blocking(move || sealer.seal_body(&clear));
+                work.await.map_err(|_| GatewayError::new(Kind::Internal, "The gateway failed"))??
             }
         };
         self.note(clear, &sealed);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use cloister_aci::e2ee::{self, Context, E2eeError, Purpose, SecretKey, v1};
 use http::HeaderMap;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tracing::error;
 
 use self::json::{Compact, Values};

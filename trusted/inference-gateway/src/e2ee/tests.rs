@@ -5,7 +5,7 @@ use ed25519_dalek::SigningKey;
 use http::HeaderName;
 use jiff::Timestamp;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
