@@ -90,7 +90,7 @@ pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Res
     let parts = parts::Parts::start(&config, tls.as_ref(), backing, &clock).await?;
     let live = Live::new(config, None).map_err(SettingsError::from)?;
     let gateway = Arc::new(parts.gateway(live));
-    parts::configure(&gateway)?;
+    parts::Prepared::read(&gateway.live().config)?.hold(&gateway);
     settings.hold().await;
     gateway.office.set_settings(settings);
     let (stop, look_again) = (CancellationToken::new(), Arc::new(Notify::new()));
@@ -99,7 +99,7 @@ pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Res
     let mut tasks = vec![
         tokio::spawn(door::serve(listener, certificate, door, stop.clone())),
         tokio::spawn(verification::run(Arc::clone(&gateway), stop.clone())),
-        tokio::spawn(watch::watch(Arc::clone(&gateway), tls, Arc::clone(&look_again), stop.clone())),
+        tokio::spawn(watch::Watch::new(Arc::clone(&gateway), tls).run(Arc::clone(&look_again), stop.clone())),
     ];
     let (looking, stopped) = (Arc::clone(&gateway), stop.clone());
     tasks.push(tokio::spawn(async move { looking.busy_poll.run(stopped).await }));

@@ -23,7 +23,7 @@ use crate::config::{ModelConfig, Pricing};
 use crate::error::GatewayError;
 use crate::surface::Surface;
 
-pub use consult::{Begun, ControlPlane, HooksError};
+pub use consult::{Begun, ControlPlane, Hooks, HooksError};
 pub use credit::Reservation;
 pub use keys::Keys;
 

@@ -102,19 +102,25 @@ impl Settings {
         &self.file
     }
 
-    /// Reads the file again. Whether anything is different now; if so, it holds.
-    pub async fn reload(&self, gateway: &Gateway) -> Result<bool, SettingsError> {
+    /// Reads the file again, and by `prepare` what else its configuration needs. If all of that is of use, it holds, and
+    /// what was prepared is given back, with whether the file is another one.
+    pub async fn reload<T, E: From<SettingsError>>(
+        &self,
+        gateway: &Gateway,
+        prepare: impl FnOnce(&GatewayConfig) -> Result<T, E>,
+    ) -> Result<(bool, T), E> {
         let mut held = self.held.lock().await;
         let text = read(&self.file)?;
         if text == held.text {
-            return Ok(false);
+            return Ok((false, prepare(&gateway.live().config)?));
         }
         let Effective { config, members, given_up } = effective(&text)?;
-        let live = Live::new(config, Some(&gateway.live()))?;
+        let prepared = prepare(&config)?;
+        let live = Live::new(config, Some(&gateway.live())).map_err(SettingsError::from)?;
         gateway.replace(live);
         give_up(given_up);
         *held = Held { text, members, given_up: Vec::new() };
-        Ok(true)
+        Ok((true, prepared))
     }
 
     /// Another list, a JSON array: checked together with everything else, kept, and then in force at once. What of an
@@ -176,7 +182,6 @@ fn effective(text: &[u8]) -> Result<Effective, SettingsError> {
         let malformed = || SettingsError::Unreadable(path.clone(), io::ErrorKind::InvalidData.into());
         let kept = Replaced::parse(list, &read(&path)?).ok_or_else(malformed)?;
         if kept.replaces != list.digest(list.of(&own))? {
-            tracing::warn!(list = list.member, "was changed in the file: what replaced it is given up");
             given_up.push(path);
             continue;
         }
@@ -205,6 +210,7 @@ fn config_of(members: &Map<String, Value>) -> Result<GatewayConfig, SettingsErro
 /// One that stays is given up again at the next start.
 fn give_up(paths: Vec<PathBuf>) {
     for path in paths {
+        tracing::warn!(path = %path.display(), "the list was changed in the file: what replaced it is given up");
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::error!(%error, path = %path.display(), "is of no use any more, and cannot be removed");
         }

@@ -9,7 +9,7 @@ use cloister_verifier::Clock;
 
 use super::watch::tls_key;
 use super::{StartError, Tls};
-use crate::admission::{Control, ControlPlane, KeyHash, Keys};
+use crate::admission::{Control, ControlPlane, Hooks, KeyHash, Keys};
 use crate::config::GatewayConfig;
 use crate::gateway::{Gateway, Live};
 use crate::observe::Traces;
@@ -78,21 +78,32 @@ async fn store(config: &GatewayConfig, backing: Backing, clock: Clock) -> Result
     opened.map_err(|error| part(error.into()))?.map_err(|error| part(error.into()))
 }
 
-/// Brings what depends on the configuration in step with the one that holds. What cannot be stays as it was.
-pub(super) fn configure(gateway: &Gateway) -> Result<(), StartError> {
-    let live = gateway.live();
-    let token = live.config.admin_token_file.as_deref().map(token).transpose()?;
-    gateway.office.set_token(token);
-    gateway.busy_poll.set_longest(Duration::from_micros(live.config.busy_poll_us));
-    match (&gateway.control, &live.config.control) {
-        (Control::Keys(keys), None) => keys.configure(&live.config),
-        (Control::ControlPlane(control_plane), Some(control)) => control_plane
-            .configure(control)
-            .map_err(|error| StartError::Part("control plane's client", error.into()))?,
-        // Requests under way belong to who admitted them.
-        _ => tracing::warn!("a start is needed to change between keys and a control plane"),
+/// What a configuration names in other files: all of it is read before any of the configuration holds.
+pub(super) struct Prepared {
+    token: Option<KeyHash>,
+    hooks: Option<Hooks>,
+}
+
+impl Prepared {
+    pub(super) fn read(config: &GatewayConfig) -> Result<Self, StartError> {
+        let token = config.admin_token_file.as_deref().map(token).transpose()?;
+        let hooks = config.control.as_ref().map(Hooks::new).transpose();
+        let hooks = hooks.map_err(|error| StartError::Part("control plane's client", error.into()))?;
+        Ok(Self { token, hooks })
     }
-    Ok(())
+
+    /// Brings what depends on the configuration in step with the one that holds, which cannot fail.
+    pub(super) fn hold(self, gateway: &Gateway) {
+        let live = gateway.live();
+        match (&gateway.control, self.hooks) {
+            (Control::Keys(keys), None) => keys.configure(&live.config),
+            (Control::ControlPlane(control_plane), Some(hooks)) => control_plane.configure(hooks),
+            // Requests under way belong to who admitted them.
+            _ => tracing::warn!("a start is needed to change between keys and a control plane"),
+        }
+        gateway.office.set_token(self.token);
+        gateway.busy_poll.set_longest(Duration::from_micros(live.config.busy_poll_us));
+    }
 }
 
 /// The hash of a token in a file.

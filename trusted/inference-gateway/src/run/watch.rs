@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::{Tls, parts};
+use super::parts::Prepared;
+use super::{StartError, Tls};
 use crate::error::chain;
 use crate::gateway::Gateway;
 
@@ -25,52 +26,73 @@ fn mark(path: &Path) -> Mark {
     Some((file.mtime(), file.mtime_nsec(), file.size(), file.ino()))
 }
 
-/// Stays until it is told to stop. `look_again` is somebody who knows better than the clock.
-pub(super) async fn watch(
+/// What was seen of the files.
+pub(super) struct Watch {
     gateway: Arc<Gateway>,
     tls: Option<Tls>,
-    look_again: Arc<Notify>,
-    stop: CancellationToken,
-) {
-    let marks = || {
-        let config = gateway.office.settings().and_then(|settings| mark(settings.file()));
-        let files = tls.as_ref().map(|tls| (mark(&tls.files.certificate), mark(&tls.files.key)));
+    seen: Marks,
+    /// Why the last configuration does not hold.
+    failure: Option<String>,
+}
+
+/// Of the configuration, and of the certificate with its key.
+type Marks = (Mark, Option<(Mark, Mark)>);
+
+impl Watch {
+    pub(super) fn new(gateway: Arc<Gateway>, tls: Option<Tls>) -> Self {
+        let mut watch = Self { gateway, tls, seen: Marks::default(), failure: None };
+        watch.seen = watch.marks();
+        watch
+    }
+
+    fn marks(&self) -> Marks {
+        let config = self.gateway.office.settings().and_then(|settings| mark(settings.file()));
+        let files = self.tls.as_ref().map(|tls| (mark(&tls.files.certificate), mark(&tls.files.key)));
         (config, files)
-    };
-    let mut seen = marks();
-    let mut clock = interval(LOOK);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let is_asked = tokio::select! {
-            () = stop.cancelled() => return,
-            () = look_again.notified() => true,
-            _ = clock.tick() => false,
-        };
-        let now = marks();
-        if is_asked || now.0 != seen.0 {
-            reload(&gateway).await;
+    }
+
+    /// Stays until it is told to stop. `look_again` is somebody who knows better than the clock.
+    pub(super) async fn run(mut self, look_again: Arc<Notify>, stop: CancellationToken) {
+        let mut clock = interval(LOOK);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let is_asked = tokio::select! {
+                () = stop.cancelled() => return,
+                () = look_again.notified() => true,
+                _ = clock.tick() => false,
+            };
+            self.look(is_asked).await;
         }
-        if let Some(tls) = tls.as_ref().filter(|_| is_asked || now.1 != seen.1) {
-            renew(&gateway, tls);
+    }
+
+    /// Takes over what has become another one, or all of it if asked.
+    pub(super) async fn look(&mut self, is_asked: bool) {
+        let now = self.marks();
+        let is_other = is_asked || now.0 != self.seen.0;
+        // What a configuration names may be there by now, without its own file being another one.
+        if is_other || self.failure.is_some() {
+            let failure = reload(&self.gateway).await.err().map(|error| chain(&error));
+            if let Some(error) = failure.as_ref().filter(|_| is_other || failure != self.failure) {
+                tracing::error!(error, "the configuration is of no use; what held before holds on");
+            }
+            self.failure = failure;
         }
-        seen = now;
+        if let Some(tls) = self.tls.as_ref().filter(|_| is_asked || now.1 != self.seen.1) {
+            renew(&self.gateway, tls);
+        }
+        self.seen = now;
     }
 }
 
-async fn reload(gateway: &Gateway) {
-    let Some(settings) = gateway.office.settings() else { return };
-    match settings.reload(gateway).await {
-        Ok(true) => tracing::info!("another configuration holds"),
-        Ok(false) => {}
-        Err(error) => {
-            let error = chain(&error);
-            tracing::error!(error, "the configuration's file is of no use; what held before holds on");
-        }
+/// The token's file, too, may be another one without the configuration being it.
+async fn reload(gateway: &Gateway) -> Result<(), StartError> {
+    let Some(settings) = gateway.office.settings() else { return Ok(()) };
+    let (is_other, prepared) = settings.reload(gateway, Prepared::read).await?;
+    prepared.hold(gateway);
+    if is_other {
+        tracing::info!("another configuration holds");
     }
-    // The token's file may be another one without the configuration being it.
-    if let Err(error) = parts::configure(gateway) {
-        tracing::error!(error = chain(&error), "what held before holds on");
-    }
+    Ok(())
 }
 
 /// Another certificate is shown when the keyset has its key.

@@ -90,7 +90,7 @@ impl CallError {
 
 /// The hooks of a control plane.
 #[derive(Debug)]
-pub(super) struct Hooks {
+pub struct Hooks {
     client: Client,
     pre: Url,
     post: Url,
@@ -101,8 +101,8 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    /// Reads the token's file.
-    pub(super) fn new(config: &ControlConfig) -> Result<Self, HooksError> {
+    /// Reads the token's file and that of the authorities.
+    pub fn new(config: &ControlConfig) -> Result<Self, HooksError> {
         let timeout = Duration::from_millis(config.timeout_ms);
         let client = Client::builder()
             .tls_backend_preconfigured(tls::by_authorities(config.ca_file.as_deref())?)

@@ -26,8 +26,8 @@ use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Store};
 use crate::surface::Surface;
 
-pub use hooks::HooksError;
-use hooks::{CallError, Hooks};
+use hooks::CallError;
+pub use hooks::{Hooks, HooksError};
 use known::Known;
 use posting::Posting;
 pub use under_way::Begun;
@@ -82,11 +82,9 @@ impl ControlPlane {
         Ok(Self { hooks, clock, untold, store, known: Known::default(), under_way, _workers: workers })
     }
 
-    /// Another place, token or limit holds from now on; what cannot be read leaves it as it is.
-    pub fn configure(&self, config: &ControlConfig) -> Result<(), HooksError> {
-        let hooks = Arc::new(Hooks::new(config)?);
-        *self.hooks.write() = hooks;
-        Ok(())
+    /// Another place, token or limit holds from now on.
+    pub fn configure(&self, hooks: Hooks) {
+        *self.hooks.write() = Arc::new(hooks);
     }
 
     /// Something was spent that the control plane is to be told.

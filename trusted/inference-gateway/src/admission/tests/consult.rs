@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::fake::{Answer, Fake, TOKEN};
-use crate::admission::{Admission, Ask, Control, ControlPlane, KeyHash};
+use crate::admission::{Admission, Ask, Control, ControlPlane, Hooks, KeyHash};
 use crate::config::{ControlConfig, ModelConfig, Pricing};
 use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Settings, Store};
@@ -296,7 +296,7 @@ async fn a_row_that_is_not_taken_holds_up_no_other_and_is_told_again() {
     control.used(KeyHash::of("key"), crate::accounting::Tokens::default(), "0.00003".parse().unwrap());
     assert_eq!(ask(&control).await.unwrap_err().kind, Kind::Unavailable);
     let more = ControlConfig { untold_limit: 1.into(), ..config };
-    inner.configure(&more).unwrap();
+    inner.configure(Hooks::new(&more).unwrap());
     assert!(ask(&control).await.is_ok(), "a limit that was raised");
 }
 

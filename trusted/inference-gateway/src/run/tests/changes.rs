@@ -11,6 +11,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{Bench, KEY, PATIENCE, Reply, TOKEN, client, entry, reply, start, tls};
+use crate::admission::KeyHash;
+use crate::run::watch::Watch;
 use crate::upstream::fake::until;
 
 #[tokio::test]
@@ -263,6 +265,33 @@ async fn a_file_that_is_of_no_use_changes_nothing() {
     std::fs::write(bench.file(), config.to_string()).unwrap();
     // The clock finds it, too.
     bench.listed("vendor/new").await;
+}
+
+/// A key that goes with such an edit is refused when all of the edit holds, and not before.
+#[tokio::test]
+async fn a_file_that_names_what_is_not_there_changes_nothing_until_it_is() {
+    const GOES: &str = "sk-key-that-goes";
+    let stays = json!({ "name": "test", "sha256": KeyHash::of(KEY).to_string() });
+    let goes = json!({ "name": "goes", "sha256": KeyHash::of(GOES).to_string() });
+    let bench = Bench::new(|config, _| config["keys"] = json!([stays, goes])).await;
+    let token = bench.dir.path().join("another-token");
+    let mut config = bench.config.clone();
+    config["keys"] = json!([stays]);
+    config["upstreams"][0]["models"]["vendor/new"] = json!("n");
+    config["admin_token_file"] = json!(token);
+    std::fs::write(bench.file(), config.to_string()).unwrap();
+    let mut watch = Watch::new(Arc::clone(bench.running.gateway()), None);
+    watch.look(true).await;
+    assert_eq!(bench.get("/v1/models", Some(GOES)).await.status, StatusCode::OK);
+    assert_eq!(bench.ids("/v1/models").await.len(), 3);
+    assert_eq!(bench.get("/v1/admin/models", Some(TOKEN)).await.status, StatusCode::OK);
+    // The configuration itself stays as it is.
+    std::fs::write(&token, "another-token-of-a-test").unwrap();
+    watch.look(false).await;
+    assert_eq!(bench.get("/v1/models", Some(GOES)).await.error().0, 401);
+    assert_eq!(bench.ids("/v1/models").await.len(), 4);
+    assert_eq!(bench.get("/v1/admin/models", Some(TOKEN)).await.error().0, 403);
+    assert_eq!(bench.get("/v1/admin/models", Some("another-token-of-a-test")).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
