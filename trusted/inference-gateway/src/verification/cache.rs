@@ -19,9 +19,12 @@ use crate::config::UpstreamConfig;
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// How long before its end a verification is renewed, in seconds.
 const RENEW_AHEAD: u64 = 60;
-/// How long a failure is told to whoever asks again, in seconds: at least this, and up to twice as long, so that
+/// How long after a failure nothing is verified anew, in seconds: at least this, and up to twice as long, so that
 /// gateways of one upstream do not ask in step.
 const FAILURE_KEPT: u64 = 3;
+/// How long a failure is told to whoever asks again, in seconds: some rounds, each of which verifies anew. An upstream
+/// that does not answer holds up the first request alone.
+const FAILURE_TOLD: u64 = 30;
 /// How long it is remembered which keys an upstream did not have, in seconds. What proves keys that it does not have,
 /// again and again, is verified as seldom as what proves nothing.
 const MISS_KEPT: u64 = 60;
@@ -124,12 +127,18 @@ impl Current {
 #[derive(Debug, Clone)]
 struct Failure {
     reason: Reason,
-    until: u64,
+    at: u64,
+    kept: u64,
 }
 
 impl Failure {
-    fn new(reason: Reason, now: u64) -> Self {
-        Self { reason, until: now.saturating_add(FAILURE_KEPT).saturating_add(jitter(FAILURE_KEPT)) }
+    fn new(reason: Reason, at: u64) -> Self {
+        Self { reason, at, kept: FAILURE_KEPT.saturating_add(jitter(FAILURE_KEPT)) }
+    }
+
+    /// Whether it is so long ago at most. A clock that was set back ends it.
+    fn is_within(&self, seconds: u64, now: u64) -> bool {
+        (self.at..self.at.saturating_add(seconds)).contains(&now)
     }
 }
 
@@ -197,7 +206,8 @@ impl Slot {
         &self.shared.target
     }
 
-    /// The channel: at once if one is known, otherwise after the verification that is under way or begins.
+    /// The channel: at once if one is known, or that there was none a moment ago; otherwise after the verification that is
+    /// under way or begins.
     pub(super) async fn channel(&self, verifying: &Arc<Verifying>) -> Outcome {
         let mut flight = match self.shared.look(verifying) {
             Look::Now(outcome) => return outcome,
@@ -246,23 +256,30 @@ impl Shared {
         let now = verifying.now();
         let mut state = self.state.lock();
         let flying = state.flight.clone().filter(|flight| flight.has_changed().is_ok());
-        let failure = state.failure.clone().filter(|failure| now < failure.until);
+        let failure = state.failure.clone();
+        let is_due =
+            flying.is_none() && failure.as_ref().is_none_or(|failure| !failure.is_within(failure.kept, now));
         if let Some(current) = state.current.clone().filter(|current| current.holds(now)) {
-            if now >= current.renew_at && flying.is_none() && failure.is_none() {
-                state.flight = Some(self.fly(verifying, Some(current.session)));
+            if is_due && now >= current.renew_at {
+                self.begin(&mut state, verifying);
             }
             return Look::Now(Ok(current.verified));
         }
-        match (flying, failure) {
-            (Some(flight), _) => Look::Later(flight),
-            (None, Some(failure)) => Look::Now(Err(failure.reason)),
-            (None, None) => {
-                let before = state.current.as_ref().map(|current| Arc::clone(&current.session));
-                let flight = self.fly(verifying, before);
-                state.flight = Some(flight.clone());
-                Look::Later(flight)
+        let told = failure.filter(|failure| flying.is_some() || failure.is_within(FAILURE_TOLD, now));
+        if let Some(failure) = told {
+            if is_due {
+                self.begin(&mut state, verifying);
             }
+            return Look::Now(Err(failure.reason));
         }
+        Look::Later(flying.unwrap_or_else(|| self.begin(&mut state, verifying)))
+    }
+
+    fn begin(self: &Arc<Self>, state: &mut State, verifying: &Arc<Verifying>) -> Flight {
+        let before = state.current.as_ref().map(|current| Arc::clone(&current.session));
+        let flight = self.fly(verifying, before);
+        state.flight = Some(flight.clone());
+        flight
     }
 
     /// Begins a verification; it goes on when nobody waits for it any more.

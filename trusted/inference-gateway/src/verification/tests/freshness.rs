@@ -122,8 +122,48 @@ async fn failures_are_remembered_for_seconds() {
     assert_eq!(world.service.asked(), 1);
     world.service.change(|parts| parts.answer = None);
     world.time.advance(7);
+    // Whoever finds that it is over waits for nothing, either.
+    world.channel(&route).await.unwrap_err();
+    eventually("verified", || !world.listed().is_empty()).await;
     world.channel(&route).await.unwrap();
     assert_eq!(world.service.asked(), 2);
+}
+
+/// The first verification is waited for; while others follow that are not answered, the failure is told at once.
+#[tokio::test]
+async fn nobody_waits_for_an_upstream_that_hangs_after_a_failure() {
+    let world = World::new().await;
+    let hangs = world.files.path().join("hangs");
+    let script = format!("test -e {} && exec sleep 1000; exit 3", hangs.display());
+    let route = world.route_with(&json!({
+        "provider": "openai-compatible",
+        "verifier_command": ["/bin/sh", "-c", script],
+        "accepted_subjects": [],
+        "accepted_os_image_hashes": [],
+        "accepted_key_provider_ids": [],
+        "accepted_kms_root_public_keys": [],
+    }));
+    let failure = world.channel(&route).await.unwrap_err();
+    assert!(failure.to_string().contains("failed"), "{failure}");
+    std::fs::write(hangs, "").unwrap();
+    for seconds in [7, 7, 1000] {
+        world.time.advance(seconds);
+        assert_eq!(world.channel(&route).await.unwrap_err(), failure);
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_long_ago_is_told_to_nobody() {
+    let world = World::new().await;
+    let route = world.route();
+    world.service.change(|parts| parts.answer = Some(("500 Oops", Vec::new())));
+    for seconds in [30, -1000] {
+        world.channel(&route).await.unwrap_err();
+        world.time.advance(seconds);
+    }
+    world.service.change(|parts| parts.answer = None);
+    world.channel(&route).await.unwrap();
+    assert_eq!(world.service.asked(), 3);
 }
 
 #[tokio::test]
@@ -171,13 +211,13 @@ async fn a_key_that_is_missed_again_is_a_failure_for_seconds() {
         assert!(refused.contains("none of those that it proves"), "{refused}");
     }
     assert_eq!((world.service.asked(), world.listed().len()), (2, 0));
-    world.time.advance(7);
+    world.time.advance(30);
     let channel = world.channel(&route).await.unwrap();
     world.verifications.mismatched(&route, &channel);
     world.channel(&route).await.unwrap_err();
     assert_eq!(world.service.asked(), 3);
     // Another key is another matter, and so is a long time.
-    world.time.advance(7);
+    world.time.advance(30);
     let more = cloister_aci::TlsKey { domain: None, spki_sha256: "01".repeat(32) };
     world.service.change(|parts| parts.keyset.tls_public_keys.push(more));
     for _ in 0..2 {
