@@ -93,7 +93,12 @@ impl Left {
         self.limit
     }
 
-    /// For who was refused: whole seconds until the next one is there, at least one.
+    /// How many there are now.
+    pub(crate) const fn remaining(self) -> u32 {
+        self.remaining
+    }
+
+    /// Whole seconds until all of them are there again, or for who was refused until the next one is; at least one.
     pub(crate) fn retry_after_s(self) -> u32 {
         u32::try_from(self.wait_s()).unwrap_or(u32::MAX).max(1)
     }

@@ -62,8 +62,8 @@ pub struct Decision {
     pub admitted: bool,
     /// The limit.
     pub limit: u64,
-    /// What is left of it.
-    pub remaining: u64,
+    /// What is left of it, if that is known.
+    pub remaining: Option<u64>,
     /// Seconds, at least 1: where there is no room, until there is some if nothing else is used, otherwise until the
     /// minute of the clock is over.
     pub reset_s: u64,
@@ -91,7 +91,7 @@ impl Window {
         } else {
             (used, counts.wait(into, self.limit))
         };
-        Decision { admitted, limit: self.limit, remaining: self.limit.saturating_sub(used), reset_s }
+        Decision { admitted, limit: self.limit, remaining: Some(self.limit.saturating_sub(used)), reset_s }
     }
 
     /// Counts units that were used without asking.
@@ -159,7 +159,8 @@ impl Left {
         let rows = [(plain, self.refusal().or(self.requests)), (tokens, self.tokens)];
         let told = rows.into_iter().filter_map(|(names, decision)| Some((names, decision?)));
         told.flat_map(|(names, Decision { limit, remaining, reset_s, .. })| {
-            names.into_iter().zip([limit, remaining, now.saturating_add(reset_s)].map(HeaderValue::from))
+            let values = [Some(limit), remaining, Some(now.saturating_add(reset_s))];
+            names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?.into())))
         })
         .collect()
     }
@@ -180,9 +181,12 @@ mod tests {
         let window = Window::new(3);
         for remaining in [2, 1, 0] {
             let decision = window.take(1, at(0));
-            assert!(decision.admitted && decision.remaining == remaining);
+            assert!(decision.admitted && decision.remaining == Some(remaining));
         }
-        assert_eq!(window.take(1, at(10)), Decision { admitted: false, limit: 3, remaining: 0, reset_s: 51 });
+        assert_eq!(
+            window.take(1, at(10)),
+            Decision { admitted: false, limit: 3, remaining: Some(0), reset_s: 51 }
+        );
         assert!(!window.take(1, at(60)).admitted, "the minute before still counts");
         assert!(window.take(1, at(80)).admitted);
         assert!(window.take(1, at(200)).admitted);
@@ -195,7 +199,7 @@ mod tests {
         assert!(left.requests.is_some() && left.tokens.is_some() && left.refusal().is_none());
         limits.end(500, at(1));
         let refused = limits.begin(at(2)).unwrap_err().refusal().unwrap();
-        assert_eq!((refused.limit, refused.remaining), (100, 0));
+        assert_eq!((refused.limit, refused.remaining), (100, Some(0)));
         assert!(limits.begin(at(70)).is_err(), "the minute before still counts");
         assert!(limits.begin(at(130)).is_ok());
         assert_eq!(Limits::default().begin(at(0)), Ok(Left::default()));
@@ -217,6 +221,8 @@ mod tests {
         let refused = limits.begin(at(0)).unwrap_err();
         assert_eq!(told(refused), format!("limit=1 remaining=0 reset=1061 {tokens}"));
         assert_eq!(told(Left::default()), "");
+        let some = Decision { admitted: true, limit: 5, remaining: None, reset_s: 7 };
+        assert_eq!(told(Left { requests: Some(some), tokens: None }), "limit=5 reset=1007");
     }
 
     proptest! {

@@ -59,8 +59,17 @@ pub(super) struct Answer {
 #[serde(rename_all = "camelCase")]
 struct RateLimit {
     limit: u32,
-    /// When the key may begin another one, in seconds since the Unix epoch.
+    /// In seconds since the Unix epoch: when the key may begin another one, or with leave, when it has all of them again.
     reset_at: i64,
+    remaining: u32,
+}
+
+impl RateLimit {
+    fn new(left: Left, now_ms: i64) -> Self {
+        // Full seconds, rounded up: who comes by then is not refused again.
+        let reset_at = (now_ms + 999).div_euclid(1000) + i64::from(left.retry_after_s());
+        Self { limit: left.limit(), reset_at, remaining: left.remaining() }
+    }
 }
 
 impl Answer {
@@ -69,10 +78,8 @@ impl Answer {
     }
 
     fn limited(left: Left, now_ms: i64) -> Self {
-        // Full seconds, rounded up: who comes by then is not refused again.
-        let reset_at = (now_ms + 999).div_euclid(1000) + i64::from(left.retry_after_s());
         Self {
-            rate_limit: Some(RateLimit { limit: left.limit(), reset_at }),
+            rate_limit: Some(RateLimit::new(left, now_ms)),
             ..Self::denied(429, "Rate limit exceeded. Please retry after some time.")
         }
     }
@@ -114,13 +121,18 @@ async fn decide(api: &Api, question: &Question) -> ApiResult<Answer> {
         return Ok(owner(Answer::denied(403, message)));
     }
     // With neither it is only asked whose key it is: nobody began a request.
-    if (!question.model.is_empty() || question.request_id.is_some())
-        && let Err(left) = api.inference_requests.take(&caller.api_key_id)
-    {
-        return Ok(owner(Answer::limited(left, now_ms)));
-    }
+    let is_request = !question.model.is_empty() || question.request_id.is_some();
+    let left = match is_request.then(|| api.inference_requests.take(&caller.api_key_id)).transpose() {
+        Ok(left) => left.flatten(),
+        Err(left) => return Ok(owner(Answer::limited(left, now_ms))),
+    };
     Ok(owner(match credit(api, caller.workspace_id, question, now_ms).await? {
-        Reserved::SetAside => Answer { allow: true, spend_mode: Some("regular"), ..Answer::default() },
+        Reserved::SetAside => Answer {
+            allow: true,
+            spend_mode: Some("regular"),
+            rate_limit: left.map(|left| RateLimit::new(left, now_ms)),
+            ..Answer::default()
+        },
         Reserved::NoCredit => Answer::denied(402, "Insufficient credits"),
         Reserved::UnderWay => Answer::denied(
             429,

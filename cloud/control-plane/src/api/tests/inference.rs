@@ -148,9 +148,12 @@ async fn keys_ask_as_their_scope_allows() {
         let key = installation.key("inference").await;
         let answer = installation.ask(&key.secret).await;
         let workspace = WorkspaceId(installation.tenant_workspace);
+        let left = json!({"limit": PER_MINUTE, "resetAt": 1_768_989_603, "remaining": PER_MINUTE - 1});
         assert_eq!(
             answer,
-            json!({"allow": true, "userId": workspace, "virtualKeyId": key.id, "spendMode": "regular"})
+            json!({
+                "allow": true, "userId": workspace, "virtualKeyId": key.id, "spendMode": "regular", "rateLimit": left,
+            })
         );
         // Such a key does nothing else, but it ends itself.
         let headers = [("x-api-key", key.secret.as_str())];
@@ -321,18 +324,25 @@ async fn what_is_nobodys_or_nothing_is_acknowledged_and_not_charged() {
 async fn a_key_begins_only_so_many_requests_in_a_minute() {
     let installation = Installation::new().await;
     let (key, other) = (installation.key("inference").await, installation.key("inference").await);
-    for _ in 0..PER_MINUTE {
-        assert_eq!(installation.ask(&key.secret).await["allow"], true);
+    for begun in 1..=PER_MINUTE {
+        let allowed = installation.ask(&key.secret).await;
+        assert_eq!(allowed["allow"], true);
+        // Each takes three seconds to come back.
+        let left = json!({
+            "limit": PER_MINUTE, "resetAt": 1_768_989_600 + 3 * i64::from(begun), "remaining": PER_MINUTE - begun,
+        });
+        assert_eq!(allowed["rateLimit"], left);
     }
     let denied = installation.ask(&key.secret).await;
     assert_eq!((&denied["allow"], &denied["status"]), (&json!(false), &json!(429)));
     // They come back one by one: the next one three seconds after START.
-    assert_eq!(denied["rateLimit"], json!({"limit": PER_MINUTE, "resetAt": 1_768_989_603}));
+    let left = json!({"limit": PER_MINUTE, "resetAt": 1_768_989_603, "remaining": 0});
+    assert_eq!(denied["rateLimit"], left);
     assert_eq!(installation.ask(&other.secret).await["allow"], true);
     // Whose key it is may be asked at any time.
     let body = json!({"apiKeyHash": hash_key(&key.secret), "model": ""});
     let known = installation.consult("pre", &format!("Bearer {TOKEN}"), &body).await.expect(200).json();
-    assert_eq!(known["allow"], true);
+    assert_eq!((&known["allow"], &known["rateLimit"]), (&json!(true), &Value::Null));
     // A request that the gateway refuses is one all the same.
     let body = json!({"apiKeyHash": hash_key(&key.secret), "model": "", "requestId": "req_1"});
     let refused = installation.consult("pre", &format!("Bearer {TOKEN}"), &body).await.expect(200).json();

@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::estimate::estimate;
 use super::features::Features;
 use super::{Admission, Ask, KeyHash};
-use crate::accounting::{Decision, Left};
+use crate::accounting::Left;
 use crate::config::ControlConfig;
 use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Store};
@@ -33,7 +33,7 @@ use posting::Posting;
 pub use under_way::Begun;
 use under_way::UnderWay;
 use untold::Untold;
-use wire::{Question, RateLimit, Verdict};
+use wire::{Question, Verdict};
 
 /// Longest model id that is asked about, in bytes: no model has a longer one.
 const MAX_MODEL: usize = 512;
@@ -128,7 +128,7 @@ impl ControlPlane {
         };
         if verdict.allow {
             self.known.note(ask.key);
-            let admission = verdict.admission();
+            let admission = verdict.admission(self.now());
             let begun = self.under_way.begin(ask.request_id, admission.user_id.as_deref());
             return Ok(Admission { begun: Some(Arc::new(begun)), ..admission });
         }
@@ -195,15 +195,14 @@ impl ControlPlane {
         let message = verdict.message.unwrap_or_else(|| "The request was denied".to_owned());
         let retry_after = (kind == Kind::RateLimited).then_some(RETRY_S);
         let error = GatewayError { retry_after, ..GatewayError::new(kind, message) };
-        let Some(RateLimit { limit, reset_at }) = verdict.rate_limit.filter(|_| kind == Kind::RateLimited)
-        else {
-            return error;
-        };
-        let now = u64::try_from(self.clock.now().as_second()).unwrap_or_default();
-        let reset_s = reset_at.saturating_sub(now).max(1);
-        let refused = Decision { admitted: false, limit, remaining: 0, reset_s };
-        let left = Left { requests: Some(refused), tokens: None };
+        let Some(limit) = verdict.rate_limit.filter(|_| kind == Kind::RateLimited) else { return error };
+        let left = Left { requests: Some(limit.decision(false, self.now())), tokens: None };
         GatewayError { message: error.message, ..GatewayError::limited(left) }
+    }
+
+    /// Seconds since the Unix epoch.
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.now().as_second()).unwrap_or_default()
     }
 }
 

@@ -5,6 +5,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+use crate::accounting::{Decision, Left};
 use crate::admission::Admission;
 use crate::admission::features::Features;
 use crate::config::Pricing;
@@ -61,13 +62,28 @@ pub(super) struct Verdict {
     candidates: Option<Vec<Candidate>>,
 }
 
-/// Why a request comes too early.
+/// How many requests a key may begin.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RateLimit {
     pub(super) limit: u64,
     /// Seconds since the Unix epoch.
     pub(super) reset_at: u64,
+    /// Not every control plane says it.
+    #[serde(default)]
+    pub(super) remaining: Option<u64>,
+}
+
+impl RateLimit {
+    /// The same at a time, in seconds since the Unix epoch; of a request that comes too early nothing is left.
+    pub(super) fn decision(self, admitted: bool, now: u64) -> Decision {
+        Decision {
+            admitted,
+            limit: self.limit,
+            remaining: if admitted { self.remaining } else { Some(0) },
+            reset_s: self.reset_at.saturating_sub(now).max(1),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,9 +130,11 @@ impl From<&Pricing> for Rates {
 }
 
 impl Verdict {
-    /// Leave, as it was given.
-    pub(super) fn admission(self) -> Admission {
+    /// Leave, as it was given at a time, in seconds since the Unix epoch.
+    pub(super) fn admission(self, now: u64) -> Admission {
+        let requests = self.rate_limit.map(|limit| limit.decision(true, now));
         Admission {
+            left: Left { requests, tokens: None },
             user_id: self.user_id,
             virtual_key_id: self.virtual_key_id,
             spend_mode: self.spend_mode,

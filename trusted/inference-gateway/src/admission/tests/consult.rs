@@ -111,6 +111,24 @@ async fn the_question_and_the_leave() {
     assert!(plain.pricing.is_none() && plain.routes.is_none() && plain.user_id.is_none());
 }
 
+/// Nothing is said of what the control plane does not say.
+#[tokio::test]
+async fn what_is_left_of_a_limit_comes_with_the_leave() {
+    let lab = Lab::new().await;
+    let control = lab.control();
+    for (limit, told) in [
+        (json!({"limit": 60, "resetAt": NOW + 17, "remaining": 4}), Some((60, Some(4), 17))),
+        (json!({"limit": 60, "resetAt": NOW + 17}), Some((60, None, 17))),
+        (json!({"limit": 60, "resetAt": 0}), Some((60, None, 1))),
+        (Value::Null, None),
+    ] {
+        lab.fake.then(Answer::Json(json!({"allow": true, "rateLimit": limit})));
+        let left = ask(&control).await.unwrap().left;
+        assert_eq!(left.requests.map(|left| (left.limit, left.remaining, left.reset_s)), told, "{limit}");
+        assert!(left.refusal().is_none() && left.tokens.is_none());
+    }
+}
+
 #[tokio::test]
 async fn a_denial_is_passed_on() {
     let lab = Lab::new().await;
@@ -132,7 +150,7 @@ async fn a_denial_is_passed_on() {
     let error = ask(&control).await.unwrap_err();
     assert_eq!((error.retry_after, error.message.as_str()), (Some(17), "Slowly"));
     let left = error.left.as_ref().unwrap().refusal().unwrap();
-    assert_eq!((left.limit, left.remaining, left.reset_s), (60, 0, 17));
+    assert_eq!((left.limit, left.remaining, left.reset_s), (60, Some(0), 17));
     // Only that the key is none matters where no model is asked for.
     for (status, is_known) in [(401, false), (403, true), (429, true)] {
         lab.fake.then(Answer::Json(json!({"allow": false, "status": status})));

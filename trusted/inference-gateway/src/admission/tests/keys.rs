@@ -106,23 +106,23 @@ async fn limits_hold_over_a_reload() {
     let (lab, keys) = (Lab::new(), json!([key("one", &limits), key("two", &limits)]));
     let control = lab.control(&keys, &lab.store());
     let left = ask(&control, "one", "m", "{}").await.unwrap().left;
-    assert_eq!(left.requests.map(|left| (left.limit, left.remaining)), Some((2, 1)));
-    assert_eq!(left.tokens.map(|left| (left.limit, left.remaining)), Some((100, 100)));
+    assert_eq!(left.requests.map(|left| (left.limit, left.remaining)), Some((2, Some(1))));
+    assert_eq!(left.tokens.map(|left| (left.limit, left.remaining)), Some((100, Some(100))));
     control.used(KeyHash::of("one"), Tokens { prompt: 60, completion: 30, ..Tokens::default() }, 0.into());
     let left = ask(&control, "one", "m", "{}").await.unwrap().left;
-    assert_eq!(left.tokens.map(|left| left.remaining), Some(10));
+    assert_eq!(left.tokens.and_then(|left| left.remaining), Some(10));
     let Control::Keys(inner) = &control else { unreachable!() };
     inner.configure(&config(&keys));
     let refused = ask(&control, "one", "m", "{}").await.unwrap_err();
     assert_eq!((refused.kind, refused.retry_after), (Kind::RateLimited, Some(61)));
-    assert_eq!(refused.left.unwrap().requests.map(|left| left.remaining), Some(0));
+    assert_eq!(refused.left.unwrap().requests.and_then(|left| left.remaining), Some(0));
     assert!(ask(&control, "two", "m", "{}").await.is_ok(), "each key has its own");
     lab.pass(61);
     assert!(ask(&control, "one", "m", "{}").await.is_ok());
     // A limit that is another one begins anew, a key that is gone is gone.
     inner.configure(&config(&json!([key("one", &json!({"requests_per_minute": 3}))])));
     let left = ask(&control, "one", "m", "{}").await.unwrap().left;
-    assert_eq!((left.requests.map(|left| left.remaining), left.tokens), (Some(2), None));
+    assert_eq!((left.requests.and_then(|left| left.remaining), left.tokens), (Some(2), None));
     assert_eq!(ask(&control, "two", "m", "{}").await.unwrap_err().kind, Kind::Authentication);
 }
 
