@@ -8,7 +8,7 @@ mod untold;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cloister_verifier::Clock;
 use futures_util::FutureExt as _;
@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::estimate::estimate;
 use super::features::Features;
 use super::{Admission, Ask, KeyHash};
-use crate::accounting::Left;
+use crate::accounting::{Left, Window};
 use crate::config::ControlConfig;
 use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Store};
@@ -38,6 +38,8 @@ use wire::{Question, Verdict};
 /// Longest model id that is asked about, in bytes: no model has a longer one.
 const MAX_MODEL: usize = 512;
 
+/// Most denials in a minute that have a row: they cost nobody anything.
+const MOST_DENIALS: u64 = 60;
 /// Seconds after which a request comes again that is refused for what is under way.
 const RETRY_S: u64 = 1;
 const UNAUTHORIZED: u16 = StatusCode::UNAUTHORIZED.as_u16();
@@ -52,6 +54,8 @@ pub struct ControlPlane {
     store: Store,
     known: Known,
     under_way: Arc<UnderWay>,
+    denials: Window,
+    began: Instant,
     _workers: [AbortOnDropHandle<()>; 2],
 }
 
@@ -79,7 +83,17 @@ impl ControlPlane {
         let under_way = Arc::<UnderWay>::default();
         let keeping = Arc::clone(&under_way).run(Arc::clone(&hooks), every);
         let workers = [tokio::spawn(posting.run()), tokio::spawn(keeping)].map(AbortOnDropHandle::new);
-        Ok(Self { hooks, clock, untold, store, known: Known::default(), under_way, _workers: workers })
+        Ok(Self {
+            hooks,
+            clock,
+            untold,
+            store,
+            known: Known::default(),
+            under_way,
+            denials: Window::new(MOST_DENIALS),
+            began: Instant::now(),
+            _workers: workers,
+        })
     }
 
     /// Another place, token or limit holds from now on.
@@ -135,7 +149,22 @@ impl ControlPlane {
         if verdict.status == Some(UNAUTHORIZED) {
             self.known.forget(ask.key);
         }
-        Err(self.denial(verdict))
+        let error = self.denial(&verdict);
+        self.note_denial(ask, verdict, error.status());
+        Err(error)
+    }
+
+    /// Has a denial told: one of somebody whom the control plane knows, or one that says how the service is. What a
+    /// stranger asks for leaves nothing behind otherwise.
+    fn note_denial(&self, ask: &Ask<'_>, verdict: Verdict, status: StatusCode) {
+        let Verdict { user_id, virtual_key_id, .. } = verdict;
+        let is_told =
+            user_id.is_some() || status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+        if is_told && self.denials.take(1, self.began.elapsed()).admitted {
+            let error_source = Some("control".to_owned());
+            let row = refused(ask, status);
+            record(&self.store, ask, Row { user_id, virtual_key_id, error_source, ..row });
+        }
     }
 
     /// The same, unless the key was known a moment ago.
@@ -151,7 +180,7 @@ impl ControlPlane {
             self.known.note(key);
             Ok(())
         } else {
-            Err(self.denial(verdict))
+            Err(self.denial(&verdict))
         }
     }
 
@@ -161,7 +190,7 @@ impl ControlPlane {
         match verdict.status {
             _ if verdict.allow => Ok(()),
             Some(status) if !matches!(status, UNAUTHORIZED | TOO_MANY_REQUESTS) => Ok(()),
-            _ => Err(self.denial(verdict)),
+            _ => Err(self.denial(&verdict)),
         }
     }
 
@@ -183,7 +212,7 @@ impl ControlPlane {
         hooks.ask(question).await.map_err(|error| unavailable(&error))
     }
 
-    fn denial(&self, verdict: Verdict) -> GatewayError {
+    fn denial(&self, verdict: &Verdict) -> GatewayError {
         let status = verdict.status.and_then(|status| StatusCode::from_u16(status).ok());
         let kind = match status.unwrap_or(StatusCode::FORBIDDEN) {
             StatusCode::UNAUTHORIZED => Kind::Authentication,
@@ -192,7 +221,7 @@ impl ControlPlane {
             status if status.is_client_error() || status.is_server_error() => Kind::Denied(status),
             _ => Kind::Unavailable,
         };
-        let message = verdict.message.unwrap_or_else(|| "The request was denied".to_owned());
+        let message = verdict.message.clone().unwrap_or_else(|| "The request was denied".to_owned());
         let retry_after = (kind == Kind::RateLimited).then_some(RETRY_S);
         let error = GatewayError { retry_after, ..GatewayError::new(kind, message) };
         let Some(limit) = verdict.rate_limit.filter(|_| kind == Kind::RateLimited) else { return error };
@@ -226,21 +255,29 @@ impl Over<'_> {
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
-        let Some(ask) = self.ask else { return };
-        let (status, now) = (StatusCode::SERVICE_UNAVAILABLE.as_u16(), crate::gateway::unix_now());
-        let row = Row::refused(ask.request_id, ask.surface.path(), ask.model, status, now);
-        let (store, finished) =
-            (self.store.clone(), Finished { key: ask.key, rows: vec![row], receipt: None });
-        let mut recording = Box::pin(async move {
-            if let Err(error) = store.finish(finished).await {
-                tracing::warn!(%error, "the end of a request that got no leave could not be recorded");
-            }
-        });
-        // At the first look the store is given it, and writes it before it ends, whoever waits for it.
-        if (&mut recording).now_or_never().is_none()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(recording);
+        if let Some(ask) = self.ask {
+            record(self.store, &ask, refused(&ask, StatusCode::SERVICE_UNAVAILABLE));
         }
+    }
+}
+
+fn refused(ask: &Ask<'_>, status: StatusCode) -> Row {
+    let now = crate::gateway::unix_now();
+    Row::refused(ask.request_id, ask.surface.path(), ask.model, status.as_u16(), now)
+}
+
+/// Records the end of a request that got no leave. Nobody waits for it.
+fn record(store: &Store, ask: &Ask<'_>, row: Row) {
+    let (store, finished) = (store.clone(), Finished { key: ask.key, rows: vec![row], receipt: None });
+    let mut recording = Box::pin(async move {
+        if let Err(error) = store.finish(finished).await {
+            tracing::warn!(%error, "the end of a request that got no leave could not be recorded");
+        }
+    });
+    // At the first look the store is given it, and writes it before it ends, whoever waits for it.
+    if (&mut recording).now_or_never().is_none()
+        && let Ok(runtime) = tokio::runtime::Handle::try_current()
+    {
+        runtime.spawn(recording);
     }
 }

@@ -47,9 +47,9 @@ pub(super) struct Verdict {
     #[serde(default, deserialize_with = "message")]
     pub(super) message: Option<String>,
     #[serde(default, deserialize_with = "name")]
-    user_id: Option<String>,
+    pub(super) user_id: Option<String>,
     #[serde(default, deserialize_with = "name")]
-    virtual_key_id: Option<String>,
+    pub(super) virtual_key_id: Option<String>,
     #[serde(default, deserialize_with = "name")]
     spend_mode: Option<String>,
     #[serde(default, deserialize_with = "name")]

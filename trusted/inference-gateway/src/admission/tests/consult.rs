@@ -158,6 +158,42 @@ async fn a_denial_is_passed_on() {
     }
 }
 
+/// Of denials the control plane is told again where they are somebody's, or of its own making; of a stranger's key only
+/// so often.
+#[tokio::test]
+async fn denials_are_told() {
+    let lab = Lab::new().await;
+    let control = lab.control();
+    for (status, user, told) in [
+        (401, None, None),
+        (402, None, None),
+        (402, Some("u1"), Some(403)),
+        (404, Some("u1"), Some(404)),
+        (429, None, Some(429)),
+        (503, None, Some(503)),
+    ] {
+        let answer =
+            json!({"allow": false, "status": status, "userId": user, "virtualKeyId": user.and(Some("k1"))});
+        lab.fake.then_asked(Answer::Json(answer));
+        let id = format!("req_{status}{}", user.unwrap_or_default());
+        ask_as(&control, &id).await.unwrap_err();
+        let Some(told) = told else { continue };
+        until(|| lab.store.usage(0, 100).unwrap().last().is_some_and(|row| row.row.request_id == id)).await;
+        let row = lab.store.usage(0, 100).unwrap().pop().unwrap().row;
+        assert_eq!((row.status, row.error_source.as_deref(), row.is_last), (told, Some("control"), true));
+        assert_eq!((row.user_id.as_deref(), row.virtual_key_id.is_some()), (user, user.is_some()));
+        assert!(row.cost.is_zero() && row.selected_route_id.is_none());
+    }
+    assert_eq!(lab.store.usage(0, 100).unwrap().len(), 4);
+    assert_eq!(lab.fake.told(4).await.iter().filter(|row| row["errorSource"] == "control").count(), 4);
+    for _ in 0..100 {
+        lab.fake.then_asked(Answer::Json(json!({"allow": false, "status": 429})));
+        ask(&control).await.unwrap_err();
+    }
+    keep(&lab.store, 1..2).await;
+    assert_eq!(lab.store.usage(0, 200).unwrap().len(), 60 + 1);
+}
+
 #[tokio::test]
 async fn whatever_fails_lets_nobody_in() {
     let lab = Lab::new().await;
