@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::failure::NO_ROOM;
 use crate::door::{NoRoom, SMALL, Share};

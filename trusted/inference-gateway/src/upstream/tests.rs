@@ -15,7 +15,7 @@ use super::fake::{
 };
 use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError};
 use crate::config::GatewayConfig;
-use crate::door::{BodyBudget, NoRoom, Share};
+use crate::door::{BodyBudget, NoRoom, SMALL, Share};
 use crate::verification::Verified;
 
 const IDLE: Duration = Duration::from_secs(10);
@@ -207,9 +207,13 @@ async fn an_answer_that_is_not_read_holds_up_no_other() {
 
 #[tokio::test]
 async fn a_body_waits_for_its_room_and_no_longer_than_it_may() {
-    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "0123456789"))]).await;
+    const ROOM: usize = 2 * SMALL;
+    // What is small needs none.
+    let lengths = [ROOM, ROOM, SMALL];
+    let fake =
+        Fake::start(move |number, _| vec![Act::Send(json_reply(200, &"x".repeat(lengths[number])))]).await;
     let upstream = upstream(&fake.url(), &json!({})).unwrap();
-    let budget = BodyBudget::new(4096);
+    let budget = BodyBudget::new(ROOM);
     let mut other = budget.share(1);
     other.try_cover(1).unwrap();
     let mut share = budget.share(1);
@@ -218,7 +222,9 @@ async fn a_body_waits_for_its_room_and_no_longer_than_it_may() {
     assert_eq!(read, Err(ReadFailure::NoRoom(NoRoom)));
     let mut answer = post(&upstream, None).await.unwrap();
     let (read, ()) = tokio::join!(answer.whole(1 << 20, IDLE, &mut share), async { drop(other) });
-    assert_eq!((read.unwrap(), budget.left()), (Bytes::from_static(b"0123456789"), 0));
+    assert_eq!((read.unwrap().len(), budget.left()), (ROOM, 0));
+    let mut answer = post(&upstream, None).await.unwrap();
+    assert_eq!(answer.whole(1 << 20, IDLE, &mut budget.share(1)).await.unwrap().len(), SMALL);
 }
 
 #[tokio::test]
