@@ -174,8 +174,8 @@ fn is_header_value(text: &str) -> bool {
 }
 
 fn check_timeouts(timeouts: Timeouts, at: &str) -> Checked {
-    let Timeouts { connect, first_byte, idle, total } = timeouts;
-    let all = [connect, first_byte, idle, total.unwrap_or(1)];
+    let Timeouts { connect, first_byte, idle, total, verification } = timeouts;
+    let all = [connect, first_byte, idle, total.unwrap_or(1), verification];
     rule(
         all.iter().all(|limit| (1..=MAX_SECONDS).contains(limit)),
         at,

@@ -246,11 +246,13 @@ pub struct Timeouts {
     pub idle: u32,
     /// Until an answer is whole; `None` lets a healthy stream go on.
     pub total: Option<u32>,
+    /// Until what the upstream proves is verified.
+    pub verification: u32,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: 10, first_byte: 120, idle: 600, total: None }
+        Self { connect: 10, first_byte: 120, idle: 600, total: None, verification: 60 }
     }
 }
 

@@ -77,6 +77,7 @@ fn broken_rules_are_named_by_their_place() {
             "the configuration cannot be read: missing field `completion`",
         ),
         ("timeouts", json!({"idle": 0}), "upstreams[0].timeouts"),
+        ("timeouts", json!({"verification": 0}), "upstreams[0].timeouts"),
     ] {
         let mut bad = good();
         bad["upstreams"][0][name] = value;

@@ -1,7 +1,6 @@
 //! What is known about one upstream, and the one verification that may be under way.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cloister_verifier::Clock;
 use parking_lot::Mutex;
@@ -15,8 +14,6 @@ use super::target::{Method, Target};
 use super::{KeepSessions, Trust, Verified, aci_service, program};
 use crate::config::UpstreamConfig;
 
-/// Longest verification.
-pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// How long before its end a verification is renewed, in seconds.
 const RENEW_AHEAD: u64 = 60;
 /// How long after a failure nothing is verified anew, in seconds: at least this, and up to twice as long, so that
@@ -58,10 +55,10 @@ impl Verifying {
                 Method::AciService(accepted) => {
                     aci_service::verify(&self.trust, target, accepted, || self.now()).await
                 }
-                Method::Program(program) => program::verify(target, program, PATIENCE).await,
+                Method::Program(program) => program::verify(target, program, target.patience).await,
             }
         };
-        tokio::time::timeout(PATIENCE, finding)
+        tokio::time::timeout(target.patience, finding)
             .await
             .unwrap_or_else(|_| Err("the verification took too long".into()))
     }

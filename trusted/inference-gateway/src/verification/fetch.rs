@@ -50,7 +50,7 @@ fn client(target: &Target) -> Result<Client, Reason> {
         .no_proxy()
         .https_only(true)
         .connect_timeout(target.connect)
-        .timeout(super::cache::PATIENCE)
+        .timeout(target.patience)
         .build()
         .map_err(|_| unusable())
 }

@@ -21,6 +21,8 @@ pub(super) struct Target {
     pub(super) base_url: Url,
     /// Until a connection stands.
     pub(super) connect: Duration,
+    /// Until it is verified.
+    pub(super) patience: Duration,
     /// File with further authorities for TLS.
     pub(super) ca_file: Option<PathBuf>,
     /// Seconds that a verification holds.
@@ -100,6 +102,7 @@ impl Target {
             origin: upstream.base_url.origin().ascii_serialization(),
             base_url: upstream.base_url.clone(),
             connect: Duration::from_secs(upstream.timeouts.connect.into()),
+            patience: Duration::from_secs(upstream.timeouts.verification.into()),
             ca_file: upstream.ca_file.clone(),
             lifetime: upstream.verification_lifetime_s.into(),
             method,

@@ -180,6 +180,16 @@ async fn it_is_told_what_to_verify_and_nothing_of_the_gateway() {
 }
 
 #[tokio::test]
+async fn it_has_as_long_as_the_configuration_says() {
+    let (world, files) = (World::new().await, tempfile::tempdir().unwrap());
+    let told = files.path().join("told");
+    let script = format!("cat > {}; exit 1", told.display());
+    world.channel(&route(&script, &json!({"timeouts": {"verification": 17}}))).await.unwrap_err();
+    let told: Value = serde_json::from_slice(&std::fs::read(told).unwrap()).unwrap();
+    assert_eq!(told["timeout_seconds"], 17);
+}
+
+#[tokio::test]
 async fn one_that_takes_too_long_is_killed_with_its_children() {
     let files = tempfile::tempdir().unwrap();
     let pid = files.path().join("pid");
