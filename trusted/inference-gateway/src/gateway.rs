@@ -86,8 +86,10 @@ pub struct Gateway {
     pub office: Office,
     /// Memory for bodies of requests.
     pub bodies: BodyBudget,
-    /// Memory for large answers that need no key.
-    pub open_answers: BodyBudget,
+    /// Memory for large answers that need no key: evidence, keysets and sessions.
+    pub open_evidence: BodyBudget,
+    /// The same of the log of receipts.
+    pub open_log: BodyBudget,
     /// How many encrypted requests of each key came lately.
     pub challenges: Shares,
     is_draining: AtomicBool,
@@ -120,7 +122,8 @@ impl Gateway {
             busy_poll: BusyPoll::default(),
             office: Office::default(),
             bodies,
-            open_answers: BodyBudget::new(OPEN_ROOM),
+            open_evidence: BodyBudget::new(OPEN_ROOM),
+            open_log: BodyBudget::new(OPEN_ROOM),
             challenges: Shares::default(),
             is_draining: AtomicBool::new(false),
             started: Instant::now(),

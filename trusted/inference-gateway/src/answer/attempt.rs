@@ -27,9 +27,8 @@ use crate::verification::{Unverified, Verified};
 const MAX_HELD_BYTES: usize = 256 << 10;
 /// Longest error that is read from an upstream, in bytes.
 const MAX_ERROR_BYTES: usize = 256 << 10;
-/// Longest time that is spent on reading one, and longest silence or lack of room in it.
+/// Longest time that is spent on reading one.
 const ERROR_TIME: Duration = Duration::from_secs(5);
-const ERROR_IDLE: Duration = Duration::from_secs(2);
 /// Longest name of a model that an upstream may have put into a receipt, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
 /// How often a route is verified afresh because its TLS key is another one.
@@ -244,7 +243,7 @@ impl Attempt<'_> {
 
     /// The memory of an answer that is read as a whole.
     fn share(&self) -> Share {
-        self.gateway.bodies.share(self.incoming.weight())
+        self.gateway.bodies.share_of(self.asked.key, self.incoming.weight())
     }
 
     fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
@@ -298,16 +297,16 @@ impl Attempt<'_> {
 
     async fn refused(&self, mut answer: Answer, outgoing: &Outgoing, trace: &mut Trace) -> Failure {
         let mut share = self.share();
-        let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_IDLE, &mut share)).await;
-        let body = match read {
-            Ok(Ok(body)) => {
+        let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_TIME, &mut share)).await;
+        let body = match read.ok().and_then(Result::ok) {
+            Some(body) => {
                 trace.received_hash = Some(sha256(&body));
                 body
             }
             // It may be a refusal, for which no other route is to be asked.
-            Ok(Err(ReadFailure::NoRoom(_))) => return Failure::no_room(),
+            None if share.lacks_room() && answer.is_json => return Failure::no_room(),
             // What does not come soon is not waited for: the status says enough. What came of it is not all that was sent.
-            Ok(Err(ReadFailure::TooLong | ReadFailure::Broken(_))) | Err(_) => Bytes::new(),
+            None => Bytes::new(),
         };
         Failure::answered(self.route, &answer, &body, &outgoing.body)
     }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::feed::Break;
 use super::judge::{Judgement, Then, judge};
 use crate::accounting::Tokens;
+use crate::door::no_room;
 use crate::error::{GatewayError, Kind};
 use crate::format::{Translate, UpstreamFault, counts_of, fault};
 use crate::routing::Route;
@@ -116,10 +117,7 @@ impl Failure {
 
     /// The gateway has no memory for the answer: that is nobody else's fault, and no other route would fare better.
     pub(super) fn no_room() -> Self {
-        let error =
-            GatewayError::new(Kind::Unavailable, "The gateway is busy. Please retry after some time.");
-        let error = GatewayError { retry_after: Some(1), ..error };
-        let failure = Self::new(Rank::Answered, error, NO_ROOM);
+        let failure = Self::new(Rank::Answered, no_room(), NO_ROOM);
         let judgement = Judgement { then: Then::Answer, ..failure.judgement };
         Self { source: "gateway", judgement, ..failure }
     }

@@ -24,7 +24,7 @@ pub(super) struct Feed {
     waiting: VecDeque<Fed>,
     /// The memory of an event that is not complete.
     share: Share,
-    /// Since when there is none for it; whoever waits for the next event may have stopped in between.
+    /// Since when there is none for it.
     lacks_room: Option<Instant>,
     idle: Duration,
     /// When silence lasts too long.
@@ -144,6 +144,7 @@ impl Feed {
             self.share.give_back();
             return Ok(());
         }
+        // Whoever gave up waiting in between comes back here.
         let since = *self.lacks_room.get_or_insert_with(Instant::now);
         timeout_at(since + self.idle, self.share.cover(waiting)).await.map_err(|_| NoRoom)??;
         self.lacks_room = None;
@@ -158,6 +159,10 @@ impl Feed {
 
     /// Nobody listened for so long: neither the silence nor the slowness of that time is the upstream's.
     pub(super) fn was_kept_waiting(&mut self, time: Duration) {
+        if self.lacks_room.is_some() {
+            // All of the time without room is counted when there is some.
+            return;
+        }
         self.silent_until += time;
         self.whole_until = self.whole_until.map(|until| until + time);
     }

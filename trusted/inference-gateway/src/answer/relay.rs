@@ -136,7 +136,7 @@ async fn room(exchange: &Exchange, length: usize, patience: Duration) -> Result<
     if length <= SMALL {
         return Ok(None);
     }
-    let mut share = exchange.gateway.bodies.share(exchange.weight);
+    let mut share = exchange.gateway.bodies.share_of(exchange.asked.key, exchange.weight);
     if matches!(timeout(patience, share.cover(length)).await, Ok(Ok(()))) {
         return Ok(Some(share));
     }

@@ -14,7 +14,7 @@ const UNIT: usize = 4096;
 /// Longest body of an upstream, piece of one, beginning of an event, or answer that anybody may ask for, that does not count,
 /// in bytes: few of them wait for each client.
 pub const SMALL: usize = 4096;
-/// What requests of each key may take whatever they leave: one whole body.
+/// What bodies of each key may take whatever they leave: one whole body.
 const WHOLE: usize = MAX_BODY_BYTES / UNIT;
 
 /// Memory that all bodies may have together. Each takes what there is of it, and gives it back when nobody needs its
@@ -49,14 +49,14 @@ impl BodyBudget {
     /// where it goes out longer than it came.
     #[must_use]
     pub fn share(&self, weight: usize) -> Share {
-        Share { budget: self.clone(), weight, part: None, permit: None, units: 0 }
+        Share { budget: self.clone(), weight, part: None, permit: None, units: 0, lacks: false }
     }
 
-    /// The share of the body of a request of a key. Those of one key have together no more than they leave to others, or one
-    /// whole body.
+    /// The same of a request of a key, or of its answer. Those of one key have together no more than they leave to others, or
+    /// one whole body.
     #[must_use]
-    pub fn share_of(&self, key: KeyHash) -> Share {
-        Share { part: Some(Part::of(&self.parts, key)), ..self.share(1) }
+    pub fn share_of(&self, key: KeyHash, weight: usize) -> Share {
+        Share { part: Some(Part::of(&self.parts, key)), ..self.share(weight) }
     }
 }
 
@@ -68,6 +68,7 @@ pub struct Share {
     part: Option<Part>,
     permit: Option<OwnedSemaphorePermit>,
     units: usize,
+    lacks: bool,
 }
 
 impl Share {
@@ -75,31 +76,38 @@ impl Share {
     pub fn try_cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let units = self.units_of(bytes);
         if let Some(more) = self.lacking(units)? {
-            self.take_part(units)?;
-            let Ok(permit) = Arc::clone(&self.budget.room).try_acquire_many_owned(more) else {
-                self.trim_part();
-                return Err(NoRoom);
-            };
-            self.take(permit, units);
+            self.check_part(units)?;
+            let permit = Arc::clone(&self.budget.room).try_acquire_many_owned(more).map_err(|_| NoRoom)?;
+            self.take(permit, units)?;
         }
         Ok(())
     }
 
     /// The same, and waits until others give back theirs. Fails at once for more than there is in all, or for the key.
     pub async fn cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.lacks = true;
         let units = self.units_of(bytes);
         if let Some(more) = self.lacking(units)? {
-            self.take_part(units)?;
+            self.check_part(units)?;
             let permit = Arc::clone(&self.budget.room).acquire_many_owned(more).await.map_err(|_| NoRoom)?;
-            self.take(permit, units);
+            self.take(permit, units)?;
         }
+        self.lacks = false;
         Ok(())
+    }
+
+    /// Whether somebody waited for what was not there, also if he gave up.
+    #[must_use]
+    pub const fn lacks_room(&self) -> bool {
+        self.lacks
     }
 
     /// Gives back what was taken: nothing of the body is kept any more.
     pub fn give_back(&mut self) {
         (self.permit, self.units) = (None, 0);
-        self.trim_part();
+        if let Some(part) = &mut self.part {
+            part.shrink(0);
+        }
     }
 
     /// Bytes that keep the share until nobody needs them any more.
@@ -123,24 +131,24 @@ impl Share {
         Ok((more > 0).then_some(more))
     }
 
-    fn take_part(&mut self, units: usize) -> Result<(), NoRoom> {
+    /// Fails where nothing that others give back would help.
+    fn check_part(&self, units: usize) -> Result<(), NoRoom> {
         let left = self.budget.room.available_permits();
-        self.part.as_mut().map_or(Ok(()), |part| part.try_grow(units, left, WHOLE))
+        self.part.as_ref().map_or(Ok(()), |part| part.check(units, left, WHOLE))
     }
 
-    /// Of the key's part no more than what was taken.
-    fn trim_part(&mut self) {
+    /// Others of the key may have taken something since it was checked.
+    fn take(&mut self, permit: OwnedSemaphorePermit, units: usize) -> Result<(), NoRoom> {
         if let Some(part) = &mut self.part {
-            part.shrink(self.units);
+            let left = self.budget.room.available_permits().saturating_add(permit.num_permits());
+            part.try_grow(units, left, WHOLE)?;
         }
-    }
-
-    fn take(&mut self, permit: OwnedSemaphorePermit, units: usize) {
         self.units = units;
         match &mut self.permit {
             Some(held) => held.merge(permit),
             None => self.permit = Some(permit),
         }
+        Ok(())
     }
 }
 

@@ -152,7 +152,8 @@ fn cut() -> GatewayError {
     GatewayError::new(Kind::InvalidRequest, "The body ended too early")
 }
 
-pub(super) fn no_room() -> GatewayError {
+/// What is told where the memory for bodies is lacking.
+pub(crate) fn no_room() -> GatewayError {
     let error = GatewayError::new(Kind::Unavailable, "The gateway is busy. Please retry after some time.");
     GatewayError { retry_after: Some(1), ..error }
 }

@@ -22,7 +22,7 @@ pub use errors::{refusal, refused};
 pub(crate) use headers::name_keyset;
 pub(crate) use host::{is_tee_host, normal_form};
 pub use inbound::MAX_BODY_BYTES;
-pub(crate) use inbound::read as read_body;
+pub(crate) use inbound::{no_room, read as read_body};
 pub(crate) use listener::{Answers, serve};
 pub(crate) use open::ROOM as OPEN_ROOM;
 pub(crate) use pieces::Pieces;
@@ -73,10 +73,10 @@ impl Answers for Door {
 }
 
 fn others(gateway: &Arc<Gateway>) -> Router {
-    let open = record::routes()
-        .merge(proof::open_routes())
-        .merge(verification::routes())
-        .layer(from_fn_with_state(Arc::clone(gateway), open::counted));
+    // Who takes no pages of the log keeps nobody from evidence.
+    let counted =
+        |room: &BodyBudget, routes: Router<_>| routes.layer(from_fn_with_state(room.clone(), open::counted));
+    let evidence = proof::open_routes().merge(verification::routes());
     let own = Router::new()
         .route("/", get(root))
         .route("/health", get(health))
@@ -84,7 +84,8 @@ fn others(gateway: &Arc<Gateway>) -> Router {
         .merge(observe::routes())
         .merge(operator::routes())
         .merge(proof::routes())
-        .merge(open);
+        .merge(counted(&gateway.open_evidence, evidence))
+        .merge(counted(&gateway.open_log, record::routes()));
     // What comes here for a surface has another method, and is told which one it takes.
     let with_surfaces =
         |router: Router<_>, surface: Surface| router.route(surface.path(), post(wrong_method));

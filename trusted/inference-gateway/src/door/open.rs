@@ -1,7 +1,5 @@
 //! Answers that anybody may ask for: limited all together in memory, as nobody has to take them.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -10,15 +8,14 @@ use http_body_util::BodyExt as _;
 
 use super::budget::{BodyBudget, SMALL};
 use super::inbound::no_room;
-use crate::gateway::Gateway;
 
-/// Memory that they may have together, in bytes. It is none of that of bodies: who has no key takes nothing from those who
-/// have one.
-pub(crate) const ROOM: usize = 64 << 20;
+/// Memory that those of one kind may have together, in bytes. It is none of that of bodies: who has no key takes nothing from
+/// those who have one.
+pub(crate) const ROOM: usize = 32 << 20;
 
 /// Has an answer counted, unless it is small, until the client has taken it. One that has no room is refused.
-pub(super) async fn counted(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
-    within(&gateway.open_answers, next.run(request).await).await
+pub(super) async fn counted(State(room): State<BodyBudget>, request: Request, next: Next) -> Response {
+    within(&room, next.run(request).await).await
 }
 
 async fn within(room: &BodyBudget, response: Response) -> Response {

@@ -1,4 +1,4 @@
-//! How much of the memory for bodies the requests of one key may take: no key may fill it for all.
+//! How much of the memory for bodies the requests of one key and their answers may take: no key may fill it for all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use super::budget::NoRoom;
 use crate::admission::KeyHash;
 
-/// What the requests of each key take, in units of the budget. A key stands here only while they take something.
+/// What the bodies of each key take, in units of the budget. A key stands here only while they take something.
 #[derive(Debug, Default)]
 pub(super) struct Parts(Mutex<HashMap<KeyHash, usize>>);
 
-/// What one request takes of its key's part. It is given back when this is dropped.
+/// What one body takes of its key's part. It is given back when this is dropped.
 #[derive(Debug)]
 pub(super) struct Part {
     parts: Arc<Parts>,
@@ -21,7 +21,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Of a request of which nothing has come yet.
+    /// Of a body of which nothing has come yet.
     pub(super) fn of(parts: &Arc<Parts>, key: KeyHash) -> Self {
         Self { parts: Arc::clone(parts), key, units: 0 }
     }
@@ -29,15 +29,29 @@ impl Part {
     /// Makes it so many units, with so many left to all. Fails where the key would have more than `whole` units, which each
     /// may have, and more than what it leaves.
     pub(super) fn try_grow(&mut self, units: usize, left: usize, whole: usize) -> Result<(), NoRoom> {
-        let more = units.saturating_sub(self.units);
         let mut parts = self.parts.0.lock();
-        let all = parts.get(&self.key).copied().unwrap_or(0).saturating_add(more);
-        if all > whole.max(left.saturating_sub(more)) {
-            return Err(NoRoom);
-        }
+        let all = self.grown(&parts, units, left, whole)?;
         parts.insert(self.key, all);
-        self.units += more;
+        self.units = self.units.max(units);
         Ok(())
+    }
+
+    /// Whether it could be made so many units; fails like [`Self::try_grow`].
+    pub(super) fn check(&self, units: usize, left: usize, whole: usize) -> Result<(), NoRoom> {
+        self.grown(&self.parts.0.lock(), units, left, whole).map(drop)
+    }
+
+    /// What the key would have then.
+    fn grown(
+        &self,
+        parts: &HashMap<KeyHash, usize>,
+        units: usize,
+        left: usize,
+        whole: usize,
+    ) -> Result<usize, NoRoom> {
+        let more = units.saturating_sub(self.units);
+        let all = parts.get(&self.key).copied().unwrap_or(0).saturating_add(more);
+        if all > whole.max(left.saturating_sub(more)) { Err(NoRoom) } else { Ok(all) }
     }
 
     /// Makes it no more than so many units.

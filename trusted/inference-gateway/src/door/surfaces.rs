@@ -59,7 +59,7 @@ pub(super) async fn serve(
         return refusal.into_response();
     }
     let arriving = Arriving { gateway, key, request_id: &request_id };
-    let share = key.map_or_else(|| gateway.bodies.share(1), |key| gateway.bodies.share_of(key));
+    let share = key.map_or_else(|| gateway.bodies.share(1), |key| gateway.bodies.share_of(key, 1));
     let body = tokio::select! {
         body = inbound::read(&parts.headers, body, share) => body,
         () = gateway.cut.cancelled() => Err(ending()),
@@ -88,12 +88,11 @@ impl Arriving<'_> {
     async fn end(mut self, body: Result<Bytes, GatewayError>) -> Result<Bytes, GatewayError> {
         // That there is no room, or that the gateway ends, is not its sender's fault.
         let is_fault = body.as_ref().is_err_and(|error| error.kind != Kind::Unavailable);
-        let counted = match self.key.filter(|_| is_fault) {
-            Some(key) => self.gateway.control.count_refused(key, self.request_id).await,
-            None => Ok(()),
-        };
-        self.key = None;
-        counted.and(body)
+        // It is asked once, whoever leaves meanwhile.
+        match self.key.take().filter(|_| is_fault) {
+            Some(key) => self.gateway.control.count_refused(key, self.request_id).await.and(body),
+            None => body,
+        }
     }
 }
 

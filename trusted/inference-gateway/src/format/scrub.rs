@@ -8,11 +8,11 @@ use std::net::Ipv6Addr;
 const MAX_TEXT: usize = 1000;
 /// Shortest run of hex digits that may be a key or an id.
 const HEX_RUN: usize = 16;
-/// Shortest word that may be a token, and shortest mixture of letters and digits in it: names of models and members of
-/// requests have short ones, with dots, hyphens and underscores in between.
+/// Shortest word that may be a token or the name of a machine, and shortest part of one that is one by itself: names of models
+/// and members of requests have parts that are letters or digits.
 const TOKEN: usize = 24;
-const TOKEN_RUN: usize = 12;
-/// What stands for a token.
+const TOKEN_PART: usize = 9;
+/// What stands for such a word.
 const REMOVED: &str = "[removed]";
 /// Names that are so short are found as words only.
 const SHORT_NAME: usize = 8;
@@ -86,33 +86,31 @@ const API_KEY: &str = "api key";
 const KEYS: [&str; 2] = ["sk-", "akia"];
 
 /// A text, if nothing in it is private; `private` are names that may not appear, whatever their case. A leading status
-/// or code of the upstream is taken off, and what may be a token is left out.
+/// or code of the upstream is taken off, and what may be a token or the name of a machine is left out.
 pub(super) fn scrub<'a>(text: &str, private: impl Iterator<Item = &'a str>) -> Option<String> {
     let text = without_code(without_status(text.trim())).trim();
-    let lower = text.to_lowercase();
+    let lower = text.to_ascii_lowercase();
     let is_private = text.is_empty()
         || text.len() > MAX_TEXT
         || lower.contains("://")
         || lower.contains(API_KEY)
-        || private.into_iter().any(|name| names(&lower, &name.to_lowercase()))
+        || private.into_iter().any(|name| names(text, &lower, &name.to_ascii_lowercase()))
+        || words(text).any(is_of_account)
         || words(&lower).any(is_private_word)
-        || lower.split_whitespace().any(has_port)
+        || lower.split(is_around_port).any(has_port)
         || lower.split(|character: char| !character.is_alphanumeric() && character != ':').any(is_ipv6);
-    (!is_private).then(|| {
-        let tokens = words(text).filter(|word| is_token(word));
-        let public = tokens.fold(text.to_owned(), |text, token| text.replace(token, REMOVED));
-        public.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
-    })
+    (!is_private).then(|| without_tokens(text))
 }
 
-/// Whether a text has a name in it; a short one as a word of its own.
-fn names(text: &str, name: &str) -> bool {
+/// Whether a text has a name in it, both in lower case; a short one as a word of its own, or of one `LikeThis`.
+fn names(text: &str, lower: &str, name: &str) -> bool {
     let is_whole = |at: usize| {
-        let is_beside = |beside: Option<char>| beside.is_some_and(char::is_alphanumeric);
         let (before, rest) = text.split_at(at);
-        !is_beside(before.chars().next_back()) && !is_beside(rest.chars().nth(name.chars().count()))
+        let begins_one = rest.starts_with(char::is_uppercase) || !before.ends_with(char::is_alphanumeric);
+        let next = rest.chars().nth(name.chars().count());
+        begins_one && !next.is_some_and(|next| next.is_numeric() || next.is_lowercase())
     };
-    !name.is_empty() && text.match_indices(name).any(|(at, _)| name.len() >= SHORT_NAME || is_whole(at))
+    !name.is_empty() && lower.match_indices(name).any(|(at, _)| name.len() >= SHORT_NAME || is_whole(at))
 }
 
 /// Takes off `<400> `.
@@ -133,21 +131,53 @@ fn without_code(text: &str) -> &str {
     text.split_once(": ").filter(|(code, _)| is_code(code)).map_or(text, |(_, rest)| rest)
 }
 
-/// Letters and digits with dots, hyphens and underscores between them.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    let is_of_word =
-        |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '_');
-    text.split(move |character| !is_of_word(character)).map(|word| word.trim_matches(['.', '-', '_']))
+const fn is_of_word(character: char) -> bool {
+    character.is_ascii_alphanumeric() || is_joint(character)
 }
 
-/// An address, a host, an id, a key, or of an account; in lower case.
+const fn is_joint(character: char) -> bool {
+    matches!(character, '.' | '-' | '_')
+}
+
+/// Letters and digits with dots, hyphens and underscores between them.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|character| !is_of_word(character)).map(|word| word.trim_matches(is_joint))
+}
+
+/// A text with something else in the place of its tokens; its lines become one.
+fn without_tokens(text: &str) -> String {
+    let mut public = String::with_capacity(text.len());
+    for piece in text.split_inclusive(|character| !is_of_word(character)) {
+        let word = piece.trim_end_matches(|character| !is_of_word(character)).trim_matches(is_joint);
+        if is_token(word) {
+            public.push_str(&piece.replacen(word, REMOVED, 1));
+        } else {
+            public.push_str(piece);
+        }
+    }
+    public.replace(char::is_control, " ")
+}
+
+/// An address, a host, an id or a key; in lower case.
 fn is_private_word(word: &str) -> bool {
     is_address(word)
         || is_host(word)
         || has_long_hex(word)
         || is_uuid(word)
         || KEYS.iter().any(|begin| word.starts_with(begin))
-        || ACCOUNT.contains(&word.strip_suffix('s').unwrap_or(word))
+}
+
+/// A word about an account, or one that such a word is a part of, `LikeThis`, or the id of one.
+fn is_of_account(word: &str) -> bool {
+    let is_such = |word: &str| {
+        let word = word.to_ascii_lowercase();
+        let one = word.strip_suffix('s').or(word.strip_suffix("_id")).unwrap_or(&word);
+        ACCOUNT.contains(&one)
+    };
+    let mut begin = 0;
+    let ends = word.match_indices(|character: char| character.is_ascii_uppercase()).map(|(at, _)| at);
+    ends.chain([word.len()]).any(|end| is_such(&word[std::mem::replace(&mut begin, end)..end]))
+        || is_such(word)
 }
 
 fn is_address(word: &str) -> bool {
@@ -165,13 +195,18 @@ fn is_host(word: &str) -> bool {
         || word == "localhost"
 }
 
+fn is_around_port(character: char) -> bool {
+    character.is_whitespace() || matches!(character, '/' | ',' | '=' | '\'' | '"')
+}
+
 /// Whether it ends like a name of a machine with a port.
 fn has_port(text: &str) -> bool {
     let text = text.trim_matches(|character: char| !character.is_ascii_alphanumeric());
     text.rsplit_once(':').is_some_and(|(name, port)| {
-        (2..=5).contains(&port.len())
+        (3..=5).contains(&port.len())
             && port.bytes().all(|byte| byte.is_ascii_digit())
             && name.contains(['.', '-'])
+            && name.contains(|character: char| character.is_ascii_alphabetic())
             && name.ends_with(|last: char| last.is_ascii_alphanumeric())
     })
 }
@@ -200,12 +235,14 @@ fn is_uuid(word: &str) -> bool {
     })
 }
 
-/// Long, and letters mixed with digits: words are not.
+/// A long word with a part that is neither letters nor digits nor like `405B`, or one with such a part that is long itself.
 fn is_token(word: &str) -> bool {
-    let is_mixed = |run: &str| {
-        run.len() >= TOKEN_RUN
-            && run.bytes().any(|byte| byte.is_ascii_digit())
-            && run.bytes().any(|byte| byte.is_ascii_alphabetic())
+    let is_plain = |part: &str| {
+        let mostly = part.strip_suffix(|last: char| last.is_ascii_alphabetic()).unwrap_or(part);
+        part.len() <= 3
+            || mostly.bytes().all(|byte| byte.is_ascii_digit())
+            || part.bytes().all(|byte| byte.is_ascii_alphabetic())
+            || part.bytes().all(|byte| byte.is_ascii_digit())
     };
-    word.len() >= TOKEN && word.split(['.', '-', '_']).any(is_mixed)
+    word.split(is_joint).any(|part| (part.len() >= TOKEN_PART || word.len() >= TOKEN) && !is_plain(part))
 }

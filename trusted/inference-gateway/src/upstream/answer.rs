@@ -26,6 +26,8 @@ pub struct Answer {
     pub status: StatusCode,
     /// Whether the body is `text/event-stream`.
     pub is_event_stream: bool,
+    /// Whether the body is JSON, as far as its type says.
+    pub is_json: bool,
     /// `Retry-After`, in seconds up to 600, if it was sent as seconds or as a date.
     pub retry_after: Option<u64>,
     body: Incoming,
@@ -48,9 +50,11 @@ pub enum ReadFailure {
 impl Answer {
     pub(super) fn new(response: Response<Incoming>) -> Self {
         let media_type = text(response.headers(), &CONTENT_TYPE).and_then(|value| value.split(';').next());
+        let media_type = media_type.unwrap_or_default().trim().to_ascii_lowercase();
         Self {
             status: response.status(),
-            is_event_stream: media_type.unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"),
+            is_event_stream: media_type == "text/event-stream",
+            is_json: media_type == "application/json" || media_type.ends_with("+json"),
             retry_after: retry_after(response.headers()).map(|seconds| seconds.min(MAX_RETRY_AFTER)),
             body: response.into_body(),
         }

@@ -1,10 +1,12 @@
 //! What is known about one upstream, and the one verification that may be under way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cloister_verifier::Clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::finding::Finding;
@@ -19,9 +21,11 @@ const RENEW_AHEAD: u64 = 60;
 /// How long after a failure nothing is verified anew, in seconds: at least this, and up to twice as long, so that
 /// gateways of one upstream do not ask in step.
 const FAILURE_KEPT: u64 = 3;
-/// How long a failure is told to whoever asks again, in seconds: some rounds, each of which verifies anew. An upstream
-/// that does not answer holds up the first request alone.
+/// How long ago a failure is the last that is known, in seconds: some rounds, each of which verifies anew.
 const FAILURE_TOLD: u64 = 30;
+/// How long somebody waits for a verification after one that failed: an upstream that does not answer holds up the first
+/// request alone for longer.
+const MOMENT: Duration = Duration::from_secs(1);
 /// How long it is remembered which keys an upstream did not have, in seconds. What proves keys that it does not have,
 /// again and again, is verified as seldom as what proves nothing.
 const MISS_KEPT: u64 = 60;
@@ -181,7 +185,16 @@ struct Shared {
 /// What somebody who asks gets.
 enum Look {
     Now(Outcome),
+    /// With what is known until then.
+    Soon(Flight, Reason),
     Later(Flight),
+}
+
+/// What a verification finds out.
+async fn landing(mut flight: Flight) -> Outcome {
+    let landed = flight.wait_for(Option::is_some).await;
+    let outcome = landed.ok().and_then(|outcome| outcome.clone());
+    outcome.unwrap_or_else(|| Err("the verification was interrupted".into()))
 }
 
 impl Slot {
@@ -204,17 +217,13 @@ impl Slot {
     }
 
     /// The channel: at once if one is known, or that there was none a moment ago; otherwise after the verification that is
-    /// under way or begins.
+    /// under way or begins, for which nobody waits long if the one before failed.
     pub(super) async fn channel(&self, verifying: &Arc<Verifying>) -> Outcome {
-        let mut flight = match self.shared.look(verifying) {
-            Look::Now(outcome) => return outcome,
-            Look::Later(flight) => flight,
-        };
-        let landed = flight.wait_for(Option::is_some).await;
-        landed
-            .ok()
-            .and_then(|outcome| outcome.clone())
-            .unwrap_or_else(|| Err("the verification was interrupted".into()))
+        match self.shared.look(verifying) {
+            Look::Now(outcome) => outcome,
+            Look::Soon(flight, failure) => timeout(MOMENT, landing(flight)).await.unwrap_or(Err(failure)),
+            Look::Later(flight) => landing(flight).await,
+        }
     }
 
     /// Begins a verification if none is known or the known one is about to end, and none is under way.
@@ -263,13 +272,14 @@ impl Shared {
             return Look::Now(Ok(current.verified));
         }
         let told = failure.filter(|failure| flying.is_some() || failure.is_within(FAILURE_TOLD, now));
-        if let Some(failure) = told {
-            if is_due {
-                self.begin(&mut state, verifying);
-            }
-            return Look::Now(Err(failure.reason));
+        let flight = if is_due { Some(self.begin(&mut state, verifying)) } else { flying };
+        match (flight, told) {
+            (Some(flight), Some(failure)) => Look::Soon(flight, failure.reason),
+            (None, Some(failure)) => Look::Now(Err(failure.reason)),
+            (Some(flight), None) => Look::Later(flight),
+            // A failure that nothing is verified after is one that is told.
+            (None, None) => Look::Later(self.begin(&mut state, verifying)),
         }
-        Look::Later(flying.unwrap_or_else(|| self.begin(&mut state, verifying)))
     }
 
     fn begin(self: &Arc<Self>, state: &mut State, verifying: &Arc<Verifying>) -> Flight {

@@ -69,8 +69,8 @@ pub(super) struct RateLimit {
     pub(super) limit: u64,
     /// Seconds since the Unix epoch.
     pub(super) reset_at: u64,
-    /// Not every control plane says it.
-    #[serde(default)]
+    /// Not every control plane says it, or as a count.
+    #[serde(default, deserialize_with = "count")]
     pub(super) remaining: Option<u64>,
 }
 
@@ -153,6 +153,12 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Decimal>, D
     let rate = Decimal::from_str_exact(text).or_else(|_| Decimal::from_scientific(text)).ok();
     let rate = rate.filter(|rate| *rate >= Decimal::ZERO);
     rate.map(Some).ok_or_else(|| D::Error::custom("a price is a decimal that is not negative"))
+}
+
+/// A number of requests; nothing where it is something else.
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let raw = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(raw.and_then(|raw| raw.get().parse().ok()))
 }
 
 /// A text for the client, of one line.

@@ -120,6 +120,7 @@ async fn what_is_left_of_a_limit_comes_with_the_leave() {
         (json!({"limit": 60, "resetAt": NOW + 17, "remaining": 4}), Some((60, Some(4), 17))),
         (json!({"limit": 60, "resetAt": NOW + 17}), Some((60, None, 17))),
         (json!({"limit": 60, "resetAt": 0}), Some((60, None, 1))),
+        (json!({"limit": 60, "resetAt": NOW + 17, "remaining": -1}), Some((60, None, 17))),
         (Value::Null, None),
     ] {
         lab.fake.then(Answer::Json(json!({"allow": true, "rateLimit": limit})));

@@ -27,6 +27,26 @@ async fn an_answer_keeps_its_memory_until_it_was_taken() {
     until(|| bodies.left() == all).await;
 }
 
+/// Whoever takes nothing keeps memory from itself.
+#[tokio::test]
+async fn answers_to_one_key_leave_room_for_those_to_others() {
+    let answer = long(24 << 20);
+    let fake = Fake::start(move |_, _| vec![Act::Send(answer.clone())]).await;
+    let keys = ["sk-one", "sk-other"]
+        .map(|key| json!({"name": key, "sha256": crate::admission::KeyHash::of(key).to_string()}));
+    let one = upstream("one", &fake.url(), 0, &json!({}));
+    let bench = Bench::new(vec![one], json!({"keys": keys, "body_memory_mib": 64})).await;
+    let ask = |key: &'static str| {
+        let url = format!("http://{}/v1/chat/completions", bench.running.address());
+        bench.client.post(url).bearer_auth(key).json(&chat(false)).send()
+    };
+    let untaken = ask("sk-one").await.unwrap();
+    for (key, status) in [("sk-one", 503), ("sk-other", 200)] {
+        assert_eq!(ask(key).await.unwrap().status(), status, "{key}");
+    }
+    drop(untaken);
+}
+
 #[tokio::test]
 async fn pieces_of_a_stream_keep_their_memory_until_they_were_taken() {
     let long = "x".repeat(1 << 20);

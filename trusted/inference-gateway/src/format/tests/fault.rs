@@ -160,6 +160,12 @@ fn private_words_are_dropped_with_their_text() {
         "localhost refused the connection",
         "Invalid API-key",
         "inference-b.acme.systems failed",
+        "litellm.BadRequestError: UpException - tool call validation failed",
+        "your accountId 4711 has no access",
+        "account_id: 4711",
+        "AccountOverdueError: pay",
+        "InsufficientBalance: recharge",
+        "no route to vllm-7:8000/v1/chat/completions",
         "no route to vllm-7:8000",
         "connect to [fd12::7]: refused",
         "fe80::1%eth0 is down",
@@ -182,6 +188,8 @@ fn private_words_are_dropped_with_their_text() {
         "temperature must be <= 2.0",
         "messages.2.content.0.tool_use_id: Field required",
         "at 12:30:45, std::fmt failed in line 3:14 of the schema, ratio 16:9",
+        "retired since 2025-06-12T10:30:00, see chat_template.jinja:42 and schema.json:12",
+        "Llama-3.1-405B-Instruct-FP8 has 8192 tokens",
         "tools.0.custom.input_schema.type: Field required",
         "claude-3-5-sonnet-20241022 takes no pictures",
         "Invalid schema for function 'get_account_balance'",
@@ -189,13 +197,23 @@ fn private_words_are_dropped_with_their_text() {
     ] {
         assert_eq!(public(StatusCode::BAD_REQUEST, &fault(message), &route).message, message);
     }
-    let ids = "`tool_use` ids without `tool_result`: toolu_01A09q90qw90lq917835lq9, toolu_01Bx";
-    assert_eq!(
-        public(StatusCode::BAD_REQUEST, &fault(ids), &route).message,
-        "`tool_use` ids without `tool_result`: [removed], toolu_01Bx"
-    );
-    let token = fault("token Wghijkl0123zxyzUV456789pqrs is wrong");
-    assert_eq!(public_in_stream(&token, &route), "token [removed] is wrong");
+    for (message, told) in [
+        (
+            "`tool_use` ids without `tool_result`: toolu_01A09q90qw90lq917835lq9, toolu_01Bx.",
+            "`tool_use` ids without `tool_result`: [removed], toolu_01Bx.",
+        ),
+        ("token Wghijkl0123zxyzUV456789pqrs is wrong", "token [removed] is wrong"),
+        (
+            "Wx1y2z3w4v5u6t7s8r9q0pp begins Wx1y2z3w4v5u6t7s8r9q0pp.c2VjcmV0X3BhcnRfMQ",
+            "[removed] begins [removed]",
+        ),
+        ("pod vllm-llama-3-70b-7d9f8b6c5d-x2k4p is restarting", "pod [removed] is restarting"),
+        ("pod web-7d9f8b6c5d-x2k4p is restarting", "pod [removed] is restarting"),
+        ("Engine on gpu-h100-8x-fra1-node-0042 crashed", "Engine on [removed] crashed"),
+        ("inference-node-03.fra1.acme.ch is busy\nsorry", "[removed] is busy sorry"),
+    ] {
+        assert_eq!(public_in_stream(&fault(message), &route), told);
+    }
 }
 
 proptest! {

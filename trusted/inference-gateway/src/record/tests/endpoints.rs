@@ -126,7 +126,7 @@ async fn anybody_can_check_the_log_and_the_owner_a_receipt() {
 async fn large_pages_have_so_much_memory_together() {
     let lab = Lab::new(true, 50).await;
     lab.inclusion("rcpt-49").await;
-    let room = &lab.running.gateway().open_answers;
+    let room = &lab.running.gateway().open_log;
     let mut others = room.share(1);
     others.try_cover(room.left()).unwrap();
     let (status, body) = lab.get("/v1/aci/log/entries", None).await;
