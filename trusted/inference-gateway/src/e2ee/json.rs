@@ -1,15 +1,13 @@
 //! JSON can be far larger in memory than it is written: what is changed is read with a limit, and the rest goes through
 //! as it comes.
 
-use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::body::{Name, most_values};
+use crate::body::most_values;
 use crate::error::{GatewayError, Kind};
 
 /// Most values of the members that can be encrypted, decrypted ones among them.
@@ -117,20 +115,18 @@ impl Bounded {
         Self { bytes: Vec::with_capacity(length), most, is_full: false }
     }
 
+    /// Writes a value while it is read, without keeping any of it.
     fn through(&mut self, value: &RawValue) -> Result<(), serde_json::Error> {
-        Through(self).deserialize(&mut serde_json::Deserializer::from_str(value.get()))
+        let mut read = serde_json::Deserializer::from_str(value.get());
+        serde_transcode::transcode(&mut read, &mut serde_json::Serializer::new(self))
     }
 
-    fn push<E: Error>(&mut self, text: &str) -> Result<(), E> {
-        io::Write::write_all(self, text.as_bytes()).map_err(E::custom)
-    }
-
-    fn json<E: Error>(&mut self, value: &(impl serde::Serialize + ?Sized)) -> Result<(), E> {
-        serde_json::to_writer(self, value).map_err(E::custom)
+    fn push(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        self.write_all(text.as_bytes()).map_err(serde_json::Error::io)
     }
 }
 
-impl io::Write for Bounded {
+impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.is_full |= self.bytes.len().saturating_add(bytes.len()) > self.most;
         if self.is_full {
@@ -142,87 +138,6 @@ impl io::Write for Bounded {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Writes a value while it is read, without keeping any of it.
-struct Through<'a>(&'a mut Bounded);
-
-/// The same of an entry of a list.
-struct Entry<'a> {
-    to: &'a mut Bounded,
-    is_first: bool,
-}
-
-impl<'de> DeserializeSeed<'de> for Through<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Entry<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        if !self.is_first {
-            self.to.push(",")?;
-        }
-        Through(self.to).deserialize(deserializer)
-    }
-}
-
-impl<'de> Visitor<'de> for Through<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a JSON value")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.0.push("null")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
-        self.0.json(&value)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.0.json(&value)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        self.0.json(&value)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
-        self.0.json(&value)
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
-        self.0.json(value)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        self.0.push("[")?;
-        let mut is_first = true;
-        while items.next_element_seed(Entry { to: self.0, is_first })?.is_some() {
-            is_first = false;
-        }
-        self.0.push("]")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let mut before = "{";
-        while let Some(Name(name)) = members.next_key()? {
-            self.0.push(before)?;
-            self.0.json(name.as_ref())?;
-            self.0.push(":")?;
-            members.next_value_seed(Through(self.0))?;
-            before = ",";
-        }
-        self.0.push(if before == "{" { "{}" } else { "}" })
     }
 }
 
