@@ -20,7 +20,7 @@ const IN_CLEAR: [&str; 5] =
     ["reasoning_details", "thinking_blocks", "reasoning_items", "annotations", "images"];
 
 /// Visits every value of a request that is a ciphertext, and puts the text in its place. With `media`, images and
-/// sounds are among them. Of the request, [`OF_REQUEST`] is enough.
+/// sounds are among them. Members beside [`OF_REQUEST`] are not looked at, and need not be there.
 pub(super) fn of_request(
     request: &mut Map<String, Value>,
     media: bool,

@@ -44,13 +44,20 @@ impl Transition {
         }
     }
 
-    /// The step did not succeed, and the operation goes on.
+    /// The step did not succeed, and the operation goes on. What could not be undone leaves the CVM in error, unless a later
+    /// step gives it its status again.
     pub(super) fn skipped(operation: &OperationRow, step: Step) -> Self {
-        let next = match operation.failure {
-            Some(_) => operation.rules().undo_beyond(step, operation.step),
-            None => operation.step + 1,
-        };
-        Self { step: next, event: Some(format!("{step}.skipped")), ..Self::at(operation) }
+        let event = Some(format!("{step}.skipped"));
+        if operation.failure.is_none() {
+            return Self { step: operation.step + 1, event, ..Self::at(operation) };
+        }
+        let recovered = (!step.is_optional()).then_some(CvmStatus::Error);
+        Self {
+            step: operation.rules().undo_beyond(step, operation.step),
+            event,
+            recovered,
+            ..Self::at(operation)
+        }
     }
 
     /// The step failed: what was done is undone as far as the CVM's policy wants it.

@@ -360,3 +360,24 @@ async fn cancelling_undoes_what_was_done() {
     })
     .await;
 }
+
+/// A VM that its node does not stop may run on: its CVM is not shown as one that is off.
+#[tokio::test]
+async fn what_cannot_be_undone_after_a_cancellation_is_an_error() {
+    on_both(|store| async move {
+        let bench = Bench::new(store).await;
+        bench.nodes.set_fault(Step::AwaitBoot, Fault::Hang);
+        bench.nodes.set_fault(Step::StopVm, Fault::RefuseOnce("no"));
+        let cvm = bench.create().await.unwrap();
+        bench.until(async || bench.nodes.power_ons() == 1).await;
+        bench.lifecycle.cancel(cvm.id).await.unwrap();
+        let row = bench.at_rest(&cvm).await;
+        assert_eq!((row.status, row.boot_error.as_deref()), (CvmStatus::Error, Some("cancelled on request")));
+        assert_eq!(bench.nodes.state_of(cvm.vm_uuid), Some(VmState::Running));
+        let operation = &bench.operations(&cvm).await[0];
+        assert_eq!(bench.events(operation).await.last().unwrap(), "instance.create.cancelled");
+        bench.request(&cvm, OperationKind::PowerOff).await.unwrap();
+        assert_eq!(bench.at_rest(&cvm).await.status, CvmStatus::Stopped);
+    })
+    .await;
+}

@@ -46,7 +46,7 @@ impl Bench {
         self.store.node(self.ground.node).await.unwrap().unwrap().usage.vcpu
     }
 
-    async fn until(&self, what: impl AsyncFn() -> bool) {
+    pub(super) async fn until(&self, what: impl AsyncFn() -> bool) {
         while !what().await {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
