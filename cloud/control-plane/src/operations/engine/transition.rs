@@ -15,7 +15,7 @@ pub(super) struct Transition {
     /// Name of the event, without the operation's kind.
     pub(super) event: Option<String>,
     pub(super) found: Found,
-    /// Status that the CVM has again.
+    /// Status that the CVM has again, or `Error` where something could not be undone.
     pub(super) recovered: Option<CvmStatus>,
 }
 
