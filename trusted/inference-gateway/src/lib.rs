@@ -25,5 +25,6 @@ pub mod routing;
 pub mod run;
 pub mod stream;
 pub mod surface;
+mod unattended;
 pub mod upstream;
 pub mod verification;

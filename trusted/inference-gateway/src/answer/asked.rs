@@ -84,7 +84,7 @@ pub(super) async fn ask(
     random: u64,
 ) -> Result<(Asked, Option<Sealer>), Denied> {
     let in_clear = |error| Denied { error, sealer: None };
-    let key = incoming.key.ok_or_else(|| in_clear(no_key()))?;
+    let key = incoming.key;
     let mut wanted = match Wanted::read(live, incoming) {
         Ok(wanted) => wanted,
         Err(error) => {
@@ -237,10 +237,6 @@ async fn withdraw(
         tracing::warn!(request_id = incoming.request_id, %error, "a refused request could not be recorded yet");
         gateway.arrears.add(finished);
     }
-}
-
-fn no_key() -> GatewayError {
-    GatewayError::new(Kind::Authentication, "A valid API key is needed: 'Authorization: Bearer <key>'")
 }
 
 /// The routes to try: the catalogue's choice, or those that a control plane names out of it.

@@ -59,8 +59,8 @@ pub struct Incoming {
     pub surface: Surface,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Who asks; `None` without a usable bearer key.
-    pub key: Option<KeyHash>,
+    /// Who asks.
+    pub key: KeyHash,
     /// Whether its host name serves confidential models only.
     pub is_tee_host: bool,
     /// The body, as it came.

@@ -68,6 +68,7 @@ pub struct Share {
     part: Option<Part>,
     permit: Option<OwnedSemaphorePermit>,
     units: usize,
+    /// From the beginning of a wait for room until there is some.
     lacks: bool,
 }
 
@@ -76,7 +77,6 @@ impl Share {
     pub fn try_cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let units = self.units_of(bytes);
         if let Some(more) = self.lacking(units)? {
-            self.check_part(units)?;
             let permit = Arc::clone(&self.budget.room).try_acquire_many_owned(more).map_err(|_| NoRoom)?;
             self.take(permit, units)?;
         }
@@ -96,7 +96,7 @@ impl Share {
         Ok(())
     }
 
-    /// Whether somebody waited for what was not there, also if he gave up.
+    /// Whether [`Self::cover`] failed last, or was given up.
     #[must_use]
     pub const fn lacks_room(&self) -> bool {
         self.lacks
@@ -131,13 +131,13 @@ impl Share {
         Ok((more > 0).then_some(more))
     }
 
-    /// Fails where nothing that others give back would help.
+    /// Whether the key may have so much: one that has its part does not stand in line for what others give back.
     fn check_part(&self, units: usize) -> Result<(), NoRoom> {
         let left = self.budget.room.available_permits();
         self.part.as_ref().map_or(Ok(()), |part| part.check(units, left, WHOLE))
     }
 
-    /// Others of the key may have taken something since it was checked.
+    /// Keeps a permit, for so many units in all. Fails, and gives it back, where the key may not have so much.
     fn take(&mut self, permit: OwnedSemaphorePermit, units: usize) -> Result<(), NoRoom> {
         if let Some(part) = &mut self.part {
             let left = self.budget.room.available_permits().saturating_add(permit.num_permits());

@@ -72,7 +72,7 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// For a piece of an answer ([`PIECE`](super::pieces::PIECE)); what was given before it may lie in buffers.
     pub(super) piece: Duration,
-    /// The same while it takes others.
+    /// The same of one answer, while it takes others.
     pub(super) left: Duration,
     /// For what is under way when a connection should end.
     pub(super) farewell: Duration,

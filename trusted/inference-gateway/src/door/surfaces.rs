@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 
 use super::{caller, host, inbound};
 use crate::admission::KeyHash;
@@ -14,6 +13,7 @@ use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
 use crate::observe::RequestSpan;
 use crate::surface::Surface;
+use crate::unattended::unattended;
 
 /// A header that older clients sent.
 const RETIRED: &str = "x-upstream-verification";
@@ -35,31 +35,27 @@ pub(super) async fn serve(
             caller::key_of(&parts.headers)
         }
     };
-    let refusal = if gateway.is_draining() {
-        Some(ending())
-    } else if gateway.store.trouble().is_some() {
-        Some(failing())
-    } else if key.is_none() {
-        Some(caller::unauthenticated())
-    } else if parts.headers.contains_key(RETIRED) {
-        let message = "The header X-Upstream-Verification is retired: use provider.aci_verified";
-        Some(GatewayError::new(Kind::InvalidRequest, message))
-    } else {
-        None
+    let allowed = match key {
+        _ if gateway.is_draining() => Err(ending()),
+        _ if gateway.store.trouble().is_some() => Err(failing()),
+        None => Err(caller::unauthenticated()),
+        Some(_) if parts.headers.contains_key(RETIRED) => {
+            let message = "The header X-Upstream-Verification is retired: use provider.aci_verified";
+            Err(GatewayError::new(Kind::InvalidRequest, message))
+        }
+        // Nothing is kept for whoever has no key: bodies are the memory of those who have one.
+        Some(key) => gateway.control.recognise(key).await.map(|()| key),
     };
-    if let Some(refusal) = refusal {
-        drop(token);
-        inbound::refuse(&parts.headers, body).await;
-        return refusal.into_response();
-    }
-    // Nothing is kept for whoever has no key: bodies are the memory of those who have one.
-    if let Some(Err(refusal)) = recognised(gateway, key).await {
-        drop(token);
-        inbound::refuse(&parts.headers, body).await;
-        return refusal.into_response();
-    }
-    let arriving = Arriving { gateway, key, request_id: &request_id };
-    let share = key.map_or_else(|| gateway.bodies.share(1), |key| gateway.bodies.share_of(key, 1));
+    let key = match allowed {
+        Ok(key) => key,
+        Err(refusal) => {
+            drop(token);
+            inbound::refuse(&parts.headers, body).await;
+            return refusal.into_response();
+        }
+    };
+    let arriving = Arriving { gateway, key: Some(key), request_id: &request_id };
+    let share = gateway.bodies.share_of(key, 1);
     let body = tokio::select! {
         body = inbound::read(&parts.headers, body, share) => body,
         () = gateway.cut.cancelled() => Err(ending()),
@@ -100,17 +96,8 @@ impl Drop for Arriving<'_> {
     fn drop(&mut self) {
         let Some(key) = self.key.take() else { return };
         let (gateway, request_id) = (Arc::clone(self.gateway), self.request_id.to_owned());
-        let mut counting = Box::pin(async move { gateway.control.count_refused(key, &request_id).await });
-        if (&mut counting).now_or_never().is_none()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(counting);
-        }
+        unattended(async move { drop(gateway.control.count_refused(key, &request_id).await) });
     }
-}
-
-async fn recognised(gateway: &Gateway, key: Option<KeyHash>) -> Option<Result<(), GatewayError>> {
-    Some(gateway.control.recognise(key?).await)
 }
 
 /// What a request is told that the gateway does not answer any more.

@@ -16,7 +16,7 @@ const MAX_VALUES: usize = 1 << 16;
 const SLACK: usize = 1 << 16;
 
 /// What is not JSON, in the words of [`crate::body::Body::parse`].
-pub(super) fn unreadable(error: &serde_json::Error) -> GatewayError {
+fn unreadable(error: &serde_json::Error) -> GatewayError {
     GatewayError::new(Kind::InvalidRequest, format!("invalid json: {error}"))
 }
 

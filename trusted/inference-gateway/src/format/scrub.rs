@@ -238,11 +238,10 @@ fn is_uuid(word: &str) -> bool {
 /// A long word with a part that is neither letters nor digits nor like `405B`, or one with such a part that is long itself.
 fn is_token(word: &str) -> bool {
     let is_plain = |part: &str| {
-        let mostly = part.strip_suffix(|last: char| last.is_ascii_alphabetic()).unwrap_or(part);
+        let number = part.strip_suffix(|last: char| last.is_ascii_alphabetic()).unwrap_or(part);
         part.len() <= 3
-            || mostly.bytes().all(|byte| byte.is_ascii_digit())
+            || number.bytes().all(|byte| byte.is_ascii_digit())
             || part.bytes().all(|byte| byte.is_ascii_alphabetic())
-            || part.bytes().all(|byte| byte.is_ascii_digit())
     };
     word.split(is_joint).any(|part| (part.len() >= TOKEN_PART || word.len() >= TOKEN) && !is_plain(part))
 }

@@ -21,7 +21,7 @@ const RENEW_AHEAD: u64 = 60;
 /// How long after a failure nothing is verified anew, in seconds: at least this, and up to twice as long, so that
 /// gateways of one upstream do not ask in step.
 const FAILURE_KEPT: u64 = 3;
-/// How long ago a failure is the last that is known, in seconds: some rounds, each of which verifies anew.
+/// How long after a failure nobody waits long for a verification, in seconds: some rounds, each of which verifies anew.
 const FAILURE_TOLD: u64 = 30;
 /// How long somebody waits for a verification after one that failed: an upstream that does not answer holds up the first
 /// request alone for longer.
@@ -128,7 +128,9 @@ impl Current {
 #[derive(Debug, Clone)]
 struct Failure {
     reason: Reason,
+    /// When, in seconds since the Unix epoch.
     at: u64,
+    /// For how many seconds nothing is verified anew.
     kept: u64,
 }
 
@@ -185,7 +187,7 @@ struct Shared {
 /// What somebody who asks gets.
 enum Look {
     Now(Outcome),
-    /// With what is known until then.
+    /// What comes of it in a moment, or else this failure.
     Soon(Flight, Reason),
     Later(Flight),
 }
@@ -277,7 +279,7 @@ impl Shared {
             (Some(flight), Some(failure)) => Look::Soon(flight, failure.reason),
             (None, Some(failure)) => Look::Now(Err(failure.reason)),
             (Some(flight), None) => Look::Later(flight),
-            // A failure that nothing is verified after is one that is told.
+            // Cannot be: a failure is told for longer than nothing is verified after it.
             (None, None) => Look::Later(self.begin(&mut state, verifying)),
         }
     }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cloister_verifier::Clock;
-use futures_util::FutureExt as _;
 use http::StatusCode;
 use parking_lot::RwLock;
 use rust_decimal::Decimal;
@@ -25,6 +24,7 @@ use crate::config::ControlConfig;
 use crate::error::{GatewayError, Kind};
 use crate::record::{Finished, Row, Store};
 use crate::surface::Surface;
+use crate::unattended::unattended;
 
 use hooks::CallError;
 pub use hooks::{Hooks, HooksError};
@@ -269,15 +269,10 @@ fn refused(ask: &Ask<'_>, status: StatusCode) -> Row {
 /// Records the end of a request that got no leave. Nobody waits for it.
 fn record(store: &Store, ask: &Ask<'_>, row: Row) {
     let (store, finished) = (store.clone(), Finished { key: ask.key, rows: vec![row], receipt: None });
-    let mut recording = Box::pin(async move {
+    // At the first look the store is given it, and writes it before it ends, whoever waits for it.
+    unattended(async move {
         if let Err(error) = store.finish(finished).await {
             tracing::warn!(%error, "the end of a request that got no leave could not be recorded");
         }
     });
-    // At the first look the store is given it, and writes it before it ends, whoever waits for it.
-    if (&mut recording).now_or_never().is_none()
-        && let Ok(runtime) = tokio::runtime::Handle::try_current()
-    {
-        runtime.spawn(recording);
-    }
 }

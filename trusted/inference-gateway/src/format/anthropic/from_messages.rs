@@ -269,8 +269,10 @@ fn tools_of(tools: &RawValue) -> Result<Vec<String>, GatewayError> {
             return Err(wrong(&format!("tools[{index}]"), "has a type that this model does not support"));
         };
         // Other inputs could not be told as what they are: objects.
-        let schema: Schema<'_> = tool.input_schema.text().and_then(object).unwrap_or_default();
-        if tool.input_schema.text().is_some() && schema.kind.text() != Some("\"object\"") {
+        let is_of_objects = |schema| {
+            object::<Schema<'_>>(schema).is_some_and(|schema| schema.kind.text() == Some("\"object\""))
+        };
+        if !tool.input_schema.text().is_none_or(is_of_objects) {
             return Err(wrong(&format!("tools[{index}].input_schema.type"), "must be 'object'"));
         }
         let function = Object::new()
