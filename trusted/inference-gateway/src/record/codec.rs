@@ -79,11 +79,23 @@ impl Change {
     }
 }
 
+/// The receipt of a change, as [`ReceiptEntry`] writes it; `None` if it brings none.
+pub(super) fn receipt(carried: &[u8]) -> Option<&[u8]> {
+    let mut rest = Rest(carried);
+    let [FINISHED] = rest.array()? else { return None };
+    let (_key, _cost): ([u8; 32], [u8; 16]) = (rest.array()?, rest.array()?);
+    let ([RECEIPT | RECEIPT_OF_SESSION], _session): (_, NameHash) = (rest.array()?, rest.array()?) else {
+        return None;
+    };
+    let _needed_until = rest.number()?;
+    split_first(rest.0).map(|(receipt, _)| receipt)
+}
+
 /// Bytes of a length.
-pub(super) const LENGTH_BYTES: usize = 4;
+const LENGTH_BYTES: usize = 4;
 
 /// Appends some bytes after their length.
-pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend(bytes);
 }
@@ -162,7 +174,7 @@ mod tests {
     }
 
     prop_compose! {
-        fn receipt()(
+        fn a_receipt()(
             names: [NameHash; 2], session: Option<NameHash>, needed_until: u64, document in bytes(),
         ) -> NewReceipt {
             let entry = ReceiptEntry { served_at: 5, names, id: b"rcpt-1", document: &document };
@@ -173,7 +185,7 @@ mod tests {
     fn change() -> impl Strategy<Value = Change> {
         let rows = prop::collection::vec(bytes(), 0..4);
         prop_oneof![
-            (any::<[u8; 32]>(), rows, any::<i64>(), prop::option::of(receipt())).prop_map(
+            (any::<[u8; 32]>(), rows, any::<i64>(), prop::option::of(a_receipt())).prop_map(
                 |(key, rows, cost, receipt)| Change::Finished {
                     key: KeyHash(key),
                     rows,
@@ -197,12 +209,19 @@ mod tests {
     proptest! {
         #[test]
         fn changes_come_back(change in change()) {
-            prop_assert_eq!(Change::parse(&change.to_bytes()).unwrap(), change);
+            let bytes = change.to_bytes();
+            let brings = match &change {
+                Change::Finished { receipt, .. } => receipt.as_ref().map(|receipt| &receipt.entry[..]),
+                _ => None,
+            };
+            prop_assert_eq!(receipt(&bytes), brings);
+            prop_assert_eq!(Change::parse(&bytes).unwrap(), change);
         }
 
         #[test]
         fn any_bytes_are_read(bytes: Vec<u8>) {
             let _ = Change::parse(&bytes);
+            let _ = receipt(&bytes);
         }
     }
 }

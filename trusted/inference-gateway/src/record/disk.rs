@@ -67,7 +67,7 @@ pub enum OpenError {
     /// The journal is not what was written.
     #[error(
         "{}: the journal cannot be read: {what}; answers may have been given whose only record is in it: restore a \
-         copy of the directory, or move this file away to go on without what it holds", .path.display()
+         copy of the directory", .path.display()
     )]
     Journal {
         /// The file.
@@ -81,6 +81,12 @@ pub enum OpenError {
          copy of them?", .0.display()
     )]
     Upgrade(PathBuf, #[source] StoreError),
+    /// An earlier program has left something that only it can read.
+    #[error(
+        "{}: the version of the program that wrote this has not ended in an orderly way: start and stop that version once \
+         more before this one takes its records over", .0.display()
+    )]
+    Unfinished(PathBuf),
     /// The log of receipts cannot be used.
     #[error("the log of receipts cannot be used")]
     Log(#[source] StoreError),
@@ -106,7 +112,7 @@ pub(super) struct Dir {
 impl Dir {
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(OpenError::file(path))?;
-        let lock = private(&path.join(LOCK))?;
+        let lock = private(&path.join(LOCK)).map_err(OpenError::file(path.join(LOCK)))?;
         // A program that this process or the owner before is just starting holds the lock for a moment, too: until
         // it has closed what it inherited.
         for attempt in 1.. {
@@ -132,11 +138,6 @@ impl Dir {
     pub(super) fn has_database(&self) -> Result<bool, OpenError> {
         let path = self.join(DATABASE);
         path.try_exists().map_err(OpenError::file(path))
-    }
-
-    /// A file for this process to write to, made where there is none.
-    pub(super) fn medium(&self, name: &str, backing: &Backing) -> Result<Box<dyn Medium>, OpenError> {
-        private(&self.join(name)).map(|file| backing.of(name, file))
     }
 
     /// Makes the names of files durable.
@@ -172,19 +173,12 @@ impl Dir {
 }
 
 /// Opens or makes a file that nobody else can read.
-fn private(path: &Path) -> Result<File, OpenError> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(OpenError::file(path))
+pub(super) fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 fn open(path: &Path, backing: &Backing, unsure: &Arc<AtomicBool>) -> Result<Database, OpenError> {
-    let file = private(path)?;
+    let file = private(path).map_err(OpenError::file(path))?;
     // An empty file would be begun anew.
     if !path.ends_with(NEW_DATABASE) && file.length().map_err(OpenError::file(path))? == 0 {
         return Err(OpenError::Damaged(path.to_owned(), redb::Error::Corrupted("it is empty".to_owned())));
@@ -225,7 +219,7 @@ impl Backing {
         Self(Arc::new(medium))
     }
 
-    fn of(&self, name: &str, file: File) -> Box<dyn Medium> {
+    pub(super) fn of(&self, name: &str, file: File) -> Box<dyn Medium> {
         (self.0)(name, file)
     }
 }

@@ -1,17 +1,18 @@
 //! What has had its time goes, some with each write, so that no write takes long.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use redb::ReadableTable as _;
 use tracing::error;
 
 use super::StoreError;
-use super::blocks::Outline;
+use super::blocks::Blocks as _;
 use super::changes::row_ended_at;
 use super::filing::Tables;
+use super::segments::Segments;
 use super::store::Settings;
-use super::tables::NameHash;
+use super::tables::{NameHash, ReceiptEntry};
 use super::turns;
 
 /// Entries of each table that go with one write at least. A write that adds more removes more.
@@ -34,8 +35,8 @@ pub(super) struct Eviction {
     settings: Settings,
     /// The last session that was looked at: they are looked at in turn.
     session: NameHash,
-    /// Blocks of receipts, and rows, that cannot be read: each goes with the next one that can.
-    unreadable: [BTreeSet<u64>; 2],
+    /// Rows that cannot be read: each goes with the next one that can.
+    unreadable: BTreeSet<u64>,
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
     /// Whether something may be due that was not looked at, or that the log, the control plane or somebody who needs it keeps.
@@ -49,7 +50,7 @@ impl Eviction {
         Self {
             settings,
             session: [0; 16],
-            unreadable: [BTreeSet::new(), BTreeSet::new()],
+            unreadable: BTreeSet::new(),
             is_behind: true,
             is_unfinished: false,
             reached: None,
@@ -60,6 +61,7 @@ impl Eviction {
     pub(super) fn step(
         &mut self,
         tables: &mut Tables<'_>,
+        segments: &Segments,
         due: &Due,
         added: usize,
     ) -> Result<(), StoreError> {
@@ -70,7 +72,7 @@ impl Eviction {
         self.is_unfinished = false;
         let budget = STEP.max(2 * added);
         let removed = [
-            self.receipts(tables, due, budget)?,
+            self.receipts(tables, segments, due, budget)?,
             self.rows(tables, due, budget)?,
             fingerprints(tables, due, budget)?,
             self.sessions(tables, due, budget)?,
@@ -85,33 +87,38 @@ impl Eviction {
         self.reached = None;
     }
 
-    fn receipts(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
-        let [unreadable, _] = &mut self.unreadable;
-        let (mut from, mut removed) = (0, 0);
+    fn receipts(
+        &mut self,
+        tables: &mut Tables<'_>,
+        segments: &Segments,
+        due: &Due,
+        budget: usize,
+    ) -> Result<usize, StoreError> {
+        let mut removed = 0;
         while removed < budget {
-            let (first, block) = loop {
-                let entry = tables.receipts.range(from..)?.next().transpose()?;
-                let Some((first, block)) = entry else { return Ok(removed) };
-                let first = first.value();
-                match Outline::of(first, block.value()) {
-                    Ok(block) => break (first, block),
-                    Err(failure) => from = skip(unreadable, first, &failure),
-                }
-            };
+            let Some(block) = tables.receipts.first_block()? else { break };
             // All of it goes together, when the newest may. Nobody is shown one that has had its time.
             let stays = block.served_at.saturating_add(self.settings.receipts_s) > due.now;
-            let is_kept = !stays && block.last >= due.logged;
+            let is_kept = !stays && block.end() > due.logged;
             self.is_unfinished |= is_kept;
             if stays || is_kept {
-                return Ok(removed);
+                break;
             }
             turns::end_if_over();
-            tables.receipts.remove(first)?;
-            for older in before(unreadable, first) {
-                tables.receipts.remove(older)?;
+            let mut names = Vec::new();
+            let is_whole = block.receipts(segments, |number, receipt| {
+                names.extend(ReceiptEntry::parse(receipt).ok().map(|receipt| (number, receipt.names)));
+                ControlFlow::Continue(())
+            });
+            if is_whole != Ok(true) {
+                error!(
+                    number = block.first,
+                    "receipts that have had their time cannot be read; their names stay"
+                );
             }
-            removed += block.names.len();
-            for (number, names) in block.names {
+            tables.receipts.remove(block.first)?;
+            removed += usize::try_from(block.count).unwrap_or(usize::MAX);
+            for (number, names) in names {
                 for name in &names {
                     // A name may have gone over to a newer receipt.
                     let is_its = tables.names.get(name)?.is_some_and(|named| named.value() == number);
@@ -125,7 +132,7 @@ impl Eviction {
     }
 
     fn rows(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
-        let [_, unreadable] = &mut self.unreadable;
+        let unreadable = &mut self.unreadable;
         let kept_s =
             if self.settings.is_posting { self.settings.posted_rows_s } else { self.settings.rows_s };
         // A control plane is still to be told of these.

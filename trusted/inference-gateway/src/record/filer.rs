@@ -60,6 +60,10 @@ impl Filer {
             outcome = self.step(is_due);
             rest = if outcome.is_ok() { Rest::default() } else { rest.longer(began.elapsed()) };
             if is_ending {
+                if self.shared.journal.is_unsure() {
+                    self.shared.probe();
+                    outcome = self.step(false);
+                }
                 while outcome == Ok(true) {
                     outcome = self.step(false);
                 }
@@ -81,6 +85,10 @@ impl Filer {
     /// False if there was no generation.
     fn step(&mut self, is_due: bool) -> Result<bool, StoreError> {
         let outcome = self.file(is_due);
+        if outcome.is_err() && self.shared.journal.is_unsure() {
+            // That is not the database's fault, and told.
+            return outcome;
+        }
         if self.shared.disk.has_lost() {
             self.shared.troubles.note::<()>(Trouble::Lost, &Err(StoreError::lost()));
         }
@@ -92,30 +100,38 @@ impl Filer {
         if self.shared.troubles.has(Trouble::Filing) && !self.shared.disk.reopen() {
             return Err(StoreError::closed());
         }
-        let generation = self.shared.turn();
-        if generation.is_none() && !is_due {
+        let Shared { disk, journal, troubles, .. } = &*self.shared;
+        let going = self.shared.turn();
+        if going.is_none() && !is_due {
             return Ok(false);
         }
         let due = self.due();
         let eviction = &mut self.eviction;
-        let next = self.shared.disk.write(|transaction| {
+        let filed = disk.write(|transaction| {
             let mut tables = Tables::open(transaction)?;
-            let changes = generation.as_ref().map_or(0, |generation| generation.changes.len());
-            if let Some(generation) = &generation {
-                tables.file(generation.number, &generation.changes)?;
+            let changes = going.as_ref().map_or(0, |going| going.generation.changes.len());
+            if let Some(going) = &going {
+                tables.file(going.generation.number, going.changes())?;
             }
             tables.counters.insert(AGE, due.now)?;
-            eviction.step(&mut tables, &due, changes)?;
-            tables.next()
+            eviction.step(&mut tables, &journal.segments, &due, changes)?;
+            let filed = (tables.next()?, tables.first_segment()?);
+            if let Some(going) = &going {
+                journal.settle(troubles, going)?;
+            }
+            Ok(filed)
         });
-        let next = next.inspect_err(|_| eviction.look_again())?;
-        if let Some(generation) = &generation {
-            self.shared.pending.write().going = None;
-            self.shared.filed.send_replace(generation.number + 1);
+        let (next, first_segment) = filed.inspect_err(|_| eviction.look_again())?;
+        if let Some(going) = &going {
+            self.shared.pending.write().arrived();
+            self.shared.filed.send_replace(going.generation.number + 1);
         }
         self.shared.tell_kept(next);
-        let had_one = generation.is_some();
-        for piece in generation.and_then(Arc::into_inner).into_iter().flat_map(Generation::into_pieces) {
+        journal.turn(troubles);
+        journal.forget_before(first_segment);
+        let had_one = going.is_some();
+        let generation = going.and_then(|going| Arc::into_inner(going.generation));
+        for piece in generation.into_iter().flat_map(Generation::into_pieces) {
             drop(piece);
             turns::end_if_over();
         }

@@ -4,23 +4,25 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use bytes::Bytes;
 use redb::{ReadableTable as _, Table, WriteTransaction};
 use rust_decimal::Decimal;
 
 use super::StoreError;
+use super::blocks::{Blocks as _, Gathering};
 use super::changes::{Change, NewReceipt};
+use super::segments::{Place, Position};
 use super::tables::{
-    COUNTERS, FINGERPRINT_ENDS, FINGERPRINTS, NAMES, NEXT_GENERATION, NEXT_RECEIPT, NEXT_ROW, NameHash, OWED,
-    RECEIPTS, ROWS, SESSION_ENDS, SESSIONS, SET_ASIDE, SPENT,
+    BlockRow, COUNTERS, FINGERPRINT_ENDS, FINGERPRINTS, JOURNAL_OFFSET, JOURNAL_SEGMENT, NAMES,
+    NEXT_GENERATION, NEXT_RECEIPT, NEXT_ROW, NameHash, OWED, RECEIPTS, ROWS, ReceiptEntry, SESSION_ENDS,
+    SESSIONS, SET_ASIDE, SPENT,
 };
-use super::{blocks, turns};
+use super::turns;
 use crate::admission::KeyHash;
 
 /// All tables, open for writing.
 pub(super) struct Tables<'txn> {
     pub(super) counters: Table<'txn, &'static str, u64>,
-    pub(super) receipts: Table<'txn, u64, &'static [u8]>,
+    pub(super) receipts: Table<'txn, u64, BlockRow>,
     pub(super) names: Table<'txn, &'static NameHash, u64>,
     pub(super) rows: Table<'txn, u64, &'static [u8]>,
     owed: Table<'txn, u64, u64>,
@@ -59,23 +61,33 @@ impl<'txn> Tables<'txn> {
         Ok((self.counter(NEXT_RECEIPT)?, self.counter(NEXT_ROW)?))
     }
 
-    /// Takes over a generation of changes, in their order, unless it is there already: a commit that failed may have
-    /// been one. Whoever commits this has it once. Fails for one that is not the next.
-    pub(super) fn file(&mut self, generation: u64, changes: &[Change]) -> Result<(), StoreError> {
+    /// Takes over a generation of changes, in their order, each from where it stands, unless it is there already: a commit that
+    /// failed may have been one. Whoever commits this has it once. Fails for one that is not the next.
+    pub(super) fn file<'a>(
+        &mut self,
+        generation: u64,
+        changes: impl Iterator<Item = (&'a Change, Place)>,
+    ) -> Result<(), StoreError> {
         match generation.cmp(&self.counter(NEXT_GENERATION)?) {
             Ordering::Less => return Ok(()),
             Ordering::Equal => {}
             Ordering::Greater => return Err(StoreError::new("the generation before was not filed")),
         }
         let (first_receipt, first_row) = self.next()?;
-        let mut next = Next { first_receipt, receipts: Vec::new(), row: first_row, spent: HashMap::new() };
-        for change in changes {
-            self.file_one(change, &mut next)?;
+        let receipts = Gathering::new(first_receipt);
+        let mut next = Next { receipts, row: first_row, spent: HashMap::new() };
+        let mut end = None;
+        for (change, place) in changes {
+            self.file_one(change, place, &mut next)?;
+            end = Some(place.after());
             turns::end_if_over();
         }
-        if !next.receipts.is_empty() {
-            blocks::append(&mut self.receipts, first_receipt, &next.receipts)?;
-            self.counters.insert(NEXT_RECEIPT, next.receipt())?;
+        if next.receipts.next() > first_receipt {
+            next.receipts.store(&mut self.receipts)?;
+            self.counters.insert(NEXT_RECEIPT, next.receipts.next())?;
+        }
+        if let Some(end) = end {
+            self.set_position(end)?;
         }
         if next.row > first_row {
             self.counters.insert(NEXT_ROW, next.row)?;
@@ -89,15 +101,20 @@ impl<'txn> Tables<'txn> {
         Ok(())
     }
 
-    /// A loss of power took all generations before this one that are not here.
-    pub(super) fn skip_to(&mut self, generation: u64) -> Result<(), StoreError> {
-        if self.counter(NEXT_GENERATION)? < generation {
-            self.counters.insert(NEXT_GENERATION, generation)?;
-        }
+    /// The database has all of the journal up to here.
+    pub(super) fn set_position(&mut self, position: Position) -> Result<(), StoreError> {
+        self.counters.insert(JOURNAL_SEGMENT, position.segment)?;
+        self.counters.insert(JOURNAL_OFFSET, position.offset)?;
         Ok(())
     }
 
-    fn file_one<'a>(&mut self, change: &'a Change, next: &mut Next<'a>) -> Result<(), StoreError> {
+    /// The first segment of the journal that the database needs something of.
+    pub(super) fn first_segment(&self) -> Result<u64, StoreError> {
+        let filed = self.counter(JOURNAL_SEGMENT)?;
+        Ok(self.receipts.first_block()?.map_or(filed, |block| block.segment().min(filed)))
+    }
+
+    fn file_one(&mut self, change: &Change, place: Place, next: &mut Next) -> Result<(), StoreError> {
         match change {
             Change::Finished { key, rows, cost, receipt } => {
                 for row in rows {
@@ -109,8 +126,8 @@ impl<'txn> Tables<'txn> {
                     *sum = sum.saturating_add(*cost);
                 }
                 if let Some(receipt) = receipt {
-                    self.name_receipt(receipt, next.receipt())?;
-                    next.receipts.push(&receipt.entry);
+                    self.name_receipt(receipt, next.receipts.next())?;
+                    next.receipts.add(place, ReceiptEntry::parse(&receipt.entry)?.served_at);
                 }
             }
             Change::Session { name, document, ends } => {
@@ -211,17 +228,9 @@ impl<'txn> Tables<'txn> {
     }
 }
 
-/// What a generation adds: receipts, from a number on, where the next row goes, and what was spent.
-struct Next<'a> {
-    first_receipt: u64,
-    receipts: Vec<&'a Bytes>,
+/// What a generation adds: receipts, where the next row goes, and what was spent.
+struct Next {
+    receipts: Gathering,
     row: u64,
     spent: HashMap<KeyHash, Decimal>,
-}
-
-impl Next<'_> {
-    /// Number of the next receipt.
-    fn receipt(&self) -> u64 {
-        self.first_receipt.saturating_add(self.receipts.len() as u64)
-    }
 }

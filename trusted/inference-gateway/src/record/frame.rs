@@ -1,18 +1,20 @@
-//! Frames: how changes stand in a file of the journal, one after the other.
+//! Frames: how changes stand in a segment of the journal, one after the other.
 //!
 //! | Bytes | |
 //! |---|---|
 //! | 4 | a mark, which no text has in it; that of the last frame of those that were written together is another one |
 //! | 4 | length of what is carried |
 //! | 4 | CRC-32 of all that follows; before it, of the mark that is not the last one's |
-//! | 8 | the generation of changes that it belongs to |
-//! | 8 | how many bytes of the file were durable when it was written |
+//! | 8 | number of the segment |
+//! | 8 | how many bytes of the segment were durable when it was written |
 //! | … | what is carried |
 //!
 //! Numbers are little-endian. Frames that were written together are there together, or not at all: whoever wrote them
 //! was told of a failure else. A crash cuts off the last frame; a loss of power takes or leaves any of those that were
-//! not durable. Either is the end of the file. What follows a frame that cannot be read, and was written when that
+//! not durable. Either is the end of the segment. What follows a frame that cannot be read, and was written when that
 //! frame was durable, tells that somebody else has changed the file.
+
+use std::iter;
 
 use memchr::memmem;
 
@@ -30,7 +32,7 @@ const HEAD_BYTES: usize = 28;
 /// A frame that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Frame<'a> {
-    generation: u64,
+    segment: u64,
     durable: u64,
     is_last: bool,
     carried: &'a [u8],
@@ -38,17 +40,22 @@ struct Frame<'a> {
 
 /// Appends a frame to some bytes; it is the last one of those that are written together, or others follow. What is
 /// carried is shorter than 4 GiB.
-pub(super) fn write(out: &mut Vec<u8>, generation: u64, durable: u64, carried: &[u8], is_last: bool) {
-    let (generation, durable) = (generation.to_le_bytes(), durable.to_le_bytes());
+pub(super) fn write(out: &mut Vec<u8>, segment: u64, durable: u64, carried: &[u8], is_last: bool) {
+    let (segment, durable) = (segment.to_le_bytes(), durable.to_le_bytes());
     let mut hash = hasher(is_last);
-    for part in [&generation[..], &durable[..], carried] {
+    for part in [&segment[..], &durable[..], carried] {
         hash.update(part);
     }
     let length = u32::try_from(carried.len()).unwrap_or(u32::MAX).to_le_bytes();
     let mark = if is_last { LAST } else { MORE };
-    for part in [mark, &length, &hash.finalize().to_le_bytes(), &generation, &durable, carried] {
+    for part in [mark, &length, &hash.finalize().to_le_bytes(), &segment, &durable, carried] {
         out.extend_from_slice(part);
     }
+}
+
+/// How many bytes the frame takes that carries something.
+pub(super) const fn length(carried: &[u8]) -> u64 {
+    (HEAD_BYTES + carried.len()) as u64
 }
 
 /// What checks a frame: no mark can become the other one.
@@ -73,55 +80,60 @@ fn first(bytes: &[u8]) -> Option<(Frame<'_>, usize)> {
     if computed.finalize() != u32::from_le_bytes(*hash) {
         return None;
     }
-    let (generation, body) = body.split_first_chunk()?;
+    let (segment, body) = body.split_first_chunk()?;
     let (durable, carried) = body.split_first_chunk()?;
-    let (generation, durable) = (u64::from_le_bytes(*generation), u64::from_le_bytes(*durable));
-    Some((Frame { generation, durable, is_last, carried }, bytes))
+    let (segment, durable) = (u64::from_le_bytes(*segment), u64::from_le_bytes(*durable));
+    Some((Frame { segment, durable, is_last, carried }, bytes))
 }
 
-/// What a file holds of one generation.
-#[derive(Debug, PartialEq, Eq)]
+/// What the frames carry that some bytes of a segment begin with, up to what is none of its frames.
+pub(super) fn carried(mut bytes: &[u8], segment: u64) -> impl Iterator<Item = &[u8]> {
+    iter::from_fn(move || {
+        let (frame, length) = first(bytes).filter(|(frame, _)| frame.segment == segment)?;
+        bytes = bytes.get(length..)?;
+        Some(frame.carried)
+    })
+}
+
+/// A frame, and where it stands in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found<'a> {
-    pub(super) generation: u64,
-    /// What its frames carry, in order; never empty.
-    pub(super) carried: Vec<&'a [u8]>,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) carried: &'a [u8],
 }
 
 /// Something was changed that was durable. The number is the offset in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Damage(pub(super) usize);
+pub(super) struct Damage(pub(super) u64);
 
-/// Reads a file as a crash may have left it. Frames of generations before `oldest` are of an earlier use of the file,
-/// and nothing. `None` if there is no other.
-pub(super) fn read(bytes: &[u8], oldest: u64) -> Result<Option<Found<'_>>, Damage> {
-    let mut found: Option<Found<'_>> = None;
+/// Reads what stands in the file of a segment from an offset on, where a frame begins, as a crash may have left it.
+pub(super) fn read(bytes: &[u8], segment: u64, offset: u64) -> Result<Vec<Found<'_>>, Damage> {
     // What stands before `end` is whole; of what follows it, up to `at`, the last frame is still to come.
-    let (mut end, mut at, mut together) = (0, 0, Vec::new());
+    let (mut found, mut together, mut end, mut at) = (Vec::new(), Vec::new(), 0, 0);
     while let Some((frame, length)) = bytes.get(at..).and_then(first) {
-        let found = found.get_or_insert(Found { generation: frame.generation, carried: Vec::new() });
-        if frame.generation < oldest || frame.generation != found.generation {
+        if frame.segment != segment {
             break;
         }
-        together.push(frame.carried);
+        let begin = offset + at as u64;
+        together.push(Found { begin, end: begin + length as u64, carried: frame.carried });
         at += length;
         if frame.is_last {
-            found.carried.append(&mut together);
+            found.append(&mut together);
             end = at;
         }
     }
-    let mut at = end;
+    let (mut at, end) = (end, offset + end as u64);
     while let Some(rest) = bytes.get(at..) {
         let Some(next) = memmem::find(rest, MARK) else { break };
         at += next;
         match bytes.get(at..).and_then(first) {
-            Some((frame, _)) if frame.generation >= oldest && frame.durable > end as u64 => {
-                return Err(Damage(end));
-            }
+            Some((frame, _)) if frame.segment == segment && frame.durable > end => return Err(Damage(end)),
             Some((_, length)) => at += length,
             None => at += 1,
         }
     }
-    Ok(found.filter(|found| !found.carried.is_empty()))
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -130,93 +142,98 @@ mod tests {
 
     use super::*;
 
-    /// A file of frames, each written when all before it was durable, or nothing was; and where they begin.
-    fn file(generation: u64, carried: &[Vec<u8>], is_durable: bool) -> (Vec<u8>, Vec<usize>) {
+    /// Frames of a segment, as they stand from an offset on, each written when all before it was durable, or nothing was; and
+    /// where they begin.
+    fn file(segment: u64, offset: u64, carried: &[Vec<u8>], is_durable: bool) -> (Vec<u8>, Vec<usize>) {
         let (mut bytes, mut begins) = (Vec::new(), Vec::new());
         for carried in carried {
             begins.push(bytes.len());
-            let durable = if is_durable { bytes.len() as u64 } else { 0 };
-            write(&mut bytes, generation, durable, carried, true);
+            let durable = if is_durable { offset + bytes.len() as u64 } else { 0 };
+            write(&mut bytes, segment, durable, carried, true);
         }
         (bytes, begins)
     }
 
-    fn carried() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    fn carried_by() -> impl Strategy<Value = Vec<Vec<u8>>> {
         prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..8)
-    }
-
-    fn count(read: Option<Found<'_>>) -> usize {
-        read.map_or(0, |found| found.carried.len())
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(carried in carried(), generation in 5_u64.., is_durable: bool) {
-            let (bytes, _) = file(generation, &carried, is_durable);
-            let found = read(&bytes, 5).unwrap().unwrap();
-            prop_assert_eq!(found.generation, generation);
-            prop_assert_eq!(found.carried, carried.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        fn what_is_written_is_read(all in carried_by(), segment: u64, offset in 0..1_u64 << 40, is_durable: bool) {
+            let (bytes, begins) = file(segment, offset, &all, is_durable);
+            let found = read(&bytes, segment, offset).unwrap();
+            prop_assert_eq!(found.iter().map(|frame| frame.carried).collect::<Vec<_>>(), all.iter().collect::<Vec<_>>());
+            let all_bytes = bytes.len();
+            let ends = begins.iter().skip(1).chain([&all_bytes]);
+            for ((frame, begin), end) in found.iter().zip(&begins).zip(ends) {
+                prop_assert_eq!(length(frame.carried), (end - begin) as u64);
+                prop_assert_eq!((frame.begin, frame.end), (offset + *begin as u64, offset + *end as u64));
+                prop_assert_eq!(carried(&bytes[*begin..*end], segment).collect::<Vec<_>>(), [frame.carried]);
+            }
+            prop_assert_eq!(carried(&bytes, segment).count(), all.len());
         }
 
         /// A crash may cut a file anywhere: all frames before are there.
         #[test]
-        fn a_cut_frame_is_the_end(carried in carried(), cut: prop::sample::Index) {
-            let (bytes, begins) = file(7, &carried, true);
+        fn a_cut_frame_is_the_end(all in carried_by(), cut: prop::sample::Index) {
+            let (bytes, begins) = file(7, 0, &all, true);
             let cut = cut.index(bytes.len());
             let whole = begins.iter().skip(1).chain([&bytes.len()]).filter(|end| **end <= cut).count();
-            prop_assert_eq!(count(read(&bytes[..cut], 7).unwrap()), whole);
+            prop_assert_eq!(read(&bytes[..cut], 7, 0).unwrap().len(), whole);
+            prop_assert_eq!(carried(&bytes[..cut], 7).count(), whole);
         }
 
         /// Of what was written together nothing is there unless all of it is, wherever it was cut.
         #[test]
         fn what_was_written_together_is_there_together(
-            before in carried(), together in carried(), cut: prop::sample::Index,
+            before in carried_by(), together in carried_by(), cut: prop::sample::Index,
         ) {
-            let (mut bytes, _) = file(7, &before, true);
+            let (mut bytes, _) = file(7, 0, &before, true);
             let (durable, begin) = (bytes.len() as u64, bytes.len());
             for (index, carried) in together.iter().enumerate() {
                 write(&mut bytes, 7, durable, carried, index + 1 == together.len());
             }
-            prop_assert_eq!(count(read(&bytes, 7).unwrap()), before.len() + together.len());
+            prop_assert_eq!(read(&bytes, 7, 0).unwrap().len(), before.len() + together.len());
             let cut = begin + cut.index(bytes.len() - begin);
-            prop_assert_eq!(count(read(&bytes[..cut], 7).unwrap()), before.len());
+            prop_assert_eq!(read(&bytes[..cut], 7, 0).unwrap().len(), before.len());
             // One that follows, and was written when they were durable, tells that they were there.
             let end = bytes.len() as u64;
             write(&mut bytes, 7, end, b"next", true);
             bytes[begin] = 0;
-            prop_assert_eq!(read(&bytes, 7), Err(Damage(begin)));
+            prop_assert_eq!(read(&bytes, 7, 0), Err(Damage(durable)));
         }
 
         /// A byte that changes among what was durable is found; among the rest it is where the file ends.
         #[test]
-        fn damage_is_found(carried in carried(), at: prop::sample::Index, flip in 1_u8.., is_durable: bool) {
-            let (mut bytes, begins) = file(7, &carried, is_durable);
+        fn damage_is_found(
+            all in carried_by(), offset in 0..1_u64 << 40, at: prop::sample::Index, flip in 1_u8.., is_durable: bool,
+        ) {
+            let (mut bytes, begins) = file(7, offset, &all, is_durable);
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             let hit = begins.iter().rposition(|begin| *begin <= at).unwrap();
-            let read = read(&bytes, 7);
-            if is_durable && hit + 1 < carried.len() {
-                prop_assert_eq!(read, Err(Damage(begins[hit])));
+            let read = read(&bytes, 7, offset);
+            if is_durable && hit + 1 < all.len() {
+                prop_assert_eq!(read, Err(Damage(offset + begins[hit] as u64)));
             } else {
-                prop_assert_eq!(count(read.unwrap()), hit);
+                prop_assert_eq!(read.unwrap().len(), hit);
             }
+            prop_assert_eq!(carried(&bytes, 7).count(), hit);
         }
 
-        /// A file is used again from its beginning: what stands behind is of an earlier generation.
+        /// A file that has another's name is no file of that segment.
         #[test]
-        fn what_was_there_before_is_nothing(before in carried(), now in carried()) {
-            let (mut bytes, _) = file(5, &before, true);
-            prop_assert_eq!(read(&bytes, 7), Ok(None));
-            let (over, _) = file(7, &now, true);
-            let length = over.len().min(bytes.len());
-            bytes[..length].copy_from_slice(&over[..length]);
-            bytes.extend_from_slice(&over[length..]);
-            prop_assert_eq!(count(read(&bytes, 7).unwrap()), now.len());
+        fn frames_of_another_segment_are_nothing(all in carried_by()) {
+            let (bytes, _) = file(5, 0, &all, true);
+            prop_assert_eq!(read(&bytes, 7, 0), Ok(Vec::new()));
+            prop_assert_eq!(carried(&bytes, 7).count(), 0);
         }
 
         #[test]
-        fn any_bytes_are_read(bytes: Vec<u8>, oldest: u64) {
-            prop_assert_eq!(read(&bytes, oldest), Ok(None));
+        fn any_bytes_are_read(bytes: Vec<u8>, segment: u64) {
+            prop_assert_eq!(read(&bytes, segment, 0), Ok(Vec::new()));
+            prop_assert_eq!(carried(&bytes, segment).count(), 0);
         }
     }
 }

@@ -1,146 +1,153 @@
-//! The journal: where changes are until the database has them.
+//! The journal: every change is written to it first, and receipts stay there. The database has the rest of what they bring,
+//! and where each receipt stands.
 //!
-//! Changes gather in a *generation*, which stands in one of two files. When a generation goes to the database, the next
-//! one gathers in the other file; the database says in the same transaction that it has it. So after a crash each
-//! generation is either in the database or in the journal, and never in both.
+//! It is written to the end of its last [segment](super::segments). The database says up to which position it has everything:
+//! what stands behind that is filed by a start after a crash. A segment is removed when the database needs nothing of it
+//! any more.
 //!
 //! A change is acknowledged when it was written: from then on an end of the process does not lose it. A loss of power
 //! may lose what was not made durable, which is what came within some milliseconds.
+//!
+//! Where a disk does not do what it should, the journal goes on in another segment, with all that may not be durable.
 
 use std::io;
-use std::path::PathBuf;
+use std::iter;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tracing::warn;
 
 use super::StoreError;
 use super::changes::Change;
-use super::disk::{Backing, Dir, Medium, OpenError};
+use super::disk::Medium;
 use super::frame;
+use super::pending::{Going, Pending};
+use super::segments::{HEADER_BYTES, Position, Segments, failed};
 use super::trouble::{Trouble, Troubles};
 
-/// The files, for even and odd generations.
-const FILES: [&str; 2] = ["journal.0", "journal.1"];
+/// A segment that has so many bytes is the last one no longer.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// Nor is one that was begun so long ago: it stays as long as its newest receipt.
+const SEGMENT_TIME: Duration = Duration::from_hours(1);
 
-/// The open files.
 #[derive(Debug)]
 pub(super) struct Journal {
-    even: Box<dyn Medium>,
-    odd: Box<dyn Medium>,
-    paths: [PathBuf; 2],
+    pub(super) segments: Segments,
+    /// Who makes something durable, or begins a segment, does it alone; locked before the state.
+    durability: Mutex<()>,
     state: Mutex<State>,
+    /// Segments that are there, before the last one.
+    former: Mutex<Vec<u64>>,
 }
 
-/// What was written. Who holds it writes alone.
-#[derive(Debug, Default)]
+/// The last segment. Who holds it writes alone.
+#[derive(Debug)]
 pub(super) struct State {
-    /// The generation that gathers.
-    generation: u64,
-    /// Bytes that it has in its file.
+    number: u64,
+    file: Arc<dyn Medium>,
+    began: Instant,
+    /// Bytes that were written.
     length: u64,
     /// Of these, how many are durable.
     durable: u64,
-    /// The generation before.
-    before: Before,
     /// Behind these bytes are frames of what nobody was told, which could not be cut off: nothing is written.
     /// [`Trouble::Writing`] tells.
     is_torn: bool,
-    /// A sync failed: what the files show may be lost, and nothing is written. [`Trouble::Syncing`] tells.
+    /// A sync failed: what the file shows may be lost, and nothing is written. [`Trouble::Syncing`] tells.
     is_unsure: bool,
-}
-
-/// What is in the other file.
-#[derive(Debug, Clone, Copy, Default)]
-struct Before {
-    /// Bytes that the generation has.
-    length: u64,
-    /// Whether some of them may not be durable.
-    is_unsure: bool,
-    /// As of the generation that gathers.
-    is_torn: bool,
+    /// How often changes have got other places.
+    moves: u64,
 }
 
 impl State {
-    /// The next generation gathers in the other file, which has to be free.
-    pub(super) fn turn(&mut self) {
-        *self = Self {
-            generation: self.generation + 1,
-            before: Before {
-                length: self.length,
-                is_unsure: self.is_torn || self.durable < self.length,
-                is_torn: self.is_torn,
-            },
-            is_unsure: self.is_unsure,
-            ..Self::default()
-        };
+    /// How often changes have got other places.
+    pub(super) const fn moves(&self) -> u64 {
+        self.moves
     }
 
-    fn note_sync(&mut self, troubles: &Troubles, synced: &Result<(), StoreError>) {
-        self.is_unsure |= synced.is_err();
+    /// Where it is written to.
+    const fn end(&self) -> Position {
+        Position { segment: self.number, offset: self.length }
+    }
+
+    /// The end of what is durable.
+    const fn durable_end(&self) -> Position {
+        Position { segment: self.number, offset: self.durable }
+    }
+
+    fn is_full(&self) -> bool {
+        self.length >= SEGMENT_BYTES || self.began.elapsed() >= SEGMENT_TIME
+    }
+
+    /// Writes changes in their order, all with one call, and says where the first stands; the others follow it. After a
+    /// failure it is as if nothing was written.
+    pub(super) fn append<'a>(
+        &mut self,
+        troubles: &Troubles,
+        changes: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Position, StoreError> {
+        let (begin, mut changes) = (self.end(), changes.into_iter().peekable());
+        if changes.peek().is_none() {
+            // This tells nothing about the disk.
+            return Ok(begin);
+        }
+        if self.is_torn || self.is_unsure {
+            return Err(StoreError::closed());
+        }
+        let written = self.write(changes).map_err(|error| failed(&error));
+        troubles.note(Trouble::Writing, &written);
+        written.map(|()| begin)
+    }
+
+    fn write<'a>(&mut self, mut changes: iter::Peekable<impl Iterator<Item = &'a [u8]>>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        while let Some(carried) = changes.next() {
+            frame::write(&mut bytes, self.number, self.durable, carried, changes.peek().is_none());
+        }
+        let file = &self.file;
+        file.write_at(self.length, &bytes).inspect_err(|_| {
+            // Frames of what nobody was told may be there, and must not stand behind others. They count for nothing
+            // without the last one, which a write that failed did not finish; should it be there all the same, they
+            // have no beginning from now on: bytes that are there can be changed where there is room for no others.
+            self.is_torn = file.resize(self.length).is_err();
+            if self.is_torn {
+                let _ = file.write_at(self.length, &[0; frame::MARK_BYTES]);
+            }
+        })?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Up to this many bytes were made durable, or were to be.
+    fn note_sync(&mut self, troubles: &Troubles, length: u64, synced: &Result<(), StoreError>) {
+        match synced {
+            Ok(()) => self.durable = length,
+            Err(_) => self.is_unsure = true,
+        }
         troubles.note(Trouble::Syncing, synced);
     }
 }
 
 impl Journal {
-    /// Whether there is anything of a journal in the directory.
-    pub(super) fn exists(dir: &Dir) -> Result<bool, OpenError> {
-        for name in FILES {
-            let path = dir.join(name);
-            match std::fs::metadata(&path) {
-                Ok(metadata) if metadata.len() > 0 => return Ok(true),
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(OpenError::File(path, error));
-                }
-                _ => {}
-            }
-        }
-        Ok(false)
+    /// Goes on behind a position, in a segment of its own.
+    pub(super) fn begin(segments: Segments, end: Position) -> io::Result<Self> {
+        let mut former = segments.numbers().map_err(io::Error::other)?;
+        former.retain(|number| *number <= end.segment);
+        let (state, _) = next(&segments, end, 0, &[])?;
+        state.file.sync()?;
+        let state = State { durable: state.length, ..state };
+        Ok(Self {
+            segments,
+            durability: Mutex::default(),
+            state: Mutex::new(state),
+            former: Mutex::new(former),
+        })
     }
 
-    /// Opens the files; makes those that are not there.
-    pub(super) fn open(dir: &Dir, backing: &Backing) -> Result<Self, OpenError> {
-        let [even, odd] = FILES.map(|name| dir.medium(name, backing));
-        let (even, odd) = (even?, odd?);
-        dir.sync()?;
-        let paths = FILES.map(|name| dir.join(name));
-        Ok(Self { even, odd, paths, state: Mutex::default() })
-    }
-
-    fn file(&self, generation: u64) -> &dyn Medium {
-        if generation.is_multiple_of(2) { &*self.even } else { &*self.odd }
-    }
-
-    /// Generations that the database does not have, oldest first; `next` is the one that it has to have next. Fails
-    /// for a journal that is damaged, or of other records.
-    pub(super) fn read(&self, next: u64) -> Result<Vec<(u64, Vec<Change>)>, OpenError> {
-        let mut generations = Vec::new();
-        for (file, path) in [&self.even, &self.odd].into_iter().zip(&self.paths) {
-            let damaged = |what: String| OpenError::Journal { path: path.clone(), what };
-            let length = file.length().map_err(OpenError::file(path))?;
-            let mut bytes =
-                vec![0; usize::try_from(length).map_err(|_| damaged("it is too long".to_owned()))?];
-            file.read_at(0, &mut bytes).map_err(OpenError::file(path))?;
-            let found = frame::read(&bytes, next)
-                .map_err(|frame::Damage(at)| damaged(format!("what stands at byte {at} was changed")))?;
-            let Some(found) = found else { continue };
-            if found.generation > next.saturating_add(1) {
-                return Err(damaged("it belongs to other records, or to newer ones".to_owned()));
-            }
-            let changes = found.carried.into_iter().filter(|carried| !carried.is_empty()).map(Change::parse);
-            let changes = changes.collect::<Result<_, _>>().map_err(|error| damaged(error.0))?;
-            generations.push((found.generation, changes));
-        }
-        generations.sort_by_key(|(generation, _)| *generation);
-        Ok(generations)
-    }
-
-    /// From now on changes gather in this generation; the database has all that is in the files. They are emptied, and
-    /// durably: a number of a generation may come again that a part of its frames is still there of.
-    pub(super) fn begin(&self, generation: u64) -> Result<(), OpenError> {
-        for (file, path) in [&self.even, &self.odd].into_iter().zip(&self.paths) {
-            file.resize(0).and_then(|()| file.sync()).map_err(OpenError::file(path))?;
-        }
-        *self.state.lock() = State { generation, ..State::default() };
-        Ok(())
+    /// Where it is written to.
+    pub(super) fn end(&self) -> Position {
+        self.state.lock().end()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -157,107 +164,122 @@ impl Journal {
         self.state.lock().is_unsure
     }
 
-    /// Writes changes in their order, all with one call. After a failure it is as if nothing was written.
-    pub(super) fn append<'a>(
-        &self,
-        state: &mut State,
-        troubles: &Troubles,
-        changes: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<(), StoreError> {
-        let mut changes = changes.into_iter().peekable();
-        if changes.peek().is_none() {
-            // This tells nothing about the disk.
-            return Ok(());
-        }
-        if state.is_torn || state.is_unsure {
-            return Err(StoreError::closed());
-        }
-        let written = self.write(state, changes).map_err(|error| failed(&error));
-        troubles.note(Trouble::Writing, &written);
-        written
-    }
-
-    fn write<'a>(&self, state: &mut State, changes: impl IntoIterator<Item = &'a [u8]>) -> io::Result<()> {
-        if state.before.is_torn {
-            self.file(state.generation.wrapping_sub(1)).resize(state.before.length)?;
-            // That is to be made durable, too.
-            (state.before.is_torn, state.before.is_unsure) = (false, true);
-        }
-        let (mut bytes, mut changes) = (Vec::new(), changes.into_iter().peekable());
-        while let Some(carried) = changes.next() {
-            let is_last = changes.peek().is_none();
-            frame::write(&mut bytes, state.generation, state.durable, carried, is_last);
-        }
-        let file = self.file(state.generation);
-        file.write_at(state.length, &bytes).inspect_err(|_| {
-            // Frames of what nobody was told may be there, and must not stand behind others. They count for nothing
-            // without the last one, which a write that failed did not finish; should it be there all the same, they
-            // have no beginning from now on: bytes that are there can be changed where there is room for no others.
-            state.is_torn = file.resize(state.length).is_err();
-            if state.is_torn {
-                let _ = file.write_at(state.length, &[0; frame::MARK_BYTES]);
-            }
-        })?;
-        state.length += bytes.len() as u64;
-        Ok(())
-    }
-
     /// Makes durable what was written. After a failure nothing is written until a [probe](Self::probe) is well.
     pub(super) fn sync(&self, troubles: &Troubles) {
-        let State { generation, length, durable, before, is_unsure, .. } = *self.state.lock();
-        if is_unsure {
+        let _alone = self.durability.lock();
+        let (file, length) = {
+            let state = self.state.lock();
+            if state.is_unsure || state.durable == state.length {
+                return;
+            }
+            (Arc::clone(&state.file), state.length)
+        };
+        // Others write meanwhile.
+        let synced = file.sync().map_err(|error| failed(&error));
+        self.state.lock().note_sync(troubles, length, &synced);
+    }
+
+    /// Makes durable what goes to the database, before that says where it stands. Fails if it stands elsewhere by now.
+    pub(super) fn settle(&self, troubles: &Troubles, going: &Going) -> Result<(), StoreError> {
+        let Some(end) = going.end() else { return Ok(()) };
+        let is_settled = || {
+            let state = self.state.lock();
+            let is_there = state.moves == going.moves;
+            is_there && end <= state.durable_end()
+        };
+        if !is_settled() {
+            self.sync(troubles);
+        }
+        if is_settled() { Ok(()) } else { Err(StoreError::new("the journal is not durable")) }
+    }
+
+    /// Goes on in another segment if the last one is full. Where that cannot be done, it grows.
+    pub(super) fn turn(&self, troubles: &Troubles) {
+        if !self.state.lock().is_full() {
             return;
         }
-        // Others write meanwhile.
-        let synced = self.sync_files(generation, before.is_unsure, durable < length);
+        // Most of it while others write.
+        self.sync(troubles);
+        let _alone = self.durability.lock();
         let mut state = self.state.lock();
-        if synced.is_ok() && state.generation == generation {
-            (state.durable, state.before.is_unsure) = (length, state.before.is_torn);
+        if state.is_torn || state.is_unsure {
+            return;
         }
-        state.note_sync(troubles, &synced);
-    }
-
-    fn sync_files(&self, generation: u64, is_before: bool, is_now: bool) -> Result<(), StoreError> {
-        let synced = if is_before { self.file(generation.wrapping_sub(1)).sync() } else { Ok(()) };
-        let synced = synced.and_then(|()| if is_now { self.file(generation).sync() } else { Ok(()) });
-        synced.map_err(|error| failed(&error))
-    }
-
-    /// Finds out whether the files take bytes again, and keep them; nobody writes meanwhile. Whoever asks knows that the
-    /// database has all that was written, if a sync has failed.
-    pub(super) fn probe(&self, troubles: &Troubles) {
-        let mut state = self.state.lock();
-        if state.is_unsure {
-            // What the kernel may have dropped must not stand before anything that is kept.
-            *state = State { generation: state.generation, is_unsure: true, ..State::default() };
-        }
-        let written = self.write_probe(&mut state).map_err(|error| failed(&error));
-        if written.is_err() {
-            return troubles.note(Trouble::Writing, &written);
-        }
-        let synced = self.sync_files(state.generation, state.before.is_unsure, true);
+        let synced = state.file.sync().map_err(|error| failed(&error));
+        let length = state.length;
+        state.note_sync(troubles, length, &synced);
         if synced.is_ok() {
-            (state.durable, state.before.is_unsure) = (state.length, false);
-            (state.is_torn, state.is_unsure) = (false, false);
-            troubles.note(Trouble::Writing, &written);
+            match next(&self.segments, state.end(), state.moves, &[]) {
+                Ok((begun, _)) => self.replace(&mut state, begun),
+                Err(error) => warn!(%error, "no other segment of the journal can be begun"),
+            }
         }
-        state.note_sync(troubles, &synced);
     }
 
-    fn write_probe(&self, state: &mut State) -> io::Result<()> {
-        self.file(state.generation).resize(state.length)?;
-        self.write(state, [&[][..]])
+    /// Finds out whether the disk takes bytes again, and keeps them; nobody writes meanwhile. After that, what may not have been
+    /// durable stands somewhere else.
+    pub(super) fn probe(&self, troubles: &Troubles, pending: &RwLock<Pending>) {
+        let _alone = self.durability.lock();
+        let mut state = self.state.lock();
+        let sure = state.durable_end();
+        // Nothing of this can be filed before it is durable.
+        let moved: Vec<_> = pending.read().since_position(sure).map(Change::to_bytes).collect();
+        let begun = next(&self.segments, sure, state.moves + 1, &moved);
+        let begun = begun.map_err(|error| failed(&error));
+        troubles.note(Trouble::Writing, &begun);
+        let Ok((begun, first)) = begun else { return };
+        let synced = begun.file.sync().map_err(|error| failed(&error));
+        if synced.is_ok() {
+            let begun = State { durable: begun.length, ..begun };
+            self.replace(&mut state, begun);
+            let places = moved.iter().scan(first, |at, carried| {
+                let place = at.frame(carried);
+                *at = place.after();
+                Some(place)
+            });
+            pending.write().place_again(sure, places);
+        }
+        state.is_unsure = synced.is_err();
+        troubles.note(Trouble::Syncing, &synced);
     }
 
-    /// Empties the files of a journal that the database has all of.
-    pub(super) fn clear(&self) {
-        for file in [&self.even, &self.odd] {
-            // What stays is of generations that are over, and nothing.
-            let _ = file.resize(0);
+    fn replace(&self, state: &mut State, begun: State) {
+        self.former.lock().push(state.number);
+        *state = begun;
+    }
+
+    /// Removes all segments before this one: the database needs nothing of them.
+    pub(super) fn forget_before(&self, number: u64) {
+        self.segments.forget_before(number);
+        self.former.lock().retain(|former| *former >= number || !self.remove(*former));
+    }
+
+    /// Removes the segment that ends there if nothing is in it. The database is beyond it.
+    pub(super) fn forget_empty(&self, end: Position) {
+        if end.offset <= HEADER_BYTES {
+            self.former.lock().retain(|former| *former != end.segment || !self.remove(*former));
         }
+    }
+
+    fn remove(&self, number: u64) -> bool {
+        let removed = self.segments.remove(number);
+        removed.inspect_err(|error| warn!(%error, "a segment of the journal cannot be removed")).is_ok()
     }
 }
 
-fn failed(error: &io::Error) -> StoreError {
-    StoreError(format!("the journal: {error}"))
+/// Begins the segment behind a position, with some changes, all written or none; and says where the first of them stands.
+fn next(
+    segments: &Segments,
+    after: Position,
+    moves: u64,
+    changes: &[Vec<u8>],
+) -> io::Result<(State, Position)> {
+    let number = after.segment + 1;
+    let file = segments.create(number)?;
+    let (length, durable, began) = (0, 0, Instant::now());
+    let mut state = State { number, file, began, length, durable, is_torn: false, is_unsure: false, moves };
+    let header = after.offset.to_le_bytes();
+    let first = state.end().frame(&header).after();
+    state.write(iter::once(&header[..]).chain(changes.iter().map(Vec::as_slice)).peekable())?;
+    Ok((state, first))
 }

@@ -199,7 +199,7 @@ impl Worker {
         let from = self.next();
         let (kept, _) = self.shared.kept();
         turns::set_short(usize::try_from(kept.saturating_sub(from)).unwrap_or(usize::MAX), BEHIND);
-        let Found { records, after_lost } = self.shared.disk.read(|transaction| found(transaction, from))?;
+        let Found { records, after_lost } = self.found(from)?;
         if records.is_empty() {
             let Some(number) = after_lost else { return Ok(false) };
             self.go_on(number)?;
@@ -209,6 +209,23 @@ impl Worker {
         let appended = self.log.append_all(records).await;
         self.shared.logged.store(self.next(), Ordering::Release);
         appended.map(|_| true).map_err(|error| of_log(&error))
+    }
+
+    fn found(&self, from: u64) -> Result<Found, StoreError> {
+        let mut found = Found { records: Vec::new(), after_lost: None };
+        let segments = &self.shared.journal.segments;
+        self.shared.disk.read(|transaction| {
+            transaction.open_table(RECEIPTS)?.since(segments, from, |number, receipt| {
+                if number != from.saturating_add(found.records.len() as u64) {
+                    found.after_lost = Some(number);
+                    return ControlFlow::Break(());
+                }
+                found.records.push(record(receipt).into_bytes());
+                turns::end_if_over();
+                if found.records.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+        })?;
+        Ok(found)
     }
 
     /// Leaves out all receipts before this one.
@@ -230,20 +247,6 @@ struct Found {
     records: Vec<Vec<u8>>,
     /// The first receipt that can be read after those, if one between cannot be, or is not there.
     after_lost: Option<u64>,
-}
-
-fn found(transaction: &ReadTransaction, from: u64) -> Result<Found, StoreError> {
-    let mut found = Found { records: Vec::new(), after_lost: None };
-    transaction.open_table(RECEIPTS)?.since(from, |number, receipt| {
-        if number != from.saturating_add(found.records.len() as u64) {
-            found.after_lost = Some(number);
-            return ControlFlow::Break(());
-        }
-        found.records.push(record(receipt).into_bytes());
-        turns::end_if_over();
-        if found.records.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    Ok(found)
 }
 
 pub(super) fn of_log(error: &LogError) -> StoreError {

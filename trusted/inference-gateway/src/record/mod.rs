@@ -4,12 +4,13 @@
 //! | Step | Where |
 //! |---|---|
 //! | a change is made ready by who has it, and waits | `store`, `changes`, `codec` |
-//! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `frame`, `pending` |
+//! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `segments`, `frame`, `pending` |
 //! | it becomes durable, with others | `syncer` |
-//! | it goes to the database, with others; what has had its time goes | `filer`, `turns`, `filing`, `blocks`, `tables`, `eviction`, `age` |
+//! | the database gets what is not a receipt, and learns where receipts stand; what has had its time goes | `filer`, `turns`, `filing`, `blocks`, `tables`, `eviction`, `age` |
 //! | what the disk does not take waits until it does | `arrears` |
 //! | the hash of a receipt is logged | `log` |
 //! | it is read, wherever it is | `reading`, `shared` |
+//! | what an earlier version has left is taken over | `layouts` |
 
 mod age;
 mod arrears;
@@ -23,10 +24,12 @@ mod filing;
 mod frame;
 mod holds;
 mod journal;
+mod layouts;
 mod log;
 mod pending;
 mod reading;
 mod routes;
+mod segments;
 mod shared;
 mod store;
 mod syncer;

@@ -1,4 +1,4 @@
-//! Changes that are in the journal and not yet in the database, as reads look for them.
+//! Changes that are in the journal and not yet in the database, as reads look for them, and where they stand.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use rust_decimal::Decimal;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::changes::Change;
+use super::segments::{Place, Position};
 use super::tables::NameHash;
 use crate::admission::KeyHash;
 
@@ -45,7 +46,7 @@ impl Generation {
         (self.first_receipt + self.receipts.len() as u64, self.first_row + self.rows.len() as u64)
     }
 
-    pub(super) fn push(&mut self, change: Change, room: OwnedSemaphorePermit) {
+    fn push(&mut self, change: Change, room: OwnedSemaphorePermit) {
         match &change {
             Change::Finished { key, rows, cost, receipt } => {
                 self.rows.extend(rows.iter().cloned());
@@ -105,18 +106,69 @@ impl Generation {
     }
 }
 
+/// A generation that goes to the database, and where it stands in the journal.
+#[derive(Debug, Clone)]
+pub(super) struct Going {
+    pub(super) generation: Arc<Generation>,
+    places: Arc<Vec<Place>>,
+    /// How often changes had got other places when these were read.
+    pub(super) moves: u64,
+}
+
+impl Going {
+    /// Its changes, and where each stands.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (&Change, Place)> {
+        self.generation.changes.iter().zip(self.places.iter().copied())
+    }
+
+    /// The end of the last of them.
+    pub(super) fn end(&self) -> Option<Position> {
+        self.places.last().map(Place::after)
+    }
+}
+
 /// At most two generations: one that goes to the database, and one that gathers.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    pub(super) going: Option<Arc<Generation>>,
+    going: Option<(Arc<Generation>, Arc<Vec<Place>>)>,
     pub(super) gathering: Generation,
+    /// Where its changes stand in the journal.
+    places: Vec<Place>,
 }
 
 impl Pending {
+    pub(super) fn new(gathering: Generation) -> Self {
+        Self { going: None, gathering, places: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, change: Change, place: Place, room: OwnedSemaphorePermit) {
+        self.gathering.push(change, room);
+        self.places.push(place);
+    }
+
+    fn all(&self) -> impl DoubleEndedIterator<Item = &Generation> {
+        self.going.iter().map(|(generation, _)| &**generation).chain([&self.gathering])
+    }
+
     /// Generations from a number on, oldest first.
     pub(super) fn since(&self, number: u64) -> impl DoubleEndedIterator<Item = &Generation> {
-        let all = self.going.as_deref().into_iter().chain([&self.gathering]);
-        all.filter(move |generation| generation.number >= number)
+        self.all().filter(move |generation| generation.number >= number)
+    }
+
+    /// Changes behind a position of the journal, oldest first.
+    pub(super) fn since_position(&self, position: Position) -> impl Iterator<Item = &Change> {
+        let places = self.going.iter().flat_map(|(_, places)| places.iter()).chain(&self.places);
+        let changes = self.all().flat_map(|generation| &generation.changes).zip(places);
+        changes.filter(move |(_, place)| place.before() >= position).map(|(change, _)| change)
+    }
+
+    /// These stand somewhere else from now on.
+    pub(super) fn place_again(&mut self, position: Position, places: impl Iterator<Item = Place>) {
+        let going = self.going.as_mut().map(|(_, places)| Arc::make_mut(places));
+        let former = going.into_iter().flatten().chain(&mut self.places);
+        for (former, place) in former.filter(|place| place.before() >= position).zip(places) {
+            *former = place;
+        }
     }
 
     /// The generation after the last one with a change.
@@ -126,18 +178,28 @@ impl Pending {
 
     /// Memory that all changes take, in bytes, about.
     pub(super) fn bytes(&self) -> usize {
-        self.since(0).map(Generation::bytes).sum()
+        self.all().map(Generation::bytes).sum()
     }
 
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.going.is_none() && self.gathering.changes.is_empty()
     }
 
-    /// What gathers goes from now on.
-    pub(super) fn turn(&mut self) -> Arc<Generation> {
-        let next = Generation::new(self.gathering.number + 1, self.gathering.next());
-        let going = Arc::new(std::mem::replace(&mut self.gathering, next));
-        self.going = Some(Arc::clone(&going));
-        going
+    /// What goes to the database next, which is what gathers unless something goes already; `None` if there is no change. `moves`
+    /// says how often changes have got other places.
+    pub(super) fn turn(&mut self, moves: u64) -> Option<Going> {
+        if self.going.is_none() && !self.gathering.changes.is_empty() {
+            let next = Generation::new(self.gathering.number + 1, self.gathering.next());
+            let going = std::mem::replace(&mut self.gathering, next);
+            self.going = Some((Arc::new(going), Arc::new(std::mem::take(&mut self.places))));
+        }
+        let (generation, places) = self.going.as_ref()?;
+        Some(Going { generation: Arc::clone(generation), places: Arc::clone(places), moves })
+    }
+
+    /// What went to the database is there.
+    pub(super) fn arrived(&mut self) {
+        self.going = None;
     }
 }

@@ -51,6 +51,7 @@ impl Store {
         let kinds = [NameKind::Receipt, NameKind::Chat];
         let names = kinds.map(|kind| [name, former_name].map(|form| form(kind, Some(asker), id)));
         let now = self.shared().now();
+        let segments = &self.shared().journal.segments;
         self.shared().view(|view| {
             let table = view.database.open_table(NAMES)?;
             // All names are looked for everywhere, whatever is found.
@@ -64,11 +65,11 @@ impl Store {
             let Some(number) = by_id?.or(by_chat?) else { return Ok(None) };
             let bytes = match view.generations().find_map(|generation| generation.receipt(number)) {
                 Some(recent) => Some(recent.to_vec()),
-                None => view.database.open_table(RECEIPTS)?.receipt(number)?,
+                None => view.database.open_table(RECEIPTS)?.receipt(segments, number)?,
             };
             let Some(bytes) = bytes else { return Ok(None) };
             let entry = ReceiptEntry::parse(&bytes)?;
-            // Of a block that was changed, another one may stand there.
+            // Where something was changed, another one may stand there.
             if !names.iter().flatten().any(|name| entry.names.contains(name)) {
                 return Err(StoreError::damaged("a receipt"));
             }
@@ -200,7 +201,8 @@ impl Store {
                 return Ok(Err(if number >= next { Logged::Later } else { Logged::Never }));
             };
             // It has had its time since it was found.
-            let Some(bytes) = transaction.open_table(RECEIPTS)?.receipt(number)? else {
+            let receipts = transaction.open_table(RECEIPTS)?;
+            let Some(bytes) = receipts.receipt(&self.shared().journal.segments, number)? else {
                 return Ok(Err(Logged::Absent));
             };
             Ok(Ok((index, log::record(&ReceiptEntry::parse(&bytes)?))))

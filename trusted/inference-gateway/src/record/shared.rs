@@ -14,7 +14,7 @@ use super::age::{Age, Times};
 use super::disk::Disk;
 use super::holds::Holds;
 use super::journal::Journal;
-use super::pending::{Generation, Pending};
+use super::pending::{Generation, Going, Pending};
 use super::tables::{COUNTERS, NEXT_GENERATION, OWED, ROWS, SET_ASIDE};
 use super::trouble::Troubles;
 
@@ -51,7 +51,7 @@ impl Shared {
         Self {
             disk,
             journal,
-            pending: RwLock::new(Pending { going: None, gathering }),
+            pending: RwLock::new(Pending::new(gathering)),
             holds: Arc::default(),
             troubles: Troubles::default(),
             times,
@@ -91,15 +91,15 @@ impl Shared {
         self.kept.send_if_modified(|kept| std::mem::replace(kept, next) != next);
     }
 
-    /// The generation that goes to the database next; `None` if there is no change.
-    pub(super) fn turn(&self) -> Option<Arc<Generation>> {
-        let mut state = self.journal.lock();
-        let mut pending = self.pending.write();
-        if pending.going.is_none() && !pending.gathering.changes.is_empty() {
-            state.turn();
-            pending.turn();
-        }
-        pending.going.clone()
+    /// What goes to the database next; `None` if there is no change.
+    pub(super) fn turn(&self) -> Option<Going> {
+        let state = self.journal.lock();
+        self.pending.write().turn(state.moves())
+    }
+
+    /// Finds out whether the journal can be written to again.
+    pub(super) fn probe(&self) {
+        self.journal.probe(&self.troubles, &self.pending);
     }
 
     /// All that was acknowledged, seen at one moment.

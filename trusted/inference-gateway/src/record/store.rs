@@ -8,10 +8,9 @@ use std::thread::JoinHandle;
 use cloister_verifier::Clock;
 use redb::{Database, ReadableDatabase as _};
 use tokio::sync::{Semaphore, oneshot};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::age::Times;
-use super::blocks;
 use super::changes::Change;
 use super::disk::{Backing, Dir, Disk, OpenError};
 use super::eviction::Eviction;
@@ -19,13 +18,14 @@ use super::filer::Filer;
 use super::filing::Tables;
 use super::holds::SessionHold;
 use super::journal::Journal;
+use super::layouts;
 use super::log::ReceiptLog;
 use super::pending::Generation;
+use super::segments::{Position, Segments};
 use super::shared::{Shared, counter};
 use super::syncer::Syncer;
 use super::tables::{
-    AGE, COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, LAYOUT, NEXT_GENERATION, NEXT_POST, NameKind,
-    SECOND_LAYOUT, VERSION, name,
+    AGE, COUNTERS, JOURNAL_OFFSET, JOURNAL_SEGMENT, LAYOUT, NEXT_GENERATION, NameKind, VERSION, name,
 };
 use super::trouble::Trouble;
 use super::writer::{Answer, Waiting, Writer};
@@ -88,8 +88,9 @@ impl Store {
     /// Opens the store in a directory; makes both where there are none.
     ///
     /// Fails if another process has it open, or if what is there cannot be read: records are never begun anew over
-    /// old ones. After a crash, this reads the whole database, about a second for a GiB. A database of an earlier version
-    /// is brought up to this one, which takes as much room again as it has receipts, or fails and changes nothing.
+    /// old ones. After a crash, this reads the whole database, about a second for a GiB; receipts are not in it. A database
+    /// of an earlier version is brought up to this one, which takes as much room again as it has receipts, or fails and
+    /// changes nothing.
     pub fn open(dir: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         Self::open_with(dir, settings, clock, Backing::file())
     }
@@ -101,13 +102,13 @@ impl Store {
         backing: Backing,
     ) -> Result<Self, OpenError> {
         let dir = Dir::take(dir)?;
-        if !dir.has_database()? && (ReceiptLog::exists(&dir)? || Journal::exists(&dir)?) {
+        let segments = Segments::open(&dir, &backing)?;
+        if !dir.has_database()? && (ReceiptLog::exists(&dir)? || !segments.numbers()?.is_empty()) {
             return Err(OpenError::Lost(dir.join("")));
         }
-        let journal = Journal::open(&dir, &backing)?;
         let disk = dir.database(backing, begin)?;
-        check_layout(&dir, &disk)?;
-        let gathering = recover(&dir, &disk, &journal, settings)?;
+        layouts::take_over(&dir, &disk, &segments)?;
+        let (journal, gathering) = recover(&dir, &disk, segments, settings)?;
         let age = disk.read(|transaction| counter(transaction, AGE)).map_err(cannot_read(&dir))?;
         let shared = Arc::new(Shared::new(disk, journal, gathering, times.into(), age));
         let log = settings.is_logging.then(|| ReceiptLog::open(&dir, &shared)).transpose()?;
@@ -264,9 +265,6 @@ impl Drop for Inner {
             // A thread that panicked has told its callers by going away.
             let _ = thread.join();
         }
-        if self.shared.pending.read().is_empty() {
-            self.shared.journal.clear();
-        }
     }
 }
 
@@ -289,53 +287,31 @@ fn begin(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-fn cannot_read(dir: &Dir) -> impl Fn(StoreError) -> OpenError {
+pub(super) fn cannot_read(dir: &Dir) -> impl Fn(StoreError) -> OpenError {
     let path = dir.database_path();
     move |error| OpenError::Damaged(path.clone(), redb::Error::Corrupted(error.0))
 }
 
-/// Brings a database of an earlier layout up to this one, which writes all receipts anew. Fails for one of a newer
-/// program.
-fn check_layout(dir: &Dir, disk: &Disk) -> Result<(), OpenError> {
-    let found = disk.read(|transaction| counter(transaction, VERSION)).map_err(cannot_read(dir))?;
-    match found {
-        Some(LAYOUT) => Ok(()),
-        Some(FIRST_LAYOUT | SECOND_LAYOUT) => {
-            info!("receipts of an earlier version are taken over, which writes them anew");
-            let taken_over = disk.write(|transaction| {
-                let mut tables = Tables::open(transaction)?;
-                let owed = tables.counters.remove(NEXT_POST)?.map(|first| first.value());
-                if let Some(first) = owed {
-                    tables.owe_since(first)?;
-                }
-                let former = transaction.open_table(FORMER_RECEIPTS)?;
-                blocks::take_over(&former, &mut tables.receipts)?;
-                transaction.delete_table(former)?;
-                tables.counters.insert(VERSION, LAYOUT)?;
-                Ok(())
-            });
-            taken_over.map_err(|error| OpenError::Upgrade(dir.database_path(), error))
-        }
-        _ => {
-            let found = found.unwrap_or_default();
-            Err(OpenError::Layout { path: dir.database_path(), found, known: LAYOUT })
-        }
-    }
-}
-
-/// Files what the journal has, brings the database in step with the settings, and says what gathers next.
-fn recover(dir: &Dir, disk: &Disk, journal: &Journal, settings: Settings) -> Result<Generation, OpenError> {
-    let next = disk.read(|transaction| counter(transaction, NEXT_GENERATION)).map_err(cannot_read(dir))?;
-    for (generation, changes) in journal.read(next.unwrap_or_default())? {
-        let filed = disk.write(|transaction| {
-            let mut tables = Tables::open(transaction)?;
-            tables.skip_to(generation)?;
-            tables.file(generation, &changes)
-        });
-        filed.map_err(cannot_read(dir))?;
-    }
-    let gathering = disk.write(|transaction| {
+/// Files what the journal has and the database has not, brings the database in step with the settings, and says what gathers
+/// next.
+fn recover(
+    dir: &Dir,
+    disk: &Disk,
+    segments: Segments,
+    settings: Settings,
+) -> Result<(Journal, Generation), OpenError> {
+    let filed = disk.read(|transaction| {
+        let counter = |name| counter(transaction, name).map(Option::unwrap_or_default);
+        Ok(Position { segment: counter(JOURNAL_SEGMENT)?, offset: counter(JOURNAL_OFFSET)? })
+    });
+    let tail = segments.tail(filed.map_err(cannot_read(dir))?)?;
+    let journal = Journal::begin(segments, tail.end).map_err(OpenError::file(dir.join("")))?;
+    let recovered = disk.write(|transaction| {
         let mut tables = Tables::open(transaction)?;
+        let generation = tables.counter(NEXT_GENERATION)?;
+        tables.file(generation, tail.changes.iter().map(|(place, change)| (change, *place)))?;
+        // All segments before it go when their receipts have gone.
+        tables.set_position(journal.end())?;
         if !settings.is_logging {
             ReceiptLog::end(&mut tables)?;
         }
@@ -348,9 +324,11 @@ fn recover(dir: &Dir, disk: &Disk, journal: &Journal, settings: Settings) -> Res
                 "a control plane was not told of all usage; what it is owed waits until there is one again"
             );
         }
-        Ok(Generation::new(tables.counter(NEXT_GENERATION)?, tables.next()?))
+        let gathering = Generation::new(tables.counter(NEXT_GENERATION)?, tables.next()?);
+        Ok((gathering, tables.first_segment()?))
     });
-    let gathering = gathering.map_err(cannot_read(dir))?;
-    journal.begin(gathering.number)?;
-    Ok(gathering)
+    let (gathering, first_segment) = recovered.map_err(cannot_read(dir))?;
+    journal.forget_before(first_segment);
+    journal.forget_empty(tail.end);
+    Ok((journal, gathering))
 }

@@ -31,20 +31,11 @@ impl Syncer {
                 return;
             }
             if is_bad {
-                self.probe();
+                self.shared.probe();
             } else {
                 thread::sleep(GATHER);
                 self.shared.journal.sync(troubles);
             }
         }
-    }
-
-    fn probe(&self) {
-        let journal = &self.shared.journal;
-        // What a failed sync may have lost has to be in the database first.
-        if journal.is_unsure() && !self.shared.pending.read().is_empty() {
-            return;
-        }
-        journal.probe(&self.shared.troubles);
     }
 }

@@ -18,9 +18,11 @@ pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("co
 pub(super) const SECRETS: TableDefinition<&str, &[u8; 32]> = TableDefinition::new("secrets");
 /// From which receipt on the log has receipts in a row, and from which index on.
 pub(super) const LOG_SEGMENTS: TableDefinition<u64, u64> = TableDefinition::new("log segments");
-/// Blocks of receipts by the number of their first one.
-pub(super) const RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipt blocks");
-/// Receipts by number, in layouts before this one.
+/// Where receipts stand in the journal: blocks by the number of their first one.
+pub(super) const RECEIPTS: TableDefinition<u64, BlockRow> = TableDefinition::new("receipt places");
+/// The same receipts themselves, in layout 3.
+pub(super) const THIRD_RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipt blocks");
+/// Receipts by number, in layouts before that.
 pub(super) const FORMER_RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipts");
 /// Numbers of receipts by the hash of a name.
 pub(super) const NAMES: TableDefinition<&NameHash, u64> = TableDefinition::new("names");
@@ -48,8 +50,12 @@ pub(super) const VERSION: &str = "version";
 pub(super) const NEXT_RECEIPT: &str = "next receipt";
 /// Counter: the number of the next usage row.
 pub(super) const NEXT_ROW: &str = "next row";
-/// Counter: the generation of changes that the database gets next out of the journal.
+/// Counter: the generation of changes that the database gets next.
 pub(super) const NEXT_GENERATION: &str = "next generation";
+/// Counters: up to where the database has all of the journal, as segment and offset.
+pub(super) const JOURNAL_SEGMENT: &str = "journal segment";
+/// See [`JOURNAL_SEGMENT`].
+pub(super) const JOURNAL_OFFSET: &str = "journal offset";
 /// Counter of layout 1: the number of the next row that a control plane is told; absent when there is none.
 pub(super) const NEXT_POST: &str = "next post";
 /// Counter: by which time things had had their time when the database was written last, in seconds since the Unix epoch.
@@ -59,12 +65,18 @@ pub(super) const IS_LOGGING: &str = "is logging";
 /// Secret: seed of the key that signs the log of receipts.
 pub(super) const LOG_KEY: &str = "log key";
 
-/// The layout: layout 3 has receipts in blocks.
-pub(super) const LAYOUT: u64 = 3;
+/// The layout: layout 4 has receipts in the journal.
+pub(super) const LAYOUT: u64 = 4;
+/// Layout 3 has them in blocks of its own.
+pub(super) const THIRD_LAYOUT: u64 = 3;
 /// Layout 2 has a journal beside it, and knows which rows are owed.
 pub(super) const SECOND_LAYOUT: u64 = 2;
 /// The layout before that one.
 pub(super) const FIRST_LAYOUT: u64 = 1;
+
+/// A block of receipts: its segment of the journal, where it begins there and where it ends, in bytes; how many receipts it
+/// has, and when the newest was issued, in seconds since the Unix epoch.
+pub(super) type BlockRow = (u64, u64, u64, u64, u64);
 
 /// Stands for a name: at least 80 bits of it are of a hash, so that nobody finds a name that somebody else's stands for.
 pub(super) type NameHash = [u8; 16];

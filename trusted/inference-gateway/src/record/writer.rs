@@ -166,12 +166,16 @@ impl Writer {
         {
             let holding = batch.iter().zip(&answers).filter(|(_, answer)| **answer == Ok(Answer::Yes));
             let carried = holding.map(|(waiting, _)| waiting.carried.as_slice());
-            let written = self.shared.journal.append(&mut state, &self.shared.troubles, carried);
+            let mut written = state.append(&self.shared.troubles, carried);
             let mut pending = pending.unwrap_or_else(|| self.shared.pending.write());
             for (waiting, answer) in batch.into_iter().zip(&mut answers) {
                 if *answer == Ok(Answer::Yes) {
-                    match &written {
-                        Ok(()) => pending.gathering.push(waiting.change, waiting.room),
+                    match &mut written {
+                        Ok(at) => {
+                            let place = at.frame(&waiting.carried);
+                            *at = place.after();
+                            pending.push(waiting.change, place, waiting.room);
+                        }
                         Err(error) => *answer = Err(error.clone()),
                     }
                 }

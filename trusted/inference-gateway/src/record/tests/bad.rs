@@ -20,8 +20,8 @@ pub(crate) enum Disk {
     NoLarger,
     /// It takes nothing of the database.
     FullForDatabase,
-    /// It does not say that it keeps anything.
-    Forgetful,
+    /// It does not say that it keeps anything of the database.
+    ForgetfulOfDatabase,
     /// It does not say so of the journal, and loses what it was given for it.
     ForgetfulOfJournal,
     /// It writes to the journal and says that it did not, and takes nothing back.
@@ -129,7 +129,7 @@ impl Medium for Through {
             self.state.failed_syncs.fetch_add(1, Ordering::SeqCst);
             return Err(io::Error::other("lost"));
         }
-        if self.is(Disk::Forgetful) {
+        if !self.is_journal && self.is(Disk::ForgetfulOfDatabase) {
             return Err(io::Error::other("lost"));
         }
         self.state.unsure.lock().retain(|(file, ..)| !Arc::ptr_eq(file, &self.file));
@@ -143,6 +143,9 @@ impl Medium for Through {
         }
         if self.is(Disk::Full) || (!self.is_journal && self.is(Disk::FullForDatabase)) {
             self.state.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.is(Disk::NoLarger) && offset + bytes.len() as u64 > self.file.length()? {
             return Err(io::ErrorKind::StorageFull.into());
         }
         if self.is_journal && self.is(Disk::Cut) {

@@ -3,7 +3,7 @@
 use redb::ReadableTableMetadata as _;
 
 use super::bad::{Bad, Disk};
-use super::lab::{Lab, START, finished};
+use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::tables::{RECEIPTS, ROWS};
 use crate::record::{Lookup, OpenError, Store, Trouble};
@@ -100,7 +100,7 @@ async fn a_database_that_takes_nothing_is_not_read_again() {
 }
 
 #[tokio::test]
-async fn a_journal_that_may_be_lost_takes_nothing_before_the_database_has_it() {
+async fn a_journal_that_may_be_lost_takes_nothing_before_it_stands_somewhere_else() {
     let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
     let store = open(&lab, &bad);
     bad.becomes(Disk::ForgetfulOfJournal);
@@ -111,9 +111,30 @@ async fn a_journal_that_may_be_lost_takes_nothing_before_the_database_has_it() {
     bad.becomes(Disk::Well);
     until(|| store.trouble().is_none()).await;
     store.finish(finished(key, "3", "1", START)).await.unwrap();
+    for _ in 0..2 {
+        lab.settled(&store).await;
+        assert_eq!(store.receipt("rcpt-1", key).unwrap(), Lookup::Found(document("rcpt-1")));
+    }
     drop(store);
     let store = lab.open();
     assert_eq!(store.spent(key).unwrap().to_string(), "2");
+    for id in ["rcpt-1", "rcpt-3"] {
+        assert_eq!(store.receipt(id, key).unwrap(), Lookup::Found(document(id)));
+    }
+}
+
+/// It may be well again just then.
+#[tokio::test]
+async fn what_may_be_lost_stands_somewhere_else_before_an_orderly_end() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    bad.becomes(Disk::ForgetfulOfJournal);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    until(|| bad.failed_syncs() >= 2).await;
+    bad.becomes(Disk::Well);
+    drop(store);
+    let store = lab.open();
+    assert_eq!(store.receipt("rcpt-1", key).unwrap(), Lookup::Found(document("rcpt-1")));
 }
 
 /// What a disk loses stands before nothing that is kept later.
@@ -167,18 +188,21 @@ async fn a_change_that_is_not_written_says_nothing_about_the_disk() {
 #[tokio::test]
 async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     let (lab, key) = (Lab::new(), KeyHash::of("key"));
-    let store = lab.open();
     for name in ["1", "2"] {
-        store.finish(finished(key, name, "1", START)).await.unwrap();
-        // Blocks of their own.
-        lab.settled(&store).await;
+        // In segments of their own.
+        lab.open().finish(finished(key, name, "1", START)).await.unwrap();
     }
-    drop(store);
+    let first = lab.segments().into_values().next().unwrap();
+    let mut bytes = std::fs::read(&first).unwrap();
+    let length = bytes.len();
+    bytes[length - 1] ^= 1;
+    std::fs::write(&first, bytes).unwrap();
     lab.edit(|transaction| {
-        transaction.open_table(RECEIPTS).unwrap().insert(0, &b"?"[..]).unwrap();
         transaction.open_table(ROWS).unwrap().insert(0, &b"?"[..]).unwrap();
     });
     let store = lab.open();
+    store.receipt("rcpt-1", key).unwrap_err();
+    assert_ne!(store.receipt("rcpt-2", key).unwrap(), Lookup::Absent);
     lab.pass(6000);
     store.finish(finished(key, "3", "1", lab.now())).await.unwrap();
     lab.settled(&store).await;
@@ -187,6 +211,25 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     assert_eq!(rows, ["req_3"], "what cannot be read went with the one after it");
     assert_eq!(blocks(&store), 1);
     assert_eq!(store.spent(key).unwrap().to_string(), "3");
+    assert_eq!(store.receipt("rcpt-1", key).unwrap(), Lookup::Absent);
+}
+
+/// A file that somebody else has removed is not what has had its time.
+#[tokio::test]
+async fn a_segment_that_is_missing_is_said_and_holds_up_nobody() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    for name in ["1", "2"] {
+        lab.open().finish(finished(key, name, "1", START)).await.unwrap();
+    }
+    std::fs::remove_file(lab.segments().into_values().next().unwrap()).unwrap();
+    let store = lab.open();
+    store.receipt("rcpt-1", key).unwrap_err();
+    assert_ne!(store.receipt("rcpt-2", key).unwrap(), Lookup::Absent);
+    lab.pass(1000);
+    store.finish(finished(key, "3", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
+    assert_eq!(store.trouble(), None);
+    assert_eq!(blocks(&store), 1);
 }
 
 /// How many blocks of receipts the database has.
@@ -218,20 +261,21 @@ async fn after_a_failed_sync_of_the_database_only_a_start_helps() {
     let store = open(&lab, &bad);
     store.finish(finished(key, "1", "1", START)).await.unwrap();
     lab.settled(&store).await;
-    bad.becomes(Disk::Forgetful);
+    bad.becomes(Disk::ForgetfulOfDatabase);
     store.finish(finished(key, "2", "1", START)).await.unwrap();
-    until(|| [Trouble::Lost, Trouble::Syncing].iter().all(|trouble| store.shared().troubles.has(*trouble)))
-        .await;
+    until(|| store.trouble() == Some(Trouble::Lost)).await;
     bad.becomes(Disk::Well);
-    assert!(store.finish(finished(key, "3", "1", START)).await.is_err(), "a second attempt proves nothing");
-    assert_eq!(store.trouble(), Some(Trouble::Lost));
+    // What is under way is recorded in the journal, which is well.
+    store.finish(finished(key, "3", "1", START)).await.unwrap();
+    until(|| store.shared().troubles.has(Trouble::Filing)).await;
+    assert_eq!(store.trouble(), Some(Trouble::Lost), "a second attempt proves nothing");
     drop(store);
     let store = lab.open();
-    for (name, cost) in [("rcpt-1", "1"), ("rcpt-2", "1")] {
-        assert_ne!(store.receipt(name, key).unwrap(), Lookup::Absent, "{cost}");
-    }
     store.finish(finished(key, "4", "1", START)).await.unwrap();
-    assert_eq!(store.spent(key).unwrap().to_string(), "3");
+    for number in 1..=4 {
+        assert_ne!(store.receipt(&format!("rcpt-{number}"), key).unwrap(), Lookup::Absent, "{number}");
+    }
+    assert_eq!(store.spent(key).unwrap().to_string(), "4");
 }
 
 #[tokio::test]
@@ -292,55 +336,4 @@ async fn nobody_is_given_what_has_another_name() {
             .unwrap();
     });
     lab.open().receipt("rcpt-1", key).unwrap_err();
-}
-
-#[tokio::test]
-async fn layouts_before_become_this_one() {
-    use redb::TableHandle as _;
-
-    use crate::record::blocks::Blocks as _;
-    use crate::record::tables::{COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, NEXT_POST, SECOND_LAYOUT, VERSION};
-    for (layout, owed) in [(FIRST_LAYOUT, &["req_2", "req_3"][..]), (SECOND_LAYOUT, &[])] {
-        let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
-        let store = lab.open();
-        for name in ["1", "2", "3"] {
-            store.finish(finished(key, name, "1", START)).await.unwrap();
-        }
-        drop(store);
-        lab.edit(|transaction| {
-            let blocks = transaction.open_table(RECEIPTS).unwrap();
-            let mut former = transaction.open_table(FORMER_RECEIPTS).unwrap();
-            for number in 0..3 {
-                former.insert(number, &blocks.receipt(number).unwrap().unwrap()[..]).unwrap();
-            }
-            // More than there is room for in the file.
-            former.insert(3, &vec![b'?'; 4 << 20][..]).unwrap();
-            transaction.delete_table(blocks).unwrap();
-            let mut counters = transaction.open_table(COUNTERS).unwrap();
-            counters.insert(VERSION, layout).unwrap();
-            if layout == FIRST_LAYOUT {
-                counters.insert(NEXT_POST, 1).unwrap();
-            }
-        });
-        lab.settings.is_posting = true;
-        let bad = Bad::default();
-        for (disk, is_begun) in [(Disk::Full, false), (Disk::NoLarger, true)] {
-            bad.becomes(disk);
-            let error = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap_err();
-            assert_eq!(matches!(error, OpenError::Upgrade(..)), is_begun, "{error}");
-            assert_eq!(matches!(error, OpenError::File(..)), !is_begun, "{error}");
-        }
-        for _ in 0..2 {
-            let store = lab.open();
-            let has_former = store.shared().disk.read(|transaction| {
-                Ok(transaction.list_tables()?.any(|table| table.name() == FORMER_RECEIPTS.name()))
-            });
-            assert_eq!(has_former, Ok(false));
-            let unposted = store.unposted(0, 10).unwrap();
-            assert_eq!(unposted.iter().map(|row| &row.row.request_id).collect::<Vec<_>>(), owed);
-            for id in ["rcpt-1", "rcpt-2", "rcpt-3"] {
-                assert_ne!(store.receipt(id, key).unwrap(), Lookup::Absent, "{id}, layout {layout}");
-            }
-        }
-    }
 }

@@ -1,59 +1,99 @@
 //! A journal as a crash, or somebody else, may have left it.
 
+use std::fs;
+use std::path::PathBuf;
+
+use parking_lot::RwLock;
+
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::changes::Change;
 use crate::record::disk::Dir;
 use crate::record::journal::Journal;
+use crate::record::pending::Pending;
+use crate::record::segments::{Position, Segments};
 use crate::record::trouble::Troubles;
 use crate::record::{Finished, Lookup, OpenError, Store, frame};
 
-/// A directory with one request in the database, and the generation that it gets next.
-async fn begun() -> (Lab, KeyHash, u64) {
+/// A directory with one request in the database.
+async fn begun() -> (Lab, KeyHash) {
     let (lab, key) = (Lab::new(), KeyHash::of("key"));
     let store = lab.open();
     store.finish(finished(key, "0", "1", START)).await.unwrap();
-    lab.settled(&store).await;
-    let next = store.shared().pending.read().gathering.number;
-    (lab, key, next)
+    drop(store);
+    (lab, key)
 }
 
 fn carried(finished: Finished) -> Vec<u8> {
     Change::finished(finished, 1000).unwrap().to_bytes()
 }
 
-/// Writes a generation of requests to its file, each when those before were durable.
-fn write(lab: &Lab, key: KeyHash, generation: u64, names: &[&str]) -> (std::path::PathBuf, Vec<u8>) {
-    let mut bytes = Vec::new();
+fn last(lab: &Lab) -> (u64, PathBuf) {
+    lab.segments().pop_last().unwrap()
+}
+
+/// Adds requests to the last segment, each when those before were durable, or nothing was; says where they begin.
+fn add(lab: &Lab, key: KeyHash, names: &[&str], is_durable: bool) -> (PathBuf, Vec<usize>) {
+    let (segment, path) = last(lab);
+    let (mut bytes, mut begins) = (fs::read(&path).unwrap(), Vec::new());
     for name in names {
-        let durable = bytes.len() as u64;
-        frame::write(&mut bytes, generation, durable, &carried(finished(key, name, "1", START)), true);
+        begins.push(bytes.len());
+        let durable = if is_durable { bytes.len() as u64 } else { 0 };
+        frame::write(&mut bytes, segment, durable, &carried(finished(key, name, "1", START)), true);
     }
-    let path = lab.path().join(format!("journal.{}", generation % 2));
-    std::fs::write(&path, &bytes).unwrap();
-    (path, bytes)
+    fs::write(&path, &bytes).unwrap();
+    (path, begins)
+}
+
+/// Begins a segment behind the last one, or with a gap, of whose bytes so many count.
+fn begin(lab: &Lab, gap: u64, after: usize) {
+    let (segment, path) = last(lab);
+    let (segment, mut bytes) = (segment + 1 + gap, Vec::new());
+    frame::write(&mut bytes, segment, 0, &(after as u64).to_le_bytes(), true);
+    fs::write(path.with_file_name(format!("{segment:020}")), bytes).unwrap();
+}
+
+fn rows(store: &Store) -> Vec<String> {
+    store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect()
 }
 
 #[tokio::test]
 async fn what_is_in_the_journal_is_filed_once() {
-    let (lab, key, next) = begun().await;
-    write(&lab, key, next, &["1", "2"]);
-    write(&lab, key, next + 1, &["3"]);
+    let (lab, key) = begun().await;
+    let (path, _) = add(&lab, key, &["1", "2"], true);
+    begin(&lab, 0, fs::read(path).unwrap().len());
+    add(&lab, key, &["3"], true);
+    // One that was not begun.
+    let (segment, path) = last(&lab);
+    fs::write(path.with_file_name(format!("{:020}", segment + 1)), b"?").unwrap();
     for _ in 0..3 {
         let store = lab.open();
-        let rows: Vec<_> = store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
-        assert_eq!(rows, ["req_0", "req_1", "req_2", "req_3"]);
+        assert_eq!(rows(&store), ["req_0", "req_1", "req_2", "req_3"]);
         assert_eq!(store.spent(key).unwrap().to_string(), "4");
-        assert_eq!(store.receipt("rcpt-3", key).unwrap(), Lookup::Found(document("rcpt-3")));
+        for number in 0..4 {
+            let id = format!("rcpt-{number}");
+            assert_eq!(store.receipt(&id, key).unwrap(), Lookup::Found(document(&id)));
+        }
     }
+}
+
+/// What stands somewhere else as well counts there.
+#[tokio::test]
+async fn what_stands_behind_the_end_of_a_segment_is_nothing() {
+    let (lab, key) = begun().await;
+    let (_, begins) = add(&lab, key, &["1", "2", "3"], false);
+    begin(&lab, 0, begins[1]);
+    add(&lab, key, &["2", "4"], true);
+    assert_eq!(rows(&lab.open()), ["req_0", "req_1", "req_2", "req_4"]);
 }
 
 #[tokio::test]
 async fn a_frame_that_was_cut_off_is_nothing() {
-    let (lab, key, next) = begun().await;
-    let (path, bytes) = write(&lab, key, next, &["1", "2"]);
-    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let (lab, key) = begun().await;
+    let (path, _) = add(&lab, key, &["1", "2"], true);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     let store = lab.open();
     assert_eq!(store.counts().unwrap(), (2, 2));
     store.finish(finished(key, "3", "1", START)).await.unwrap();
@@ -61,94 +101,171 @@ async fn a_frame_that_was_cut_off_is_nothing() {
     assert_eq!(lab.open().counts().unwrap(), (3, 3));
 }
 
+fn why(error: &OpenError) -> String {
+    assert!(matches!(error, OpenError::Journal { .. }), "{error}");
+    error.to_string()
+}
+
 #[tokio::test]
 async fn damage_stops_the_start() {
-    let (lab, key, next) = begun().await;
-    let (path, mut bytes) = write(&lab, key, next, &["1", "2", "3"]);
-    bytes[40] ^= 1;
-    std::fs::write(&path, &bytes).unwrap();
+    let (lab, key) = begun().await;
+    let (path, begins) = add(&lab, key, &["1", "2", "3"], true);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[begins[0] + 40] ^= 1;
+    fs::write(&path, &bytes).unwrap();
     for _ in 0..2 {
-        let error = lab.try_open().unwrap_err();
-        assert!(matches!(error, OpenError::Journal { .. }), "{error}");
-        let text = error.to_string();
-        assert!(text.contains("byte 0") && text.contains("move this file away"), "{text}");
-        assert!(std::fs::read(&path).unwrap() == bytes, "it is left as it is");
+        let text = why(&lab.try_open().unwrap_err());
+        assert!(text.contains(&format!("byte {} was changed", begins[0])), "{text}");
+        assert!(text.contains("cut the file off there") && text.contains("restore a copy"), "{text}");
+        assert!(fs::read(&path).unwrap() == bytes, "it is left as it is");
     }
-    std::fs::remove_file(&path).unwrap();
+    fs::write(&path, &bytes[..begins[0]]).unwrap();
     assert_eq!(lab.open().counts().unwrap(), (1, 1));
 }
 
 #[tokio::test]
 async fn a_journal_of_other_records_stops_the_start() {
-    let (lab, key, next) = begun().await;
-    let (path, _) = write(&lab, key, next + 2, &["1"]);
-    assert!(matches!(lab.try_open(), Err(OpenError::Journal { .. })));
-    std::fs::remove_file(path).unwrap();
-    // What the database has had is no harm.
-    write(&lab, key, next - 1, &["1"]);
+    let (lab, _) = begun().await;
+    let (segment, path) = last(&lab);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let text = why(&lab.try_open().unwrap_err());
+    assert!(text.contains(&format!("ends at byte {}, and had {}", bytes.len() - 1, bytes.len())), "{text}");
+    fs::remove_file(&path).unwrap();
+    let text = why(&lab.try_open().unwrap_err());
+    assert!(text.contains(&format!("{segment:020}: the journal cannot be read: it is not there")), "{text}");
+    fs::write(&path, &bytes).unwrap();
+    begin(&lab, 1, 0);
+    assert!(why(&lab.try_open().unwrap_err()).contains("it is not there"));
+    fs::remove_file(last(&lab).1).unwrap();
+    begin(&lab, 0, bytes.len() + 1);
+    assert!(why(&lab.try_open().unwrap_err()).contains("ends at byte"));
+    let (number, path) = last(&lab);
+    let mut other = Vec::new();
+    frame::write(&mut other, number, 0, b"?", true);
+    fs::write(&path, other).unwrap();
+    assert!(why(&lab.try_open().unwrap_err()).contains("does not begin as it should"));
+    fs::remove_file(path).unwrap();
     assert_eq!(lab.open().counts().unwrap(), (1, 1));
 }
 
 #[tokio::test]
 async fn a_journal_without_its_records_stops_the_start() {
-    let (lab, key, next) = begun().await;
-    write(&lab, key, next, &["1"]);
-    std::fs::remove_file(lab.path().join("records.redb")).unwrap();
+    let (lab, _) = begun().await;
+    fs::remove_file(lab.path().join("records.redb")).unwrap();
     assert!(matches!(lab.try_open(), Err(OpenError::Lost(_))));
 }
 
 #[tokio::test]
-async fn an_orderly_end_leaves_no_journal() {
-    let (lab, key, _) = begun().await;
-    let store = lab.open();
-    store.finish(finished(key, "1", "1", START)).await.unwrap();
-    drop(store);
-    for name in ["journal.0", "journal.1"] {
-        assert_eq!(std::fs::metadata(lab.path().join(name)).unwrap().len(), 0);
+async fn starts_leave_no_segments_behind() {
+    let (lab, key) = begun().await;
+    for _ in 0..5 {
+        drop(lab.open());
+    }
+    assert_eq!(lab.segments().len(), 2, "that of the receipt, and the last one");
+    for id in ["rcpt-1", "rcpt-2"] {
+        let store = lab.open();
+        lab.pass(2000);
+        store.finish(finished(key, id.trim_start_matches("rcpt-"), "1", lab.now())).await.unwrap();
+        lab.settled(&store).await;
+        assert_eq!(store.receipt("rcpt-0", key).unwrap(), Lookup::Absent);
+        assert_eq!(store.receipt(id, key).unwrap(), Lookup::Found(document(id)));
+        assert_eq!(lab.segments().len(), 1, "what was before {id} has gone");
     }
 }
 
-/// What a loss of power left of a generation does not come back behind what its number is used for next.
+/// What a loss of power left of some frames does not come back behind those that are written next.
 #[tokio::test]
-async fn what_is_left_of_a_lost_generation_stays_lost() {
-    let (lab, key, next) = begun().await;
-    let (path, _) = write(&lab, key, next, &[]);
-    let mut bytes = Vec::new();
-    for name in ["1", "2", "3"] {
-        frame::write(&mut bytes, next, 0, &carried(finished(key, name, "1", START)), true);
-    }
-    bytes[40] ^= 1;
-    std::fs::write(&path, &bytes).unwrap();
+async fn what_is_left_of_lost_frames_stays_lost() {
+    let (lab, key) = begun().await;
+    let (path, begins) = add(&lab, key, &["1", "2", "3"], false);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[begins[0] + 40] ^= 1;
+    fs::write(&path, &bytes).unwrap();
     let bad = Bad::default();
     let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
     bad.becomes(Disk::FullForDatabase);
     store.finish(finished(key, "9", "1", START)).await.unwrap();
     bad.becomes(Disk::Dead);
     drop(store);
-    let rows: Vec<_> = lab.open().usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect();
-    assert_eq!(rows, ["req_0", "req_9"]);
+    assert_eq!(rows(&lab.open()), ["req_0", "req_9"]);
+}
+
+#[tokio::test]
+async fn a_segment_that_is_full_is_followed_by_another() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    let all: Vec<_> = (0..9).map(|number| number.to_string()).collect();
+    for name in &all {
+        let mut large = finished(key, name, "1", START);
+        large.receipt.as_mut().unwrap().document = vec![b' '; 8 << 20];
+        store.finish(large).await.unwrap();
+        lab.settled(&store).await;
+    }
+    drop(store);
+    let lengths: Vec<_> =
+        lab.segments().into_values().map(|path| fs::metadata(path).unwrap().len()).collect();
+    assert!(lengths.len() == 2 && lengths[0] > 64 << 20, "{lengths:?}");
+    let store = lab.open();
+    for name in &all {
+        assert_ne!(store.receipt(&format!("rcpt-{name}"), key).unwrap(), Lookup::Absent, "{name}");
+    }
+    lab.pass(2000);
+    store.finish(finished(key, "last", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
+    drop(store);
+    assert_eq!(lab.segments().len(), 1, "they went with their receipts");
+}
+
+/// A journal by itself.
+struct Alone {
+    lab: Lab,
+    bad: Bad,
+    troubles: Troubles,
+    journal: Journal,
+}
+
+impl Alone {
+    fn begin() -> Self {
+        let (lab, bad) = (Lab::new(), Bad::default());
+        let segments = Segments::open(&Dir::take(&lab.path()).unwrap(), &bad.backing()).unwrap();
+        let journal = Journal::begin(segments, Position::default()).unwrap();
+        Self { lab, bad, troubles: Troubles::default(), journal }
+    }
+
+    fn append(&self, changes: &[&Change]) -> Result<(), crate::record::StoreError> {
+        let carried: Vec<_> = changes.iter().map(|change| change.to_bytes()).collect();
+        self.journal.lock().append(&self.troubles, carried.iter().map(Vec::as_slice)).map(drop)
+    }
+
+    /// What a start finds.
+    fn found(&self) -> Vec<Change> {
+        let tail = self.journal.segments.tail(Position::default()).unwrap();
+        tail.changes.into_iter().map(|(_, change)| change).collect()
+    }
+}
+
+fn changes() -> [Change; 3] {
+    [1, 2, 3].map(|number| Change::Fingerprint { fingerprint: [number; 32], until: START })
 }
 
 /// What was refused is not found behind what was kept, though the disk did not take it back at once.
 #[test]
-fn what_was_refused_does_not_survive_a_turn() {
-    let (lab, bad, troubles) = (Lab::new(), Bad::default(), Troubles::default());
-    let dir = Dir::take(&lab.path()).unwrap();
-    let journal = Journal::open(&dir, &bad.backing()).unwrap();
-    journal.begin(0).unwrap();
-    let [kept, refused, next] =
-        [1, 2, 3].map(|number| Change::Fingerprint { fingerprint: [number; 32], until: START });
-    let append = |change: &Change| journal.append(&mut journal.lock(), &troubles, [&change.to_bytes()[..]]);
-    append(&kept).unwrap();
-    bad.becomes(Disk::Torn);
-    append(&refused).unwrap_err();
-    journal.lock().turn();
-    append(&refused).unwrap_err();
-    bad.becomes(Disk::Well);
-    append(&next).unwrap();
-    journal.sync(&troubles);
-    assert_eq!(troubles.worst(), None);
-    assert_eq!(journal.read(0).unwrap(), [(0, vec![kept]), (1, vec![next])]);
+fn what_was_refused_does_not_survive_another_write() {
+    let (alone, [kept, refused, next]) = (Alone::begin(), changes());
+    alone.append(&[&kept]).unwrap();
+    alone.bad.becomes(Disk::Torn);
+    alone.append(&[&refused]).unwrap_err();
+    let pending = RwLock::new(Pending::default());
+    alone.journal.probe(&alone.troubles, &pending);
+    alone.append(&[&refused]).unwrap_err();
+    alone.bad.becomes(Disk::Well);
+    alone.append(&[&refused]).unwrap_err();
+    alone.journal.probe(&alone.troubles, &pending);
+    assert_eq!(alone.troubles.worst(), None);
+    alone.append(&[&next]).unwrap();
+    // What was not durable would be in another segment now if it were pending.
+    assert_eq!(alone.found(), [next]);
 }
 
 /// What the client was told is what is charged, though the process ends before the disk has taken anything back: a disk
@@ -156,21 +273,14 @@ fn what_was_refused_does_not_survive_a_turn() {
 #[test]
 fn what_was_refused_does_not_survive_an_end() {
     for torn in [Disk::Torn, Disk::Cut] {
-        let (lab, bad, troubles) = (Lab::new(), Bad::default(), Troubles::default());
-        let dir = Dir::take(&lab.path()).unwrap();
-        let journal = Journal::open(&dir, &bad.backing()).unwrap();
-        journal.begin(0).unwrap();
-        let [kept, refused, too] =
-            [1, 2, 3].map(|number| Change::Fingerprint { fingerprint: [number; 32], until: START });
-        let append = |changes: &[&Change]| {
-            let carried: Vec<_> = changes.iter().map(|change| change.to_bytes()).collect();
-            journal.append(&mut journal.lock(), &troubles, carried.iter().map(Vec::as_slice))
-        };
-        append(&[&kept]).unwrap();
-        bad.becomes(torn);
-        append(&[&refused, &too]).unwrap_err();
-        bad.becomes(Disk::Dead);
-        assert!(std::fs::metadata(lab.path().join("journal.0")).unwrap().len() > 150, "it is still there");
-        assert_eq!(journal.read(0).unwrap(), [(0, vec![kept])], "{torn:?}");
+        let (alone, [kept, refused, too]) = (Alone::begin(), changes());
+        alone.append(&[&kept]).unwrap();
+        alone.bad.becomes(torn);
+        alone.append(&[&refused, &too]).unwrap_err();
+        alone.bad.becomes(Disk::Dead);
+        let path = alone.lab.segments().into_values().next().unwrap();
+        assert!(fs::metadata(path).unwrap().len() > 150, "it is still there");
+        alone.bad.becomes(Disk::Well);
+        assert_eq!(alone.found(), [kept], "{torn:?}");
     }
 }

@@ -1,17 +1,20 @@
 //! A store in a directory of its own, with a clock that the test turns.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use cloister_verifier::Clock;
 use jiff::Timestamp;
-use redb::{Database, WriteTransaction};
+use redb::{Database, ReadableTable as _, WriteTransaction};
 use tempfile::TempDir;
 
 use crate::admission::KeyHash;
 use crate::record::age::Times;
-use crate::record::tables::ROWS;
+use crate::record::tables::{COUNTERS, JOURNAL_OFFSET, JOURNAL_SEGMENT, ROWS};
 use crate::record::{Backing, Finished, KeptReceipt, OpenError, Row, Settings, Store};
 use crate::upstream::fake::until;
 
@@ -43,7 +46,7 @@ impl Lab {
         }
     }
 
-    pub(super) fn path(&self) -> std::path::PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
@@ -76,6 +79,31 @@ impl Lab {
         let transaction = database.begin_write().unwrap();
         change(&transaction);
         transaction.commit().unwrap();
+    }
+
+    /// Files of the journal, by number.
+    pub(super) fn segments(&self) -> BTreeMap<u64, PathBuf> {
+        let entries = std::fs::read_dir(self.path().join("journal")).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.map(|path| (path.file_name().unwrap().to_str().unwrap().parse().unwrap(), path)).collect()
+    }
+
+    /// The journal loses what the database does not have.
+    pub(super) fn lose_power(&self) {
+        let mut position = [0, 0];
+        self.edit(|transaction| {
+            let counters = transaction.open_table(COUNTERS).unwrap();
+            position =
+                [JOURNAL_SEGMENT, JOURNAL_OFFSET].map(|name| counters.get(name).unwrap().unwrap().value());
+        });
+        let [segment, offset] = position;
+        for (number, path) in self.segments() {
+            if number == segment {
+                File::options().write(true).open(path).unwrap().set_len(offset).unwrap();
+            } else if number > segment {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
     }
 
     /// Waits until all that was acknowledged is in the database.

@@ -389,18 +389,13 @@ async fn only_what_is_in_the_database_is_posted() {
     }
     bad.becomes(Disk::Dead);
     drop(store);
-    let lose_power = || {
-        for name in ["journal.0", "journal.1"] {
-            std::fs::write(lab.path().join(name), []).unwrap();
-        }
-    };
-    lose_power();
+    lab.lose_power();
     let bad = Bad::default();
     let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
     assert_eq!((posted(&store), store.set_aside_count().unwrap()), (vec![0, 1], 0));
     store.put_aside(&row).await.unwrap();
     bad.becomes(Disk::Dead);
     drop(store);
-    lose_power();
+    lab.lose_power();
     assert_eq!(lab.open().set_aside_count().unwrap(), 1);
 }

@@ -6,6 +6,7 @@ mod endpoints;
 mod journal;
 mod kill;
 mod lab;
+mod layouts;
 mod life;
 mod log;
 mod model;

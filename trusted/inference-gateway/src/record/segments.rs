@@ -1,0 +1,237 @@
+//! The files of the journal: segments, numbered from 1 in the order in which they were begun.
+//!
+//! A segment begins with a frame that says where the one before it ends: what stands behind that counts for nothing.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::StoreError;
+use super::changes::Change;
+use super::disk::{Backing, Dir, Medium, OpenError, private};
+use super::frame::{self, Damage};
+
+/// Directory of the journal in the state directory.
+const DIR: &str = "journal";
+
+/// Bytes of the frame that a segment begins with.
+pub(super) const HEADER_BYTES: u64 = frame::length(&[0; size_of::<u64>()]);
+
+/// A place in the journal, between two frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Position {
+    /// 0 before the first one.
+    pub(super) segment: u64,
+    /// In bytes.
+    pub(super) offset: u64,
+}
+
+impl Position {
+    /// Where a frame stands that begins here.
+    pub(super) const fn frame(&self, carried: &[u8]) -> Place {
+        Place { segment: self.segment, begin: self.offset, end: self.offset + frame::length(carried) }
+    }
+}
+
+/// Where a frame stands, or several in a row do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) segment: u64,
+    /// In bytes.
+    pub(super) begin: u64,
+    /// The offset after it.
+    pub(super) end: u64,
+}
+
+impl Place {
+    pub(super) const fn before(&self) -> Position {
+        Position { segment: self.segment, offset: self.begin }
+    }
+
+    pub(super) const fn after(&self) -> Position {
+        Position { segment: self.segment, offset: self.end }
+    }
+}
+
+/// What stands in segments from a position on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    pub(super) changes: Vec<(Place, Change)>,
+    /// Where the next segment begins.
+    pub(super) end: Position,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Segments {
+    path: PathBuf,
+    backing: Backing,
+    /// Those before this number may be removed.
+    forgotten: Arc<AtomicU64>,
+}
+
+impl Segments {
+    /// Makes the directory where there is none.
+    pub(super) fn open(dir: &Dir, backing: &Backing) -> Result<Self, OpenError> {
+        let path = dir.join(DIR);
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(OpenError::file(&path))?;
+        dir.sync()?;
+        Ok(Self { path, backing: backing.clone(), forgotten: Arc::default() })
+    }
+
+    /// Numbers of those that are there, in their order.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>, OpenError> {
+        let failed = || OpenError::file(&self.path);
+        let mut numbers = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(failed())? {
+            let name = entry.map_err(failed())?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            numbers.extend(number.filter(|number| self.path(*number).file_name() == Some(&name)));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        // Twenty digits have room for any number: names sort as numbers do.
+        self.path.join(format!("{number:020}"))
+    }
+
+    /// The file of a segment that is begun: it is empty, and its name is durable.
+    pub(super) fn create(&self, number: u64) -> io::Result<Arc<dyn Medium>> {
+        let file = self.backing.of(DIR, private(&self.path(number))?);
+        file.resize(0)?;
+        File::open(&self.path)?.sync_all()?;
+        Ok(file.into())
+    }
+
+    fn file(&self, number: u64) -> io::Result<Box<dyn Medium>> {
+        File::open(self.path(number)).map(|file| self.backing.of(DIR, file))
+    }
+
+    /// What stands at a place; `None` if nothing does.
+    pub(super) fn read(&self, place: Place) -> Result<Option<Vec<u8>>, StoreError> {
+        let read = || {
+            let file = self.file(place.segment)?;
+            let length = place.end.min(file.length()?).saturating_sub(place.begin);
+            let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+            file.read_at(place.begin, &mut bytes)?;
+            Ok(Some(bytes))
+        };
+        read().or_else(|error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(None),
+            _ => Err(failed(&error)),
+        })
+    }
+
+    /// Nobody needs anything of the segments before this one: they may be removed.
+    pub(super) fn forget_before(&self, number: u64) {
+        self.forgotten.fetch_max(number, Ordering::Release);
+    }
+
+    /// Whether that was said of a segment since the start.
+    pub(super) fn is_forgotten(&self, number: u64) -> bool {
+        number < self.forgotten.load(Ordering::Acquire)
+    }
+
+    pub(super) fn remove(&self, number: u64) -> io::Result<()> {
+        match std::fs::remove_file(self.path(number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// All changes from a position on, made durable. Fails for a journal that is damaged, or that is not the one of the
+    /// records that have this position.
+    pub(super) fn tail(&self, from: Position) -> Result<Tail, OpenError> {
+        let mut tail = Tail { changes: Vec::new(), end: from };
+        let numbers = self.numbers()?;
+        if from != Position::default() {
+            numbers.binary_search(&from.segment).map_err(|_| self.missing(from.segment))?;
+            let content = self.content(from)?;
+            (tail.changes, tail.end) = (content.changes, content.end);
+        }
+        for number in numbers.into_iter().filter(|number| *number > from.segment) {
+            let content = self.content(Position { segment: number, offset: 0 })?;
+            // One that was not begun.
+            let Some(after) = content.after else { continue };
+            let before = tail.end;
+            if number != before.segment + 1 {
+                return Err(self.missing(before.segment + 1));
+            }
+            if after > before.offset {
+                return Err(self.damage(before.segment, shorter(before.offset, after)));
+            }
+            tail.changes.retain(|(place, _)| place.segment != before.segment || place.end <= after);
+            tail.changes.extend(content.changes);
+            tail.end = content.end;
+        }
+        Ok(tail)
+    }
+
+    /// What stands in a segment from a position on.
+    fn content(&self, from: Position) -> Result<Content, OpenError> {
+        let segment = from.segment;
+        let bytes = self.from(from)?;
+        let found = frame::read(&bytes, segment, from.offset).map_err(|Damage(at)| {
+            let what = format!(
+                "what stands at byte {at} was changed (to go on without what follows, cut the file off there)"
+            );
+            self.damage(segment, what)
+        })?;
+        let offset = found.last().map_or(from.offset, |last| last.end);
+        let mut content = Content { after: None, changes: Vec::new(), end: Position { segment, offset } };
+        for frame in found {
+            if frame.begin == 0 {
+                let after = frame.carried.try_into().map(u64::from_le_bytes);
+                let what = "it does not begin as it should";
+                content.after = Some(after.map_err(|_| self.damage(segment, what.to_owned()))?);
+                continue;
+            }
+            let change = Change::parse(frame.carried).map_err(|error| self.damage(segment, error.0))?;
+            content.changes.push((Place { segment, begin: frame.begin, end: frame.end }, change));
+        }
+        Ok(content)
+    }
+
+    /// All bytes of a segment from a position on, made durable.
+    fn from(&self, from: Position) -> Result<Vec<u8>, OpenError> {
+        let path = self.path(from.segment);
+        let file = self.file(from.segment).map_err(OpenError::file(&path))?;
+        let length = file.sync().and_then(|()| file.length()).map_err(OpenError::file(&path))?;
+        let Some(length) = length.checked_sub(from.offset) else {
+            return Err(self.damage(from.segment, shorter(length, from.offset)));
+        };
+        let length =
+            usize::try_from(length).map_err(|_| self.damage(from.segment, "it is too long".to_owned()));
+        let mut bytes = vec![0; length?];
+        file.read_at(from.offset, &mut bytes).map_err(OpenError::file(&path))?;
+        Ok(bytes)
+    }
+
+    fn damage(&self, number: u64, what: String) -> OpenError {
+        OpenError::Journal { path: self.path(number), what }
+    }
+
+    fn missing(&self, number: u64) -> OpenError {
+        self.damage(number, "it is not there".to_owned())
+    }
+}
+
+/// What stands in one segment.
+struct Content {
+    /// Where the one before it ends, if this is its beginning.
+    after: Option<u64>,
+    changes: Vec<(Place, Change)>,
+    end: Position,
+}
+
+fn shorter(is: u64, was: u64) -> String {
+    format!("it ends at byte {is}, and had {was}")
+}
+
+pub(super) fn failed(error: &io::Error) -> StoreError {
+    StoreError(format!("the journal: {error}"))
+}

@@ -1,0 +1,107 @@
+//! What earlier versions have left.
+
+use redb::{TableDefinition, TableHandle as _, WriteTransaction};
+
+use super::bad::{Bad, Disk};
+use super::lab::{Lab, START, document, finished};
+use crate::admission::KeyHash;
+use crate::record::tables::{
+    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, JOURNAL_OFFSET, JOURNAL_SEGMENT, NEXT_POST, NameHash, NameKind,
+    RECEIPTS, ReceiptEntry, SECOND_LAYOUT, THIRD_LAYOUT, THIRD_RECEIPTS, VERSION, name,
+};
+use crate::record::{Lookup, OpenError, Store};
+
+const COUNT: u64 = 3;
+
+/// Receipts as earlier versions kept them.
+fn entries(key: KeyHash) -> Vec<Vec<u8>> {
+    let entry = |number: u64| {
+        let id = format!("rcpt-{number}");
+        let names: [NameHash; 2] = [name(NameKind::Receipt, Some(key), &id); 2];
+        ReceiptEntry { served_at: START, names, id: id.as_bytes(), document: &document(&id) }.to_bytes()
+    };
+    (0..COUNT).map(entry).collect()
+}
+
+/// Makes of a database one of an earlier layout.
+fn go_back(transaction: &WriteTransaction, layout: u64, key: KeyHash) {
+    let entries = entries(key);
+    transaction.delete_table(RECEIPTS).unwrap();
+    let table = |definition: TableDefinition<'static, u64, &'static [u8]>| {
+        transaction.open_table(definition).unwrap()
+    };
+    if layout == THIRD_LAYOUT {
+        let mut block = Vec::new();
+        for entry in &entries {
+            block.extend(u32::try_from(entry.len()).unwrap().to_le_bytes());
+            block.extend(entry);
+        }
+        table(THIRD_RECEIPTS).insert(0, &block[..]).unwrap();
+        // Of a block that was changed, the beginning is there.
+        table(THIRD_RECEIPTS).insert(COUNT, &b"?"[..]).unwrap();
+    } else {
+        for (number, entry) in (0..).zip(&entries) {
+            table(FORMER_RECEIPTS).insert(number, &entry[..]).unwrap();
+        }
+        table(FORMER_RECEIPTS).insert(COUNT, &b"?"[..]).unwrap();
+    }
+    let mut counters = transaction.open_table(COUNTERS).unwrap();
+    counters.insert(VERSION, layout).unwrap();
+    for name in [JOURNAL_SEGMENT, JOURNAL_OFFSET] {
+        counters.remove(name).unwrap();
+    }
+    if layout == FIRST_LAYOUT {
+        counters.insert(NEXT_POST, 1).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn they_are_taken_over() {
+    for (layout, owed) in [(FIRST_LAYOUT, &["req_1", "req_2"][..]), (SECOND_LAYOUT, &[]), (THIRD_LAYOUT, &[])]
+    {
+        let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
+        let store = lab.open();
+        for number in 0..COUNT {
+            store.finish(finished(key, &number.to_string(), "1", START)).await.unwrap();
+        }
+        drop(store);
+        lab.edit(|transaction| go_back(transaction, layout, key));
+        std::fs::write(lab.path().join("journal.1"), b"?").unwrap();
+        let error = lab.try_open().unwrap_err();
+        assert!(matches!(error, OpenError::Unfinished(_)), "{error}");
+        std::fs::write(lab.path().join("journal.1"), b"").unwrap();
+        lab.settings.is_posting = true;
+        let bad = Bad::default();
+        for (disk, is_begun) in [(Disk::Full, false), (Disk::NoLarger, true)] {
+            bad.becomes(disk);
+            let error = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap_err();
+            assert_eq!(matches!(error, OpenError::Upgrade(..)), is_begun, "{error}");
+            assert_eq!(matches!(error, OpenError::File(..)), !is_begun, "{error}");
+        }
+        for _ in 0..2 {
+            let store = lab.open();
+            let has_former = store.shared().disk.read(|transaction| {
+                let former = [FORMER_RECEIPTS.name(), THIRD_RECEIPTS.name()];
+                Ok(transaction.list_tables()?.any(|table| former.contains(&table.name())))
+            });
+            assert_eq!(has_former, Ok(false));
+            let unposted = store.unposted(0, 10).unwrap();
+            assert_eq!(unposted.iter().map(|row| &row.row.request_id).collect::<Vec<_>>(), owed);
+            for number in 0..COUNT {
+                let id = format!("rcpt-{number}");
+                assert_eq!(store.receipt(&id, key).unwrap(), Lookup::Found(document(&id)), "layout {layout}");
+            }
+            assert_eq!(store.spent(key).unwrap().to_string(), COUNT.to_string());
+        }
+        assert!(!lab.path().join("journal.1").exists());
+    }
+}
+
+#[tokio::test]
+async fn one_of_a_newer_program_is_left_as_it_is() {
+    let lab = Lab::new();
+    drop(lab.open());
+    lab.edit(|transaction| drop(transaction.open_table(COUNTERS).unwrap().insert(VERSION, 99).unwrap()));
+    let error = lab.try_open().unwrap_err();
+    assert!(matches!(error, OpenError::Layout { found: 99, .. }), "{error}");
+}
