@@ -81,6 +81,11 @@ pub enum OpenError {
          copy of them?", .0.display()
     )]
     Upgrade(PathBuf, #[source] StoreError),
+    /// What a crash left in the journal could not be brought into the database. Both are as they were.
+    #[error(
+        "{}: what the journal has could not be brought into the database, and is as it was: is there room for it?", .0.display()
+    )]
+    Recovery(PathBuf, #[source] StoreError),
     /// An earlier program has left something that only it can read.
     #[error(
         "{}: the version of the program that wrote this has not ended in an orderly way: start and stop that version once \

@@ -19,7 +19,7 @@ const GATHER: Duration = Duration::from_millis(200);
 /// How often it is looked whether that is over sooner.
 const LOOK: Duration = Duration::from_millis(10);
 /// What has gathered so many bytes goes at once: a larger transaction keeps a processor for longer when it commits.
-const LARGE: usize = 1 << 20;
+const LARGE: usize = 4 << 20;
 /// With so many bytes that wait it does not keep up.
 const BEHIND: usize = 4 * LARGE;
 /// After so long without changes, what has had its time goes all the same.
@@ -85,8 +85,8 @@ impl Filer {
     /// False if there was no generation.
     fn step(&mut self, is_due: bool) -> Result<bool, StoreError> {
         let outcome = self.file(is_due);
-        if outcome.is_err() && self.shared.journal.is_unsure() {
-            // That is not the database's fault, and told.
+        if outcome == Err(StoreError::unsettled()) {
+            // Nothing is wrong with the database.
             return outcome;
         }
         if self.shared.disk.has_lost() {
@@ -165,7 +165,7 @@ impl Rest {
 
 /// Lets some time pass, unless there is enough before; tells whether nobody can wake any more. Waiting for each wake
 /// would cost each change a switch between threads.
-fn wait_for(wakes: &Receiver<()>, time: Duration, is_enough: impl Fn() -> bool) -> bool {
+pub(super) fn wait_for(wakes: &Receiver<()>, time: Duration, is_enough: impl Fn() -> bool) -> bool {
     let until = Instant::now() + time;
     loop {
         let left = until.saturating_duration_since(Instant::now());

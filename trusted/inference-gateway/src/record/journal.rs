@@ -47,6 +47,8 @@ pub(super) struct State {
     number: u64,
     file: Arc<dyn Medium>,
     began: Instant,
+    /// With so many bytes it is full.
+    most: u64,
     /// Bytes that were written.
     length: u64,
     /// Of these, how many are durable.
@@ -61,6 +63,12 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Of an empty segment.
+    fn new(number: u64, file: Arc<dyn Medium>, moves: u64) -> Self {
+        let (began, most, length, durable) = (Instant::now(), SEGMENT_BYTES, 0, 0);
+        Self { number, file, began, most, length, durable, is_torn: false, is_unsure: false, moves }
+    }
+
     /// How often changes have got other places.
     pub(super) const fn moves(&self) -> u64 {
         self.moves
@@ -77,7 +85,7 @@ impl State {
     }
 
     fn is_full(&self) -> bool {
-        self.length >= SEGMENT_BYTES || self.began.elapsed() >= SEGMENT_TIME
+        self.length >= self.most || (self.length > HEADER_BYTES && self.began.elapsed() >= SEGMENT_TIME)
     }
 
     /// Writes changes in their order, all with one call, and says where the first stands; the others follow it. After a
@@ -130,13 +138,18 @@ impl State {
 }
 
 impl Journal {
-    /// Goes on behind a position, in a segment of its own.
+    /// Goes on behind a position, in a segment of its own unless nothing is in that one.
     pub(super) fn begin(segments: Segments, end: Position) -> io::Result<Self> {
-        let mut former = segments.numbers().map_err(io::Error::other)?;
-        former.retain(|number| *number <= end.segment);
-        let (state, _) = next(&segments, end, 0, &[])?;
-        state.file.sync()?;
+        let state = if end.offset == HEADER_BYTES {
+            State { length: end.offset, ..State::new(end.segment, segments.reopen(end)?, 0) }
+        } else {
+            let (state, _) = next(&segments, end, 0, &[])?;
+            state.file.sync()?;
+            state
+        };
         let state = State { durable: state.length, ..state };
+        let mut former = segments.numbers().map_err(io::Error::other)?;
+        former.retain(|number| *number < state.number);
         Ok(Self {
             segments,
             durability: Mutex::default(),
@@ -190,7 +203,7 @@ impl Journal {
         if !is_settled() {
             self.sync(troubles);
         }
-        if is_settled() { Ok(()) } else { Err(StoreError::new("the journal is not durable")) }
+        if is_settled() { Ok(()) } else { Err(StoreError::unsettled()) }
     }
 
     /// Goes on in another segment if the last one is full. Where that cannot be done, it grows.
@@ -211,7 +224,10 @@ impl Journal {
         if synced.is_ok() {
             match next(&self.segments, state.end(), state.moves, &[]) {
                 Ok((begun, _)) => self.replace(&mut state, begun),
-                Err(error) => warn!(%error, "no other segment of the journal can be begun"),
+                Err(error) => {
+                    warn!(%error, "no other segment of the journal can be begun: this one grows");
+                    (state.most, state.began) = (state.length + SEGMENT_BYTES, Instant::now());
+                }
             }
         }
     }
@@ -221,6 +237,13 @@ impl Journal {
     pub(super) fn probe(&self, troubles: &Troubles, pending: &RwLock<Pending>) {
         let _alone = self.durability.lock();
         let mut state = self.state.lock();
+        if !state.is_torn && !state.is_unsure {
+            // As it was before what failed: it is tried there.
+            let written = state.write(iter::once(&[][..]).peekable()).map_err(|error| failed(&error));
+            troubles.note(Trouble::Writing, &written);
+            let (length, synced) = (state.length, state.file.sync().map_err(|error| failed(&error)));
+            return state.note_sync(troubles, length, &synced);
+        }
         let sure = state.durable_end();
         // Nothing of this can be filed before it is durable.
         let moved: Vec<_> = pending.read().since_position(sure).map(Change::to_bytes).collect();
@@ -251,23 +274,26 @@ impl Journal {
     /// Removes all segments before this one: the database needs nothing of them.
     pub(super) fn forget_before(&self, number: u64) {
         self.segments.forget_before(number);
-        self.former.lock().retain(|former| *former >= number || !self.remove(*former));
+        self.former.lock().retain(|former| {
+            if *former < number {
+                // The next start tries it again.
+                let _ = self.segments.remove(*former).inspect_err(
+                    |error| warn!(%error, segment = former, "a segment of the journal cannot be removed"),
+                );
+            }
+            *former >= number
+        });
     }
 
-    /// Removes the segment that ends there if nothing is in it. The database is beyond it.
-    pub(super) fn forget_empty(&self, end: Position) {
-        if end.offset <= HEADER_BYTES {
-            self.former.lock().retain(|former| *former != end.segment || !self.remove(*former));
-        }
-    }
-
-    fn remove(&self, number: u64) -> bool {
-        let removed = self.segments.remove(number);
-        removed.inspect_err(|error| warn!(%error, "a segment of the journal cannot be removed")).is_ok()
+    /// With so many bytes the segment is full.
+    #[cfg(test)]
+    pub(super) fn set_most(&self, bytes: u64) {
+        self.state.lock().most = bytes;
     }
 }
 
-/// Begins the segment behind a position, with some changes, all written or none; and says where the first of them stands.
+/// Begins the segment behind a position, with some changes, and says where the first of them stands. After a failure there is
+/// no such segment.
 fn next(
     segments: &Segments,
     after: Position,
@@ -275,11 +301,10 @@ fn next(
     changes: &[Vec<u8>],
 ) -> io::Result<(State, Position)> {
     let number = after.segment + 1;
-    let file = segments.create(number)?;
-    let (length, durable, began) = (0, 0, Instant::now());
-    let mut state = State { number, file, began, length, durable, is_torn: false, is_unsure: false, moves };
+    let mut state = State::new(number, segments.create(number)?, moves);
     let header = after.offset.to_le_bytes();
     let first = state.end().frame(&header).after();
-    state.write(iter::once(&header[..]).chain(changes.iter().map(Vec::as_slice)).peekable())?;
+    let written = state.write(iter::once(&header[..]).chain(changes.iter().map(Vec::as_slice)).peekable());
+    written.inspect_err(|_| drop(segments.remove(number)))?;
     Ok((state, first))
 }

@@ -16,8 +16,8 @@ use super::segments::{Position, Segments, failed};
 use super::shared::counter;
 use super::store::cannot_read;
 use super::tables::{
-    FIRST_LAYOUT, FORMER_RECEIPTS, LAYOUT, NEXT_POST, ReceiptEntry, SECOND_LAYOUT, THIRD_LAYOUT,
-    THIRD_RECEIPTS, VERSION,
+    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, LAYOUT, NEXT_POST, ReceiptEntry, SECOND_LAYOUT, TAKING_OVER,
+    THIRD_LAYOUT, THIRD_RECEIPTS, VERSION,
 };
 use super::trouble::Troubles;
 use crate::admission::KeyHash;
@@ -44,9 +44,22 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
             return Err(OpenError::Unfinished(path));
         }
     }
+    let upgrade = |error| OpenError::Upgrade(dir.database_path(), error);
+    let is_begun = disk.read(|transaction| counter(transaction, TAKING_OVER)).map_err(cannot_read(dir))?;
+    let numbers = segments.numbers()?;
+    if is_begun.is_none() {
+        if !numbers.is_empty() {
+            return Err(segments.is_newer());
+        }
+        let begun = disk.write(|transaction| {
+            transaction.open_table(COUNTERS)?.insert(TAKING_OVER, 1)?;
+            Ok(())
+        });
+        begun.map_err(upgrade)?;
+    }
     info!("receipts of an earlier version are taken over, which writes them anew");
-    // Of an attempt before.
-    for number in segments.numbers()? {
+    // What an attempt before has left.
+    for number in numbers {
         segments.remove(number).map_err(OpenError::file(dir.join("")))?;
     }
     let taken_over = disk.write(|transaction| {
@@ -61,9 +74,10 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
         receipts.store(&mut tables.receipts)?;
         tables.set_position(end)?;
         tables.counters.insert(VERSION, LAYOUT)?;
+        tables.counters.remove(TAKING_OVER)?;
         Ok(())
     });
-    taken_over.map_err(|error| OpenError::Upgrade(dir.database_path(), error))?;
+    taken_over.map_err(upgrade)?;
     for name in FORMER_JOURNAL {
         // One that stays is empty.
         let _ = std::fs::remove_file(dir.join(name));
@@ -146,7 +160,7 @@ impl Moving {
         self.write()?;
         self.journal.sync(&self.troubles);
         if self.troubles.worst().is_some() {
-            return Err(StoreError::new("the journal is not durable"));
+            return Err(StoreError::unsettled());
         }
         Ok((self.receipts, self.journal.end()))
     }

@@ -78,7 +78,7 @@ impl ReceiptLog {
         let of_store = OpenError::Log;
         let key = log_key(&shared.disk).map_err(of_store)?;
         let log = Log::open(&dir.join(DIR), key, ORIGIN).map_err(|error| of_store(of_log(&error)))?;
-        let segment = begin(&shared.disk, &log).map_err(of_store)?;
+        let segment = begin(shared, &log).map_err(of_store)?;
         let worker = Worker { shared: Arc::clone(shared), log: log.clone(), segment };
         shared.logged.store(worker.next(), Ordering::Release);
         let stop = CancellationToken::new();
@@ -108,8 +108,8 @@ fn log_key(disk: &Disk) -> Result<SigningKey, StoreError> {
 }
 
 /// Where the log goes on. Fails if records and log are not of the same time.
-fn begin(disk: &Disk, log: &Log) -> Result<Segment, StoreError> {
-    disk.write(|transaction| {
+fn begin(shared: &Shared, log: &Log) -> Result<Segment, StoreError> {
+    shared.disk.write(|transaction| {
         let mut tables = Tables::open(transaction)?;
         let next_receipt = tables.counter(NEXT_RECEIPT)?;
         let mut segments = transaction.open_table(LOG_SEGMENTS)?;
@@ -122,7 +122,16 @@ fn begin(disk: &Disk, log: &Log) -> Result<Segment, StoreError> {
         let (receipt, index) = last.ok_or_else(|| StoreError::damaged("the log's place"))?;
         let logged = log.size().checked_sub(index);
         let logged = logged.ok_or_else(|| StoreError::new("an older log was put in the place of the log"))?;
-        if receipt.saturating_add(logged) > next_receipt {
+        let next = receipt.saturating_add(logged);
+        let mut is_its = next <= next_receipt;
+        if let Some(last) = next.checked_sub(1).filter(|_| is_its && logged > 0)
+            && let Some(block) = tables.receipts.block_of(last)?
+            && let Ok(Some(last)) = block.receipt(&shared.journal.segments, last)
+        {
+            let logged = log.records(log.size() - 1, 1).map_err(|error| of_log(&error))?;
+            is_its = logged == [record(&ReceiptEntry::parse(&last)?).into_bytes()];
+        }
+        if !is_its {
             return Err(StoreError::new("older records were put in the place of the records"));
         }
         Ok(Segment { receipt, index })

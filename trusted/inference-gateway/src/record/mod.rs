@@ -217,6 +217,11 @@ impl StoreError {
         Self::new("the disk did not keep what it took for the database")
     }
 
+    /// What goes to the database is not durable in the journal, which is told by itself.
+    fn unsettled() -> Self {
+        Self::new("the journal is not durable")
+    }
+
     /// Nothing can be written until the disk is well again, or the gateway was started again.
     fn closed() -> Self {
         Self::new("an earlier failure closed it")

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tracing::error;
 
-use super::blocks::Blocks as _;
+use super::blocks::{Block, Blocks as _};
 use super::changes::parse_row;
 use super::log::{self, of_log};
 use super::pending::Generation;
@@ -51,8 +51,7 @@ impl Store {
         let kinds = [NameKind::Receipt, NameKind::Chat];
         let names = kinds.map(|kind| [name, former_name].map(|form| form(kind, Some(asker), id)));
         let now = self.shared().now();
-        let segments = &self.shared().journal.segments;
-        self.shared().view(|view| {
+        let place = self.shared().view(|view| {
             let table = view.database.open_table(NAMES)?;
             // All names are looked for everywhere, whatever is found.
             let [by_id, by_chat] = names.map(|[name, former]| {
@@ -63,19 +62,32 @@ impl Store {
                 Ok::<_, StoreError>(recent.or(filed).or(former))
             });
             let Some(number) = by_id?.or(by_chat?) else { return Ok(None) };
-            let bytes = match view.generations().find_map(|generation| generation.receipt(number)) {
-                Some(recent) => Some(recent.to_vec()),
-                None => view.database.open_table(RECEIPTS)?.receipt(segments, number)?,
+            let recent = view.generations().find_map(|generation| generation.receipt(number));
+            let place = match recent {
+                Some(recent) => Ok(recent.clone()),
+                None => Err(view.database.open_table(RECEIPTS)?.block_of(number)?),
             };
-            let Some(bytes) = bytes else { return Ok(None) };
-            let entry = ReceiptEntry::parse(&bytes)?;
-            // Where something was changed, another one may stand there.
-            if !names.iter().flatten().any(|name| entry.names.contains(name)) {
-                return Err(StoreError::damaged("a receipt"));
-            }
-            let is_current = entry.served_at.saturating_add(self.settings().receipts_s) > now;
-            Ok(is_current.then(|| (number, entry.document.to_vec())))
-        })
+            Ok(Some((number, place)))
+        })?;
+        let Some((number, place)) = place else { return Ok(None) };
+        // Nobody who writes waits for what is read from the disk.
+        let bytes = match place {
+            Ok(recent) => Some(recent.to_vec()),
+            Err(block) => self.in_block(block, number)?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let entry = ReceiptEntry::parse(&bytes)?;
+        // Where something was changed, another one may stand there.
+        if !names.iter().flatten().any(|name| entry.names.contains(name)) {
+            return Err(StoreError::damaged("a receipt"));
+        }
+        let is_current = entry.served_at.saturating_add(self.settings().receipts_s) > now;
+        Ok(is_current.then(|| (number, entry.document.to_vec())))
+    }
+
+    /// The receipt of a number, out of its block.
+    fn in_block(&self, block: Option<Block>, number: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        block.map_or(Ok(None), |block| block.receipt(&self.shared().journal.segments, number))
     }
 
     /// A session record. It may stay for an hour longer than it has to.
@@ -200,17 +212,15 @@ impl Store {
             let Some(index) = log::index_of(transaction, number, size)? else {
                 return Ok(Err(if number >= next { Logged::Later } else { Logged::Never }));
             };
-            // It has had its time since it was found.
-            let receipts = transaction.open_table(RECEIPTS)?;
-            let Some(bytes) = receipts.receipt(&self.shared().journal.segments, number)? else {
-                return Ok(Err(Logged::Absent));
-            };
-            Ok(Ok((index, log::record(&ReceiptEntry::parse(&bytes)?))))
+            Ok(Ok((index, transaction.open_table(RECEIPTS)?.block_of(number)?)))
         })?;
-        let (index, record) = match found {
+        let (index, block) = match found {
             Ok(found) => found,
             Err(logged) => return Ok(logged),
         };
+        // It has had its time since it was found.
+        let Some(bytes) = self.in_block(block, number)? else { return Ok(Logged::Absent) };
+        let record = log::record(&ReceiptEntry::parse(&bytes)?);
         let checkpoint = log.checkpoint().map_err(|error| of_log(&error))?;
         let size = checkpoint.lines().nth(1).and_then(|size| size.parse().ok());
         let size = size.ok_or_else(|| StoreError::damaged("a checkpoint"))?;

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tracing::error;
+
 use super::StoreError;
 use super::changes::Change;
 use super::disk::{Backing, Dir, Medium, OpenError, private};
@@ -56,12 +58,13 @@ impl Place {
     }
 }
 
-/// What stands in segments from a position on.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Tail {
+/// What stands in a segment from a position on.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// Where the segment before it ends, if this is its beginning and it was begun.
+    after: Option<u64>,
     pub(super) changes: Vec<(Place, Change)>,
-    /// Where the next segment begins.
-    pub(super) end: Position,
+    end: Position,
 }
 
 #[derive(Debug, Clone)]
@@ -107,23 +110,34 @@ impl Segments {
         Ok(file.into())
     }
 
+    /// The file of a segment that is gone on with behind a position.
+    pub(super) fn reopen(&self, end: Position) -> io::Result<Arc<dyn Medium>> {
+        let file = self.backing.of(DIR, private(&self.path(end.segment))?);
+        file.resize(end.offset)?;
+        file.sync()?;
+        Ok(file.into())
+    }
+
     fn file(&self, number: u64) -> io::Result<Box<dyn Medium>> {
         File::open(self.path(number)).map(|file| self.backing.of(DIR, file))
     }
 
-    /// What stands at a place; `None` if nothing does.
+    /// What stands at a place; `None` if nothing does that can be read. Fails if that could not be found out.
     pub(super) fn read(&self, place: Place) -> Result<Option<Vec<u8>>, StoreError> {
+        let file = match self.file(place.segment) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(|error| failed(&error))?,
+        };
         let read = || {
-            let file = self.file(place.segment)?;
             let length = place.end.min(file.length()?).saturating_sub(place.begin);
             let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
             file.read_at(place.begin, &mut bytes)?;
-            Ok(Some(bytes))
+            Ok(bytes)
         };
-        read().or_else(|error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(None),
-            _ => Err(failed(&error)),
-        })
+        // A disk that has lost a sector says so again and again.
+        let failed =
+            |error: &io::Error| error!(%error, segment = place.segment, "the journal cannot be read");
+        Ok(read().inspect_err(failed).ok())
     }
 
     /// Nobody needs anything of the segments before this one: they may be removed.
@@ -143,43 +157,45 @@ impl Segments {
         }
     }
 
-    /// All changes from a position on, made durable. Fails for a journal that is damaged, or that is not the one of the
-    /// records that have this position.
-    pub(super) fn tail(&self, from: Position) -> Result<Tail, OpenError> {
-        let mut tail = Tail { changes: Vec::new(), end: from };
+    /// Calls with what stands in each segment from a position on, made durable; tells where it ends. A segment that was not
+    /// begun is none. Fails for a journal that is damaged, or that is not the one of the records that have this position.
+    pub(super) fn each_since(
+        &self,
+        from: Position,
+        mut take: impl FnMut(Content) -> Result<(), OpenError>,
+    ) -> Result<Position, OpenError> {
         let numbers = self.numbers()?;
+        let mut current = Content::default();
         if from != Position::default() {
             numbers.binary_search(&from.segment).map_err(|_| self.missing(from.segment))?;
-            let content = self.content(from)?;
-            (tail.changes, tail.end) = (content.changes, content.end);
+            current = self.content(from, numbers.last() == Some(&from.segment))?;
         }
-        for number in numbers.into_iter().filter(|number| *number > from.segment) {
-            let content = self.content(Position { segment: number, offset: 0 })?;
-            // One that was not begun.
-            let Some(after) = content.after else { continue };
-            let before = tail.end;
-            if number != before.segment + 1 {
-                return Err(self.missing(before.segment + 1));
+        for number in numbers.iter().copied().filter(|number| *number > from.segment) {
+            let begin = Position { segment: number, offset: 0 };
+            let next = self.content(begin, numbers.last() == Some(&number))?;
+            let (Some(after), Position { segment, offset }) = (next.after, current.end) else { continue };
+            if number == segment + 1 {
+                if after > offset {
+                    return Err(self.damage(segment, shorter(offset, after)));
+                }
+                current.changes.retain(|(place, _)| place.end <= after);
+            } else if after > 0 {
+                return Err(self.missing(segment + 1));
             }
-            if after > before.offset {
-                return Err(self.damage(before.segment, shorter(before.offset, after)));
-            }
-            tail.changes.retain(|(place, _)| place.segment != before.segment || place.end <= after);
-            tail.changes.extend(content.changes);
-            tail.end = content.end;
+            take(std::mem::replace(&mut current, next))?;
         }
-        Ok(tail)
+        let end = current.end;
+        take(current)?;
+        Ok(end)
     }
 
-    /// What stands in a segment from a position on.
-    fn content(&self, from: Position) -> Result<Content, OpenError> {
+    fn content(&self, from: Position, is_last: bool) -> Result<Content, OpenError> {
         let segment = from.segment;
         let bytes = self.from(from)?;
         let found = frame::read(&bytes, segment, from.offset).map_err(|Damage(at)| {
-            let what = format!(
-                "what stands at byte {at} was changed (to go on without what follows, cut the file off there)"
-            );
-            self.damage(segment, what)
+            let advice =
+                if is_last { " (to go on without what follows, cut the file off there)" } else { "" };
+            self.damage(segment, format!("what stands at byte {at} was changed{advice}"))
         })?;
         let offset = found.last().map_or(from.offset, |last| last.end);
         let mut content = Content { after: None, changes: Vec::new(), end: Position { segment, offset } };
@@ -188,10 +204,10 @@ impl Segments {
                 let after = frame.carried.try_into().map(u64::from_le_bytes);
                 let what = "it does not begin as it should";
                 content.after = Some(after.map_err(|_| self.damage(segment, what.to_owned()))?);
-                continue;
+            } else if !frame.carried.is_empty() {
+                let change = Change::parse(frame.carried).map_err(|error| self.damage(segment, error.0))?;
+                content.changes.push((Place { segment, begin: frame.begin, end: frame.end }, change));
             }
-            let change = Change::parse(frame.carried).map_err(|error| self.damage(segment, error.0))?;
-            content.changes.push((Place { segment, begin: frame.begin, end: frame.end }, change));
         }
         Ok(content)
     }
@@ -211,6 +227,12 @@ impl Segments {
         Ok(bytes)
     }
 
+    /// There are segments, and the database is older than any.
+    pub(super) fn is_newer(&self) -> OpenError {
+        let what = "it is newer than the database beside it, which an earlier version made".to_owned();
+        OpenError::Journal { path: self.path.clone(), what }
+    }
+
     fn damage(&self, number: u64, what: String) -> OpenError {
         OpenError::Journal { path: self.path(number), what }
     }
@@ -218,14 +240,6 @@ impl Segments {
     fn missing(&self, number: u64) -> OpenError {
         self.damage(number, "it is not there".to_owned())
     }
-}
-
-/// What stands in one segment.
-struct Content {
-    /// Where the one before it ends, if this is its beginning.
-    after: Option<u64>,
-    changes: Vec<(Place, Change)>,
-    end: Position,
 }
 
 fn shorter(is: u64, was: u64) -> String {

@@ -304,12 +304,21 @@ fn recover(
         let counter = |name| counter(transaction, name).map(Option::unwrap_or_default);
         Ok(Position { segment: counter(JOURNAL_SEGMENT)?, offset: counter(JOURNAL_OFFSET)? })
     });
-    let tail = segments.tail(filed.map_err(cannot_read(dir))?)?;
-    let journal = Journal::begin(segments, tail.end).map_err(OpenError::file(dir.join("")))?;
+    let cannot_file = |error| OpenError::Recovery(dir.database_path(), error);
+    let end = segments.each_since(filed.map_err(cannot_read(dir))?, |found| {
+        let changes = || found.changes.iter().map(|(place, change)| (change, *place));
+        if found.changes.is_empty() {
+            return Ok(());
+        }
+        let filed = disk.write(|transaction| {
+            let mut tables = Tables::open(transaction)?;
+            tables.file(tables.counter(NEXT_GENERATION)?, changes())
+        });
+        filed.map_err(cannot_file)
+    });
+    let journal = Journal::begin(segments, end?).map_err(OpenError::file(dir.join("")))?;
     let recovered = disk.write(|transaction| {
         let mut tables = Tables::open(transaction)?;
-        let generation = tables.counter(NEXT_GENERATION)?;
-        tables.file(generation, tail.changes.iter().map(|(place, change)| (change, *place)))?;
         // All segments before it go when their receipts have gone.
         tables.set_position(journal.end())?;
         if !settings.is_logging {
@@ -327,8 +336,7 @@ fn recover(
         let gathering = Generation::new(tables.counter(NEXT_GENERATION)?, tables.next()?);
         Ok((gathering, tables.first_segment()?))
     });
-    let (gathering, first_segment) = recovered.map_err(cannot_read(dir))?;
+    let (gathering, first_segment) = recovered.map_err(cannot_file)?;
     journal.forget_before(first_segment);
-    journal.forget_empty(tail.end);
     Ok((journal, gathering))
 }

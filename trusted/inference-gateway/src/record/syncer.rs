@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use super::filer::wait_for;
 use super::shared::Shared;
 use super::trouble::Trouble;
 
@@ -26,12 +27,13 @@ impl Syncer {
         let troubles = &self.shared.troubles;
         loop {
             let is_bad = troubles.has(Trouble::Writing) || troubles.has(Trouble::Syncing);
-            let woken = wakes.recv_timeout(if is_bad { PROBE } else { IDLE });
-            if woken == Err(RecvTimeoutError::Disconnected) {
-                return;
-            }
             if is_bad {
+                if wait_for(wakes, PROBE, || false) {
+                    return;
+                }
                 self.shared.probe();
+            } else if wakes.recv_timeout(IDLE) == Err(RecvTimeoutError::Disconnected) {
+                return;
             } else {
                 thread::sleep(GATHER);
                 self.shared.journal.sync(troubles);

@@ -58,6 +58,8 @@ pub(super) const JOURNAL_SEGMENT: &str = "journal segment";
 pub(super) const JOURNAL_OFFSET: &str = "journal offset";
 /// Counter of layout 1: the number of the next row that a control plane is told; absent when there is none.
 pub(super) const NEXT_POST: &str = "next post";
+/// Counter: there while receipts of an earlier layout are taken over, so that what is in the journal is theirs.
+pub(super) const TAKING_OVER: &str = "taking over";
 /// Counter: by which time things had had their time when the database was written last, in seconds since the Unix epoch.
 pub(super) const AGE: &str = "age";
 /// Counter: there if receipts are logged.

@@ -24,6 +24,8 @@ pub(crate) enum Disk {
     ForgetfulOfDatabase,
     /// It does not say so of the journal, and loses what it was given for it.
     ForgetfulOfJournal,
+    /// It reads nothing of the journal.
+    UnreadableJournal,
     /// It writes to the journal and says that it did not, and takes nothing back.
     Torn,
     /// It writes a part to the journal, and takes nothing more and nothing back.
@@ -42,6 +44,7 @@ struct State {
     failed_syncs: AtomicU64,
     /// How often it took nothing.
     refused: AtomicU64,
+    unreadable: AtomicU64,
     /// Bytes of the database that were read.
     read: AtomicU64,
     /// Where something was written since a sync, and how many bytes.
@@ -61,6 +64,11 @@ impl Bad {
     /// How often it took nothing because it was full.
     pub(crate) fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::SeqCst)
+    }
+
+    /// How often it did not read the journal.
+    pub(crate) fn unreadable(&self) -> u64 {
+        self.0.unreadable.load(Ordering::SeqCst)
     }
 
     /// Bytes of the database that were read.
@@ -103,6 +111,10 @@ impl Medium for Through {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.is_journal && self.is(Disk::UnreadableJournal) {
+            self.state.unreadable.fetch_add(1, Ordering::SeqCst);
+            return Err(io::Error::other("unreadable"));
+        }
         if !self.is_journal {
             self.state.read.fetch_add(out.len() as u64, Ordering::SeqCst);
         }
@@ -112,6 +124,7 @@ impl Medium for Through {
     fn resize(&self, length: u64) -> io::Result<()> {
         self.lives()?;
         if self.is_journal && (self.is(Disk::Torn) || self.is(Disk::Cut)) {
+            self.state.refused.fetch_add(1, Ordering::SeqCst);
             return Err(io::Error::other("torn"));
         }
         if self.is(Disk::NoLarger) && length > self.file.length()? {
@@ -153,12 +166,17 @@ impl Medium for Through {
                 let (all, _) = bytes.split_at(bytes.len() - 1);
                 Medium::write_at(&*self.file, offset, all)?;
             }
+            self.state.refused.fetch_add(1, Ordering::SeqCst);
             return Err(io::ErrorKind::StorageFull.into());
         }
         Medium::write_at(&*self.file, offset, bytes)?;
         if self.is_journal {
             self.state.unsure.lock().push((Arc::clone(&self.file), offset, bytes.len()));
         }
-        if self.is_journal && self.is(Disk::Torn) { Err(io::Error::other("torn")) } else { Ok(()) }
+        if self.is_journal && self.is(Disk::Torn) {
+            self.state.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(io::Error::other("torn"));
+        }
+        Ok(())
     }
 }

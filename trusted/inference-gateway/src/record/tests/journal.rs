@@ -3,18 +3,16 @@
 use std::fs;
 use std::path::PathBuf;
 
-use parking_lot::RwLock;
-
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::changes::Change;
 use crate::record::disk::Dir;
 use crate::record::journal::Journal;
-use crate::record::pending::Pending;
 use crate::record::segments::{Position, Segments};
 use crate::record::trouble::Troubles;
-use crate::record::{Finished, Lookup, OpenError, Store, frame};
+use crate::record::{Finished, Lookup, OpenError, Store, Trouble, frame};
+use crate::upstream::fake::until;
 
 /// A directory with one request in the database.
 async fn begun() -> (Lab, KeyHash) {
@@ -135,7 +133,7 @@ async fn a_journal_of_other_records_stops_the_start() {
     let text = why(&lab.try_open().unwrap_err());
     assert!(text.contains(&format!("{segment:020}: the journal cannot be read: it is not there")), "{text}");
     fs::write(&path, &bytes).unwrap();
-    begin(&lab, 1, 0);
+    begin(&lab, 1, 1);
     assert!(why(&lab.try_open().unwrap_err()).contains("it is not there"));
     fs::remove_file(last(&lab).1).unwrap();
     begin(&lab, 0, bytes.len() + 1);
@@ -162,6 +160,11 @@ async fn starts_leave_no_segments_behind() {
     for _ in 0..5 {
         drop(lab.open());
     }
+    for _ in 0..5 {
+        let bad = Bad::default();
+        bad.becomes(Disk::FullForDatabase);
+        Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap_err();
+    }
     assert_eq!(lab.segments().len(), 2, "that of the receipt, and the last one");
     for id in ["rcpt-1", "rcpt-2"] {
         let store = lab.open();
@@ -170,8 +173,49 @@ async fn starts_leave_no_segments_behind() {
         lab.settled(&store).await;
         assert_eq!(store.receipt("rcpt-0", key).unwrap(), Lookup::Absent);
         assert_eq!(store.receipt(id, key).unwrap(), Lookup::Found(document(id)));
+        drop(store);
         assert_eq!(lab.segments().len(), 1, "what was before {id} has gone");
     }
+}
+
+#[tokio::test]
+async fn an_older_database_finds_the_rest_in_the_journal() {
+    let (lab, key) = begun().await;
+    let path = lab.path().join("records.redb");
+    let old = fs::read(&path).unwrap();
+    for name in ["1", "2", "3"] {
+        // Nothing is in a segment of its own.
+        drop(lab.open());
+        lab.open().finish(finished(key, name, "1", START)).await.unwrap();
+    }
+    fs::write(&path, old).unwrap();
+    let store = lab.open();
+    assert_eq!(rows(&store), ["req_0", "req_1", "req_2", "req_3"]);
+    assert_eq!(store.spent(key).unwrap().to_string(), "4");
+    assert_eq!(store.receipt("rcpt-2", key).unwrap(), Lookup::Found(document("rcpt-2")));
+}
+
+/// A segment whose beginning a disk has lost is no reason not to start: what was in it stands behind it.
+#[tokio::test]
+async fn what_follows_a_lost_segment_is_found() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
+    store.shared().journal.set_most(1);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    until(|| lab.segments().len() == 2).await;
+    bad.becomes(Disk::ForgetfulOfJournal);
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    until(|| bad.failed_syncs() >= 2).await;
+    bad.becomes(Disk::FullForDatabase);
+    until(|| store.trouble().is_none_or(|trouble| trouble == Trouble::Filing)).await;
+    store.finish(finished(key, "3", "1", START)).await.unwrap();
+    bad.becomes(Disk::Dead);
+    drop(store);
+    // Nothing of it was durable.
+    fs::write(&lab.segments()[&2], []).unwrap();
+    let store = lab.open();
+    assert_eq!(rows(&store), ["req_1", "req_2", "req_3"]);
+    assert_eq!(store.receipt("rcpt-2", key).unwrap(), Lookup::Found(document("rcpt-2")));
 }
 
 /// What a loss of power left of some frames does not come back behind those that are written next.
@@ -240,8 +284,13 @@ impl Alone {
 
     /// What a start finds.
     fn found(&self) -> Vec<Change> {
-        let tail = self.journal.segments.tail(Position::default()).unwrap();
-        tail.changes.into_iter().map(|(_, change)| change).collect()
+        let mut found = Vec::new();
+        let end = self.journal.segments.each_since(Position::default(), |content| {
+            found.extend(content.changes.into_iter().map(|(_, change)| change));
+            Ok(())
+        });
+        end.unwrap();
+        found
     }
 }
 
@@ -250,22 +299,25 @@ fn changes() -> [Change; 3] {
 }
 
 /// What was refused is not found behind what was kept, though the disk did not take it back at once.
-#[test]
-fn what_was_refused_does_not_survive_another_write() {
-    let (alone, [kept, refused, next]) = (Alone::begin(), changes());
-    alone.append(&[&kept]).unwrap();
-    alone.bad.becomes(Disk::Torn);
-    alone.append(&[&refused]).unwrap_err();
-    let pending = RwLock::new(Pending::default());
-    alone.journal.probe(&alone.troubles, &pending);
-    alone.append(&[&refused]).unwrap_err();
-    alone.bad.becomes(Disk::Well);
-    alone.append(&[&refused]).unwrap_err();
-    alone.journal.probe(&alone.troubles, &pending);
-    assert_eq!(alone.troubles.worst(), None);
-    alone.append(&[&next]).unwrap();
-    // What was not durable would be in another segment now if it were pending.
-    assert_eq!(alone.found(), [next]);
+#[tokio::test]
+async fn what_was_refused_does_not_survive_another_write() {
+    for torn in [Disk::Torn, Disk::Cut] {
+        let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+        let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
+        store.finish(finished(key, "1", "1", START)).await.unwrap();
+        bad.becomes(torn);
+        store.finish(finished(key, "2", "1", START)).await.unwrap_err();
+        until(|| bad.refused() >= 3).await;
+        store.finish(finished(key, "3", "1", START)).await.unwrap_err();
+        bad.becomes(Disk::Well);
+        until(|| store.trouble().is_none()).await;
+        store.finish(finished(key, "4", "1", START)).await.unwrap();
+        bad.becomes(Disk::Dead);
+        drop(store);
+        let store = lab.open();
+        assert_eq!(rows(&store), ["req_1", "req_4"], "{torn:?}");
+        assert_eq!(store.receipt("rcpt-1", key).unwrap(), Lookup::Found(document("rcpt-1")));
+    }
 }
 
 /// What the client was told is what is charged, though the process ends before the disk has taken anything back: a disk

@@ -66,6 +66,10 @@ async fn they_are_taken_over() {
         }
         drop(store);
         lab.edit(|transaction| go_back(transaction, layout, key));
+        let error = lab.try_open().unwrap_err();
+        assert!(error.to_string().contains("journal: the journal cannot be read: it is newer"), "{error}");
+        assert!(!lab.segments().is_empty(), "it is left as it is");
+        std::fs::remove_dir_all(lab.path().join("journal")).unwrap();
         std::fs::write(lab.path().join("journal.1"), b"?").unwrap();
         let error = lab.try_open().unwrap_err();
         assert!(matches!(error, OpenError::Unfinished(_)), "{error}");

@@ -9,10 +9,12 @@ use cloister_transparency_log::verify::{self, Checkpoint};
 use redb::ReadableTable as _;
 use sha2::{Digest as _, Sha256};
 
+use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
-use crate::record::tables::{COUNTERS, NEXT_RECEIPT, RECEIPTS};
+use crate::record::tables::{COUNTERS, IS_LOGGING, NEXT_RECEIPT, RECEIPTS};
 use crate::record::{Logged, OpenError, Store};
+use crate::upstream::fake::until;
 
 fn lab() -> Lab {
     let mut lab = Lab::new();
@@ -145,8 +147,23 @@ async fn a_block_is_logged_around_what_cannot_be_read_in_it() {
 }
 
 #[tokio::test]
+async fn what_a_disk_has_lost_is_left_out_of_the_log_and_holds_up_no_other() {
+    let (lab, key, bad) = (lab(), KeyHash::of("key"), Bad::default());
+    let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    proved(&store, "rcpt-1", key).await;
+    bad.becomes(Disk::UnreadableJournal);
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    until(|| bad.unreadable() > 0).await;
+    store.receipt("rcpt-2", key).unwrap_err();
+    bad.becomes(Disk::Well);
+    store.finish(finished(key, "3", "1", START)).await.unwrap();
+    check(&store, &proved(&store, "rcpt-3", key).await, "rcpt-3");
+}
+
+#[tokio::test]
 async fn records_and_log_belong_together() {
-    let (lab, key) = (lab(), KeyHash::of("key"));
+    let (mut lab, key) = (lab(), KeyHash::of("key"));
     let store = lab.open();
     store.finish(finished(key, "1", "1", START)).await.unwrap();
     proved(&store, "rcpt-1", key).await;
@@ -165,6 +182,12 @@ async fn records_and_log_belong_together() {
     fs::remove_dir_all(lab.path().join("journal")).unwrap();
     copy_records(&copy, &lab.path());
     assert!(matches!(lab.try_open(), Err(OpenError::Log(_))), "older records");
+    // As many as the log has, and others.
+    lab.settings.is_logging = false;
+    lab.open().finish(finished(key, "other", "1", START)).await.unwrap();
+    lab.edit(|transaction| drop(transaction.open_table(COUNTERS).unwrap().insert(IS_LOGGING, 1).unwrap()));
+    lab.settings.is_logging = true;
+    assert!(matches!(lab.try_open(), Err(OpenError::Log(_))), "other records");
     fs::remove_file(lab.path().join("records.redb")).unwrap();
     assert!(matches!(lab.try_open(), Err(OpenError::Lost(_))), "no records");
 }
