@@ -231,7 +231,13 @@ mod tests {
                 let receipt = length.map(|length| {
                     receipts.push(entry(receipts.len() as u64, served_at, length));
                     let entry = receipts.last().unwrap().clone().into();
-                    NewReceipt { entry, names: [[1; 16], [2; 16]], session: None, needed_until: 0 }
+                    NewReceipt {
+                        entry,
+                        names: [[1; 16], [2; 16]],
+                        session: None,
+                        needed_until: 0,
+                        record: None,
+                    }
                 });
                 let has_one = receipt.is_some();
                 let rows = vec![vec![b'?'; 500].into()];

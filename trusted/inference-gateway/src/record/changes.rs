@@ -4,6 +4,8 @@ use bytes::Bytes;
 use rust_decimal::Decimal;
 use serde_json::value::RawValue;
 
+use super::log;
+use super::store::Settings;
 use super::tables::{NameHash, NameKind, ReceiptEntry, name};
 use super::{Finished, Row, StoreError, UsageRow};
 use crate::admission::KeyHash;
@@ -44,6 +46,8 @@ pub(super) struct NewReceipt {
     pub(super) session: Option<NameHash>,
     /// Until when the session is needed, in seconds since the Unix epoch.
     pub(super) needed_until: u64,
+    /// What the log says of it, if it is to be logged by this process; not in the journal.
+    pub(super) record: Option<Bytes>,
 }
 
 impl Change {
@@ -53,7 +57,7 @@ impl Change {
     }
 
     /// What is kept of a request. Fails for what is too long to be kept.
-    pub(super) fn finished(finished: Finished, receipts_s: u64) -> Result<Self, StoreError> {
+    pub(super) fn finished(finished: Finished, settings: &Settings) -> Result<Self, StoreError> {
         let Finished { key, rows, receipt } = finished;
         let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
         let rows = rows.into_iter().map(|row| row_bytes(key, row)).collect::<Result<_, _>>()?;
@@ -73,8 +77,11 @@ impl Change {
                     id: receipt.id.as_bytes(),
                     document: &receipt.document,
                 };
-                let needed_until = whole_hour(served_at.saturating_add(receipts_s));
-                Ok(NewReceipt { entry: entry.to_bytes().into(), names: [id, chat], session, needed_until })
+                let needed_until = whole_hour(served_at.saturating_add(settings.receipts_s));
+                // Hashed while it is still near the processor.
+                let record = settings.is_logging.then(|| log::record(&entry).into());
+                let (names, entry) = (entry.names, entry.to_bytes().into());
+                Ok(NewReceipt { entry, names, session, needed_until, record })
             })
             .transpose()?;
         Ok(Self::Finished { key, rows, cost, receipt })

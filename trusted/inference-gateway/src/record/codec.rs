@@ -159,7 +159,7 @@ impl Rest<'_> {
     fn receipt(&mut self, session: Option<NameHash>) -> Option<NewReceipt> {
         let (needed_until, entry) = (self.number()?, self.bytes()?);
         let names = ReceiptEntry::parse(&entry).ok()?.names;
-        Some(NewReceipt { entry, names, session, needed_until })
+        Some(NewReceipt { entry, names, session, needed_until, record: None })
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
             names: [NameHash; 2], session: Option<NameHash>, needed_until: u64, document in bytes(),
         ) -> NewReceipt {
             let entry = ReceiptEntry { served_at: 5, names, id: b"rcpt-1", document: &document };
-            NewReceipt { entry: entry.to_bytes().into(), names, session, needed_until }
+            NewReceipt { entry: entry.to_bytes().into(), names, session, needed_until, record: None }
         }
     }
 

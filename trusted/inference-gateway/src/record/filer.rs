@@ -125,6 +125,8 @@ impl Filer {
         if let Some(going) = &going {
             self.shared.pending.write().arrived();
             self.shared.filed.send_replace(going.generation.number + 1);
+            let (first, records) = going.generation.records();
+            self.shared.to_log.put(first, records);
         }
         self.shared.tell_kept(next);
         journal.turn(troubles);

@@ -131,7 +131,7 @@ impl Moving {
     fn add(&mut self, number: u64, receipt: &[u8]) -> Result<(), StoreError> {
         let Ok(ReceiptEntry { served_at, names, .. }) = ReceiptEntry::parse(receipt) else { return Ok(()) };
         let entry = Bytes::copy_from_slice(receipt);
-        let receipt = Some(NewReceipt { entry, names, session: None, needed_until: 0 });
+        let receipt = Some(NewReceipt { entry, names, session: None, needed_until: 0, record: None });
         // Nobody takes it over a second time.
         let change =
             Change::Finished { key: KeyHash([0; 32]), rows: Vec::new(), cost: Decimal::ZERO, receipt };

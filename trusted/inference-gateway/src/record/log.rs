@@ -3,14 +3,17 @@
 //! Receipts are durable before they are logged, and stay until they are. So after a crash, what is not in the log yet
 //! is still there to be appended, and each receipt that can be read is in the log once.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bytes::Bytes;
 use cloister_aci::log::Record;
 use cloister_transparency_log::{Log, LogError, SigningKey};
+use parking_lot::Mutex;
 use redb::{ReadTransaction, ReadableTable as _};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -34,6 +37,50 @@ const BEHIND: usize = 1 << 16;
 const GATHER: Duration = Duration::from_millis(200);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// Most bytes of records that wait in memory for the log.
+const MOST_WAITING: usize = 4 << 20;
+
+/// Records of the receipts that were filed last, so that they are not read again. Those that it has no room for are in the
+/// journal.
+#[derive(Debug, Default)]
+pub(super) struct ToLog(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Number of the first one's receipt.
+    first: u64,
+    records: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl ToLog {
+    /// Adds those of receipts in a row that were filed.
+    pub(super) fn put(&self, first: u64, records: impl Iterator<Item = Bytes>) {
+        for (number, record) in (first..).zip(records) {
+            let mut waiting = self.0.lock();
+            let is_next = number == waiting.first.saturating_add(waiting.records.len() as u64);
+            if !is_next || waiting.bytes >= MOST_WAITING {
+                *waiting = Waiting { first: number, ..Waiting::default() };
+            }
+            waiting.bytes += record.len();
+            waiting.records.push_back(record);
+            drop(waiting);
+            turns::end_if_over();
+        }
+    }
+
+    /// Takes some out, from the one of this receipt on; `None` if it is not there.
+    fn take(&self, from: u64, most: usize) -> Option<Vec<Vec<u8>>> {
+        let mut waiting = self.0.lock();
+        let skipped = usize::try_from(from.checked_sub(waiting.first)?).ok()?;
+        let count = waiting.records.len().checked_sub(skipped).filter(|count| *count > 0)?.min(most);
+        let taken: Vec<_> = waiting.records.drain(..skipped + count).collect();
+        waiting.first = from.saturating_add(count as u64);
+        waiting.bytes = waiting.bytes.saturating_sub(taken.iter().map(Bytes::len).sum());
+        Some(taken.into_iter().skip(skipped).map(Vec::from).collect())
+    }
+}
 
 /// From which receipt on which records of the log are about receipts in a row. A new one begins whenever logging does, and
 /// behind what cannot be read.
@@ -221,6 +268,9 @@ impl Worker {
     }
 
     fn found(&self, from: u64) -> Result<Found, StoreError> {
+        if let Some(records) = self.shared.to_log.take(from, BATCH) {
+            return Ok(Found { records, after_lost: None });
+        }
         let mut found = Found { records: Vec::new(), after_lost: None };
         let segments = &self.shared.journal.segments;
         self.shared.disk.read(|transaction| {
@@ -260,4 +310,55 @@ struct Found {
 
 pub(super) fn of_log(error: &LogError) -> StoreError {
     StoreError(format!("the log of receipts: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(number: u64) -> Bytes {
+        number.to_string().into_bytes().into()
+    }
+
+    /// Puts so many, after a gap of so many, or takes from so many before the first or behind it, at most so many.
+    type Step = (bool, u64, usize);
+
+    proptest! {
+        #[test]
+        fn records_are_those_of_their_receipts(steps in prop::collection::vec((any::<bool>(), 0_u64..4, 1_usize..9), 0..40)) {
+            let (to_log, mut next, mut from) = (ToLog::default(), 0_u64, 0_u64);
+            let mut gap = 0;
+            for (is_put, number, count) in steps as Vec<Step> {
+                if is_put {
+                    gap = if number == 3 { next + 1 } else { gap };
+                    next += u64::from(number == 3);
+                    to_log.put(next, (next..next + count as u64).map(record));
+                    next += count as u64;
+                } else {
+                    match to_log.take(from + number, count) {
+                        Some(taken) => {
+                            prop_assert!(!taken.is_empty() && taken.len() <= count && from + number >= gap);
+                            let wanted = (from + number..).map(record).take(taken.len());
+                            prop_assert_eq!(&taken, &wanted.map(Vec::from).collect::<Vec<_>>());
+                            from += number + taken.len() as u64;
+                        }
+                        None => prop_assert!(from + number < gap || from + number >= next),
+                    }
+                    from = from.max(gap);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn records_that_have_no_room_are_left_to_the_journal() {
+        let (to_log, large) = (ToLog::default(), Bytes::from(vec![0; MOST_WAITING]));
+        to_log.put(5, [record(5), large, record(7), record(8)].into_iter());
+        assert_eq!(to_log.take(5, 9), None);
+        assert_eq!(to_log.take(7, 1), Some(vec![record(7).to_vec()]));
+        assert_eq!(to_log.take(7, 1), None);
+        assert_eq!(to_log.take(8, 9), Some(vec![record(8).to_vec()]));
+    }
 }

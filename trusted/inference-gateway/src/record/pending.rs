@@ -80,6 +80,15 @@ impl Generation {
         self.room.push(room);
     }
 
+    /// Number of its first receipt, and what the log says of each, if it is to.
+    pub(super) fn records(&self) -> (u64, impl Iterator<Item = Bytes>) {
+        let records = self.changes.iter().filter_map(|change| match change {
+            Change::Finished { receipt: Some(receipt), .. } => receipt.record.clone(),
+            _ => None,
+        });
+        (self.first_receipt, records)
+    }
+
     /// What it has, to be dropped piece by piece: thousands of pieces of memory.
     pub(super) fn into_pieces(self) -> impl Iterator<Item = (Change, OwnedSemaphorePermit)> {
         self.changes.into_iter().zip(self.room)

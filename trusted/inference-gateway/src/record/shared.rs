@@ -14,6 +14,7 @@ use super::age::{Age, Times};
 use super::disk::Disk;
 use super::holds::Holds;
 use super::journal::Journal;
+use super::log::ToLog;
 use super::pending::{Generation, Going, Pending};
 use super::tables::{COUNTERS, NEXT_GENERATION, OWED, ROWS, SET_ASIDE};
 use super::trouble::Troubles;
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     age: Mutex<Age>,
     /// The receipt that is to be logged next.
     pub(super) logged: AtomicU64,
+    pub(super) to_log: ToLog,
     /// Numbers of the next receipt and the next row.
     kept: watch::Sender<(u64, u64)>,
     /// The generation that the database gets next.
@@ -57,6 +59,7 @@ impl Shared {
             times,
             age: Mutex::new(age),
             logged: AtomicU64::new(u64::MAX),
+            to_log: ToLog::default(),
             kept: watch::Sender::default(),
             filed,
         }

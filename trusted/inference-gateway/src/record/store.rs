@@ -132,7 +132,7 @@ impl Store {
 
     /// Keeps everything about a request; answers when it is written. Who stops to wait may find it kept nevertheless.
     pub async fn finish(&self, finished: Finished) -> Result<(), StoreError> {
-        self.write(Change::finished(finished, self.0.settings.receipts_s)?).await.map(drop)
+        self.write(Change::finished(finished, &self.0.settings)?).await.map(drop)
     }
 
     /// Keeps a session record under its id until a time, in seconds since the Unix epoch, and as long as a receipt

@@ -44,7 +44,6 @@ struct State {
     failed_syncs: AtomicU64,
     /// How often it took nothing.
     refused: AtomicU64,
-    unreadable: AtomicU64,
     /// Bytes of the database that were read.
     read: AtomicU64,
     /// Where something was written since a sync, and how many bytes.
@@ -64,11 +63,6 @@ impl Bad {
     /// How often it took nothing because it was full.
     pub(crate) fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::SeqCst)
-    }
-
-    /// How often it did not read the journal.
-    pub(crate) fn unreadable(&self) -> u64 {
-        self.0.unreadable.load(Ordering::SeqCst)
     }
 
     /// Bytes of the database that were read.
@@ -112,7 +106,6 @@ impl Medium for Through {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if self.is_journal && self.is(Disk::UnreadableJournal) {
-            self.state.unreadable.fetch_add(1, Ordering::SeqCst);
             return Err(io::Error::other("unreadable"));
         }
         if !self.is_journal {

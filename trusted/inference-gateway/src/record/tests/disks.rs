@@ -214,6 +214,22 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_going() {
     assert_eq!(store.receipt("rcpt-1", key).unwrap(), Lookup::Absent);
 }
 
+#[tokio::test]
+async fn a_sector_that_cannot_be_read_holds_up_nobody() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    lab.settled(&store).await;
+    bad.becomes(Disk::UnreadableJournal);
+    store.receipt("rcpt-1", key).unwrap_err();
+    lab.pass(1000);
+    store.finish(finished(key, "2", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
+    assert_eq!((store.trouble(), blocks(&store)), (None, 1), "the first has gone");
+    bad.becomes(Disk::Well);
+    assert_eq!(store.receipt("rcpt-2", key).unwrap(), Lookup::Found(document("rcpt-2")));
+}
+
 /// A file that somebody else has removed is not what has had its time.
 #[tokio::test]
 async fn a_segment_that_is_missing_is_said_and_holds_up_nobody() {

@@ -11,7 +11,7 @@ use crate::record::disk::Dir;
 use crate::record::journal::Journal;
 use crate::record::segments::{Position, Segments};
 use crate::record::trouble::Troubles;
-use crate::record::{Finished, Lookup, OpenError, Store, Trouble, frame};
+use crate::record::{Finished, Lookup, OpenError, Settings, Store, Trouble, frame};
 use crate::upstream::fake::until;
 
 /// A directory with one request in the database.
@@ -24,7 +24,7 @@ async fn begun() -> (Lab, KeyHash) {
 }
 
 fn carried(finished: Finished) -> Vec<u8> {
-    Change::finished(finished, 1000).unwrap().to_bytes()
+    Change::finished(finished, &Settings::default()).unwrap().to_bytes()
 }
 
 fn last(lab: &Lab) -> (u64, PathBuf) {

@@ -9,12 +9,10 @@ use cloister_transparency_log::verify::{self, Checkpoint};
 use redb::ReadableTable as _;
 use sha2::{Digest as _, Sha256};
 
-use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::tables::{COUNTERS, IS_LOGGING, NEXT_RECEIPT, RECEIPTS};
 use crate::record::{Logged, OpenError, Store};
-use crate::upstream::fake::until;
 
 fn lab() -> Lab {
     let mut lab = Lab::new();
@@ -144,21 +142,6 @@ async fn a_block_is_logged_around_what_cannot_be_read_in_it() {
     let inclusion = proved(&store, "rcpt-2", key).await;
     assert_eq!(inclusion.index, 2, "after the one that can be read");
     check(&store, &inclusion, "rcpt-2");
-}
-
-#[tokio::test]
-async fn what_a_disk_has_lost_is_left_out_of_the_log_and_holds_up_no_other() {
-    let (lab, key, bad) = (lab(), KeyHash::of("key"), Bad::default());
-    let store = Store::open_with(&lab.path(), lab.settings, lab.times(), bad.backing()).unwrap();
-    store.finish(finished(key, "1", "1", START)).await.unwrap();
-    proved(&store, "rcpt-1", key).await;
-    bad.becomes(Disk::UnreadableJournal);
-    store.finish(finished(key, "2", "1", START)).await.unwrap();
-    until(|| bad.unreadable() > 0).await;
-    store.receipt("rcpt-2", key).unwrap_err();
-    bad.becomes(Disk::Well);
-    store.finish(finished(key, "3", "1", START)).await.unwrap();
-    check(&store, &proved(&store, "rcpt-3", key).await, "rcpt-3");
 }
 
 #[tokio::test]
