@@ -107,8 +107,9 @@ impl Change {
     pub(super) fn bytes(&self) -> usize {
         let bytes = match self {
             Self::Finished { rows, receipt, .. } => {
-                rows.iter().map(Bytes::len).sum::<usize>()
-                    + receipt.as_ref().map_or(0, |receipt| receipt.entry.len())
+                let receipt =
+                    receipt.iter().flat_map(|receipt| receipt.record.iter().chain([&receipt.entry]));
+                rows.iter().chain(receipt).map(Bytes::len).sum()
             }
             Self::Session { document, .. } => document.len(),
             Self::SetAside { row, .. } => row.len(),

@@ -31,7 +31,7 @@ const LOCK_ATTEMPTS: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of the database that are kept in memory. What is written goes to the end of each table: few pages are in use. Half of
 /// it has room for what a transaction writes: one that needs more is not divided when it commits.
-const CACHE_BYTES: usize = 8 << 20;
+const CACHE_BYTES: usize = 4 << 20;
 
 /// Why there is no store to work with. A gateway that finds one of these does not start.
 #[derive(Debug, thiserror::Error)]
@@ -75,15 +75,16 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
-    /// The database of an earlier program could not be brought up to this one. It is as it was.
+    /// The database of an earlier program could not be brought up to this one. Its records are as they were.
     #[error(
         "{}: the records of an earlier version could not be taken over, and are as they were: is there room for a second \
          copy of them?", .0.display()
     )]
     Upgrade(PathBuf, #[source] StoreError),
-    /// What a crash left in the journal could not be brought into the database. Both are as they were.
+    /// What a crash left in the journal could not be brought into the database. The journal is as it was.
     #[error(
-        "{}: what the journal has could not be brought into the database, and is as it was: is there room for it?", .0.display()
+        "{}: what the journal has could not be brought into the database, and is still in the journal: is there room for it?",
+        .0.display()
     )]
     Recovery(PathBuf, #[source] StoreError),
     /// An earlier program has left something that only it can read.

@@ -106,15 +106,20 @@ impl Eviction {
             }
             turns::end_if_over();
             let mut names = Vec::new();
-            let is_whole = block.receipts(segments, |number, receipt| {
+            let read = block.receipts(segments, |number, receipt| {
                 names.extend(ReceiptEntry::parse(receipt).ok().map(|receipt| (number, receipt.names)));
                 ControlFlow::Continue(())
             });
-            if is_whole != Ok(true) {
-                error!(
+            match read {
+                Ok(true) => {}
+                Ok(false) => error!(
                     number = block.first,
                     "receipts that have had their time cannot be read; their names stay"
-                );
+                ),
+                Err(_) => {
+                    self.is_unfinished = true;
+                    break;
+                }
             }
             tables.receipts.remove(block.first)?;
             removed += usize::try_from(block.count).unwrap_or(usize::MAX);

@@ -19,7 +19,7 @@ const GATHER: Duration = Duration::from_millis(200);
 /// How often it is looked whether that is over sooner.
 const LOOK: Duration = Duration::from_millis(10);
 /// What has gathered so many bytes goes at once: a larger transaction keeps a processor for longer when it commits.
-const LARGE: usize = 4 << 20;
+const LARGE: usize = 1 << 20;
 /// With so many bytes that wait it does not keep up.
 const BEHIND: usize = 4 * LARGE;
 /// After so long without changes, what has had its time goes all the same.
@@ -106,12 +106,16 @@ impl Filer {
             return Ok(false);
         }
         let due = self.due();
+        let idle_at = if going.is_none() { self.shared.all_filed() } else { None };
         let eviction = &mut self.eviction;
         let filed = disk.write(|transaction| {
             let mut tables = Tables::open(transaction)?;
             let changes = going.as_ref().map_or(0, |going| going.generation.changes.len());
             if let Some(going) = &going {
                 tables.file(going.generation.number, going.changes())?;
+            }
+            if let Some(position) = idle_at {
+                tables.set_position(position)?;
             }
             tables.counters.insert(AGE, due.now)?;
             eviction.step(&mut tables, &journal.segments, &due, changes)?;

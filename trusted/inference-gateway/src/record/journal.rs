@@ -8,7 +8,8 @@
 //! A change is acknowledged when it was written: from then on an end of the process does not lose it. A loss of power
 //! may lose what was not made durable, which is what came within some milliseconds.
 //!
-//! Where a disk does not do what it should, the journal goes on in another segment, with all that may not be durable.
+//! Where a disk does not do what it should, and it does not stand as before, the journal goes on in another segment, with all
+//! that may not be durable.
 
 use std::io;
 use std::iter;
@@ -26,6 +27,8 @@ use super::pending::{Going, Pending};
 use super::segments::{HEADER_BYTES, Position, Segments, failed};
 use super::trouble::{Trouble, Troubles};
 
+/// How much a disk has to take to be well again, in bytes.
+const PROBE_BYTES: usize = 64 << 10;
 /// A segment that has so many bytes is the last one no longer.
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Nor is one that was begun so long ago: it stays as long as its newest receipt.
@@ -84,6 +87,11 @@ impl State {
         Position { segment: self.number, offset: self.durable }
     }
 
+    /// The same, if that is all of it.
+    pub(super) fn whole_end(&self) -> Option<Position> {
+        (self.durable == self.length && !self.is_torn && !self.is_unsure).then(|| self.durable_end())
+    }
+
     fn is_full(&self) -> bool {
         self.length >= self.most || (self.length > HEADER_BYTES && self.began.elapsed() >= SEGMENT_TIME)
     }
@@ -113,18 +121,28 @@ impl State {
         while let Some(carried) = changes.next() {
             frame::write(&mut bytes, self.number, self.durable, carried, changes.peek().is_none());
         }
-        let file = &self.file;
-        file.write_at(self.length, &bytes).inspect_err(|_| {
-            // Frames of what nobody was told may be there, and must not stand behind others. They count for nothing
-            // without the last one, which a write that failed did not finish; should it be there all the same, they
-            // have no beginning from now on: bytes that are there can be changed where there is room for no others.
-            self.is_torn = file.resize(self.length).is_err();
-            if self.is_torn {
-                let _ = file.write_at(self.length, &[0; frame::MARK_BYTES]);
-            }
-        })?;
+        self.file.write_at(self.length, &bytes).inspect_err(|_| self.cut())?;
         self.length += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Takes back what a write may have left.
+    fn cut(&mut self) {
+        // Frames of what nobody was told may be there, and must not stand behind others. They count for nothing
+        // without the last one, which a write that failed did not finish; should it be there all the same, they
+        // have no beginning from now on: bytes that are there can be changed where there is room for no others.
+        self.is_torn = self.file.resize(self.length).is_err();
+        if self.is_torn {
+            let _ = self.file.write_at(self.length, &[0; frame::MARK_BYTES]);
+        }
+    }
+
+    /// Finds out whether as much is taken as changes may need, and kept.
+    fn try_out(&mut self) -> io::Result<()> {
+        let written = self.file.write_at(self.length, &vec![0; PROBE_BYTES]);
+        self.cut();
+        written?;
+        if self.is_torn { Err(io::Error::other("it takes nothing back")) } else { Ok(()) }
     }
 
     /// Up to this many bytes were made durable, or were to be.
@@ -150,6 +168,8 @@ impl Journal {
         let state = State { durable: state.length, ..state };
         let mut former = segments.numbers().map_err(io::Error::other)?;
         former.retain(|number| *number < state.number);
+        // An older copy of the database may still name those before.
+        segments.forget_before(former.first().copied().unwrap_or(state.number));
         Ok(Self {
             segments,
             durability: Mutex::default(),
@@ -227,30 +247,37 @@ impl Journal {
                 Err(error) => {
                     warn!(%error, "no other segment of the journal can be begun: this one grows");
                     (state.most, state.began) = (state.length + SEGMENT_BYTES, Instant::now());
+                    // A start would believe it.
+                    state.is_torn = self.segments.has(state.number + 1);
                 }
             }
         }
     }
 
-    /// Finds out whether the disk takes bytes again, and keeps them; nobody writes meanwhile. After that, what may not have been
-    /// durable stands somewhere else.
+    /// Finds out whether the disk takes bytes again, and keeps them; nobody writes meanwhile. What may not have been durable stands
+    /// somewhere else after that, unless the segment is as it was before what failed, and well.
     pub(super) fn probe(&self, troubles: &Troubles, pending: &RwLock<Pending>) {
         let _alone = self.durability.lock();
         let mut state = self.state.lock();
-        if !state.is_torn && !state.is_unsure {
-            // As it was before what failed: it is tried there.
-            let written = state.write(iter::once(&[][..]).peekable()).map_err(|error| failed(&error));
-            troubles.note(Trouble::Writing, &written);
+        if !state.is_torn && !state.is_unsure && state.try_out().is_ok() {
             let (length, synced) = (state.length, state.file.sync().map_err(|error| failed(&error)));
+            troubles.note(Trouble::Writing, &Ok(()));
             return state.note_sync(troubles, length, &synced);
         }
         let sure = state.durable_end();
         // Nothing of this can be filed before it is durable.
         let moved: Vec<_> = pending.read().since_position(sure).map(Change::to_bytes).collect();
-        let begun = next(&self.segments, sure, state.moves + 1, &moved);
-        let begun = begun.map_err(|error| failed(&error));
+        let begun = next(&self.segments, sure, state.moves + 1, &moved)
+            .and_then(|(mut begun, first)| {
+                begun.try_out().inspect_err(|_| drop(self.segments.remove(begun.number)))?;
+                Ok((begun, first))
+            })
+            .map_err(|error| failed(&error));
         troubles.note(Trouble::Writing, &begun);
-        let Ok((begun, first)) = begun else { return };
+        let Ok((begun, first)) = begun else {
+            state.is_torn |= self.segments.has(state.number + 1);
+            return;
+        };
         let synced = begun.file.sync().map_err(|error| failed(&error));
         if synced.is_ok() {
             let begun = State { durable: begun.length, ..begun };
@@ -292,8 +319,8 @@ impl Journal {
     }
 }
 
-/// Begins the segment behind a position, with some changes, and says where the first of them stands. After a failure there is
-/// no such segment.
+/// Begins the segment behind a position, with some changes, and says where the first of them stands. After a failure it is
+/// removed, if that can be done.
 fn next(
     segments: &Segments,
     after: Position,

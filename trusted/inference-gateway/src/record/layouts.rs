@@ -77,7 +77,17 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
         tables.counters.remove(TAKING_OVER)?;
         Ok(())
     });
-    taken_over.map_err(upgrade)?;
+    if let Err(error) = taken_over {
+        // What it has written is nothing without it. Where that cannot be removed, the next attempt does it.
+        let removed = segments.numbers()?.into_iter().try_for_each(|number| segments.remove(number));
+        if removed.is_ok() {
+            let _ = disk.write(|transaction| {
+                transaction.open_table(COUNTERS)?.remove(TAKING_OVER)?;
+                Ok(())
+            });
+        }
+        return Err(upgrade(error));
+    }
     for name in FORMER_JOURNAL {
         // One that stays is empty.
         let _ = std::fs::remove_file(dir.join(name));

@@ -190,7 +190,6 @@ impl Pending {
         self.all().map(Generation::bytes).sum()
     }
 
-    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.going.is_none() && self.gathering.changes.is_empty()
     }

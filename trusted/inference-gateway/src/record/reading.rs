@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use cloister_aci::log::Inclusion;
 use cloister_transparency_log::Log;
 use rust_decimal::Decimal;
@@ -72,8 +73,8 @@ impl Store {
         let Some((number, place)) = place else { return Ok(None) };
         // Nobody who writes waits for what is read from the disk.
         let bytes = match place {
-            Ok(recent) => Some(recent.to_vec()),
-            Err(block) => self.in_block(block, number)?,
+            Ok(recent) => Some(recent),
+            Err(block) => self.in_block(block, number)?.map(Bytes::from),
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let entry = ReceiptEntry::parse(&bytes)?;

@@ -19,6 +19,9 @@ use super::frame::{self, Damage};
 /// Directory of the journal in the state directory.
 const DIR: &str = "journal";
 
+/// What Linux says of a sector that cannot be read (errno(3)).
+pub(super) const EIO: i32 = 5;
+
 /// Bytes of the frame that a segment begins with.
 pub(super) const HEADER_BYTES: u64 = frame::length(&[0; size_of::<u64>()]);
 
@@ -59,7 +62,7 @@ impl Place {
 }
 
 /// What stands in a segment from a position on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Content {
     /// Where the segment before it ends, if this is its beginning and it was begun.
     after: Option<u64>,
@@ -122,6 +125,11 @@ impl Segments {
         File::open(self.path(number)).map(|file| self.backing.of(DIR, file))
     }
 
+    /// Whether there is a file of this number, or nobody can tell.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.path(number).try_exists().unwrap_or(true)
+    }
+
     /// What stands at a place; `None` if nothing does that can be read. Fails if that could not be found out.
     pub(super) fn read(&self, place: Place) -> Result<Option<Vec<u8>>, StoreError> {
         let file = match self.file(place.segment) {
@@ -134,10 +142,14 @@ impl Segments {
             file.read_at(place.begin, &mut bytes)?;
             Ok(bytes)
         };
-        // A disk that has lost a sector says so again and again.
-        let failed =
-            |error: &io::Error| error!(%error, segment = place.segment, "the journal cannot be read");
-        Ok(read().inspect_err(failed).ok())
+        match read() as io::Result<_> {
+            // A disk that has lost a sector says so again and again.
+            Err(error) if error.raw_os_error() == Some(EIO) => {
+                error!(%error, segment = place.segment, "the journal cannot be read");
+                Ok(None)
+            }
+            read => read.map(Some).map_err(|error| failed(&error)),
+        }
     }
 
     /// Nobody needs anything of the segments before this one: they may be removed.
@@ -165,27 +177,37 @@ impl Segments {
         mut take: impl FnMut(Content) -> Result<(), OpenError>,
     ) -> Result<Position, OpenError> {
         let numbers = self.numbers()?;
-        let mut current = Content::default();
+        let is_last = |number| numbers.last() == Some(&number);
+        let (mut before, mut end, mut filed) = (None, from, from.offset);
         if from != Position::default() {
             numbers.binary_search(&from.segment).map_err(|_| self.missing(from.segment))?;
-            current = self.content(from, numbers.last() == Some(&from.segment))?;
+            let content = self.content(from, is_last(from.segment))?;
+            end = content.end;
+            before = Some(content);
         }
         for number in numbers.iter().copied().filter(|number| *number > from.segment) {
-            let begin = Position { segment: number, offset: 0 };
-            let next = self.content(begin, numbers.last() == Some(&number))?;
-            let (Some(after), Position { segment, offset }) = (next.after, current.end) else { continue };
-            if number == segment + 1 {
-                if after > offset {
-                    return Err(self.damage(segment, shorter(offset, after)));
+            let next = self.content(Position { segment: number, offset: 0 }, is_last(number))?;
+            let Some(after) = next.after else { continue };
+            if number == end.segment + 1 {
+                if after > end.offset {
+                    return Err(self.damage(end.segment, shorter(end.offset, after)));
                 }
-                current.changes.retain(|(place, _)| place.end <= after);
-            } else if after > 0 {
-                return Err(self.missing(segment + 1));
+                if after < filed {
+                    return Err(
+                        self.damage(number, format!("it follows on byte {after}, and {filed} were filed"))
+                    );
+                }
+                if let Some(before) = &mut before {
+                    before.changes.retain(|(place, _)| place.end <= after);
+                }
+            } else if after > 0 || number > end.segment + 2 {
+                // Of one whose beginning was lost nothing was durable.
+                return Err(self.missing(end.segment + 1));
             }
-            take(std::mem::replace(&mut current, next))?;
+            (end, filed) = (next.end, 0);
+            before.replace(next).map_or(Ok(()), &mut take)?;
         }
-        let end = current.end;
-        take(current)?;
+        before.map_or(Ok(()), take)?;
         Ok(end)
     }
 
@@ -204,7 +226,7 @@ impl Segments {
                 let after = frame.carried.try_into().map(u64::from_le_bytes);
                 let what = "it does not begin as it should";
                 content.after = Some(after.map_err(|_| self.damage(segment, what.to_owned()))?);
-            } else if !frame.carried.is_empty() {
+            } else {
                 let change = Change::parse(frame.carried).map_err(|error| self.damage(segment, error.0))?;
                 content.changes.push((Place { segment, begin: frame.begin, end: frame.end }, change));
             }
@@ -215,15 +237,18 @@ impl Segments {
     /// All bytes of a segment from a position on, made durable.
     fn from(&self, from: Position) -> Result<Vec<u8>, OpenError> {
         let path = self.path(from.segment);
-        let file = self.file(from.segment).map_err(OpenError::file(&path))?;
-        let length = file.sync().and_then(|()| file.length()).map_err(OpenError::file(&path))?;
+        let file = File::options().read(true).write(true).open(&path).map_err(OpenError::file(&path))?;
+        let file = self.backing.of(DIR, file);
+        let length = file.length().map_err(OpenError::file(&path))?;
         let Some(length) = length.checked_sub(from.offset) else {
             return Err(self.damage(from.segment, shorter(length, from.offset)));
         };
         let length =
             usize::try_from(length).map_err(|_| self.damage(from.segment, "it is too long".to_owned()));
         let mut bytes = vec![0; length?];
-        file.read_at(from.offset, &mut bytes).map_err(OpenError::file(&path))?;
+        // A sync may have failed before, which the system says once, and not write again by itself what it has.
+        let kept = file.read_at(from.offset, &mut bytes).and_then(|()| file.write_at(from.offset, &bytes));
+        kept.and_then(|()| file.sync()).map_err(OpenError::file(&path))?;
         Ok(bytes)
     }
 

@@ -16,6 +16,7 @@ use super::holds::Holds;
 use super::journal::Journal;
 use super::log::ToLog;
 use super::pending::{Generation, Going, Pending};
+use super::segments::Position;
 use super::tables::{COUNTERS, NEXT_GENERATION, OWED, ROWS, SET_ASIDE};
 use super::trouble::Troubles;
 
@@ -98,6 +99,13 @@ impl Shared {
     pub(super) fn turn(&self) -> Option<Going> {
         let state = self.journal.lock();
         self.pending.write().turn(state.moves())
+    }
+
+    /// Where the journal ends durably, if the database has all of it.
+    pub(super) fn all_filed(&self) -> Option<Position> {
+        self.journal.sync(&self.troubles);
+        let state = self.journal.lock();
+        state.whole_end().filter(|_| self.pending.read().is_empty())
     }
 
     /// Finds out whether the journal can be written to again.

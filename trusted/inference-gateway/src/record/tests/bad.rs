@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::record::disk::{Backing, Medium};
+use crate::record::segments::EIO;
 
 /// How a disk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) enum Disk {
     Well,
     /// It takes nothing.
     Full,
+    /// It takes nothing that is not small.
+    NearlyFull,
     /// It takes nothing more than it has room for already.
     NoLarger,
     /// It takes nothing of the database.
@@ -33,6 +36,9 @@ pub(crate) enum Disk {
     /// Nothing that is done to it has an effect any more: as for a process that was killed.
     Dead,
 }
+
+/// Most bytes that a nearly full disk takes.
+const SMALL: usize = 100;
 
 /// A disk whose state the test makes.
 #[derive(Debug, Clone, Default)]
@@ -106,7 +112,7 @@ impl Medium for Through {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if self.is_journal && self.is(Disk::UnreadableJournal) {
-            return Err(io::Error::other("unreadable"));
+            return Err(io::Error::from_raw_os_error(EIO));
         }
         if !self.is_journal {
             self.state.read.fetch_add(out.len() as u64, Ordering::SeqCst);
@@ -147,7 +153,10 @@ impl Medium for Through {
         if bytes.is_empty() {
             return Ok(());
         }
-        if self.is(Disk::Full) || (!self.is_journal && self.is(Disk::FullForDatabase)) {
+        if self.is(Disk::Full)
+            || (self.is(Disk::NearlyFull) && bytes.len() > SMALL)
+            || (!self.is_journal && self.is(Disk::FullForDatabase))
+        {
             self.state.refused.fetch_add(1, Ordering::SeqCst);
             return Err(io::ErrorKind::StorageFull.into());
         }

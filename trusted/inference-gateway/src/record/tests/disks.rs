@@ -6,7 +6,7 @@ use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use crate::admission::KeyHash;
 use crate::record::tables::{RECEIPTS, ROWS};
-use crate::record::{Lookup, OpenError, Store, Trouble};
+use crate::record::{Lookup, OpenError, Store, StoreError, Trouble};
 use crate::upstream::fake::until;
 
 fn open(lab: &Lab, bad: &Bad) -> Store {
@@ -230,22 +230,48 @@ async fn a_sector_that_cannot_be_read_holds_up_nobody() {
     assert_eq!(store.receipt("rcpt-2", key).unwrap(), Lookup::Found(document("rcpt-2")));
 }
 
-/// A file that somebody else has removed is not what has had its time.
+/// A file that somebody else has removed is not what has had its time, unless it is the oldest: an older copy of the database
+/// may name one that had.
 #[tokio::test]
 async fn a_segment_that_is_missing_is_said_and_holds_up_nobody() {
     let (lab, key) = (Lab::new(), KeyHash::of("key"));
-    for name in ["1", "2"] {
+    for name in ["0", "1", "2"] {
         lab.open().finish(finished(key, name, "1", START)).await.unwrap();
     }
-    std::fs::remove_file(lab.segments().into_values().next().unwrap()).unwrap();
+    for number in [2, 1] {
+        std::fs::remove_file(&lab.segments()[&number]).unwrap();
+        let store = lab.open();
+        let missing = store.receipt(&format!("rcpt-{}", number - 1), key);
+        assert_eq!(
+            missing,
+            if number == 1 { Ok(Lookup::Absent) } else { Err(StoreError::damaged("a block of receipts")) }
+        );
+        assert_ne!(store.receipt("rcpt-2", key).unwrap(), Lookup::Absent);
+    }
     let store = lab.open();
-    store.receipt("rcpt-1", key).unwrap_err();
-    assert_ne!(store.receipt("rcpt-2", key).unwrap(), Lookup::Absent);
     lab.pass(1000);
     store.finish(finished(key, "3", "1", lab.now())).await.unwrap();
     lab.settled(&store).await;
     assert_eq!(store.trouble(), None);
     assert_eq!(blocks(&store), 1);
+}
+
+/// Room for a few bytes is none.
+#[tokio::test]
+async fn a_disk_that_takes_little_is_not_well() {
+    let (lab, key, bad) = (Lab::new(), KeyHash::of("key"), Bad::default());
+    let store = open(&lab, &bad);
+    bad.becomes(Disk::NearlyFull);
+    assert!(store.finish(finished(key, "1", "1", START)).await.is_err());
+    for tries in [3, 5] {
+        until(|| bad.refused() >= tries).await;
+        assert_eq!(store.trouble(), Some(Trouble::Writing));
+    }
+    bad.becomes(Disk::Well);
+    until(|| store.trouble().is_none()).await;
+    store.finish(finished(key, "2", "1", START)).await.unwrap();
+    drop(store);
+    assert_eq!(lab.open().spent(key).unwrap().to_string(), "1");
 }
 
 /// How many blocks of receipts the database has.

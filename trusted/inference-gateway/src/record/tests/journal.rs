@@ -133,8 +133,13 @@ async fn a_journal_of_other_records_stops_the_start() {
     let text = why(&lab.try_open().unwrap_err());
     assert!(text.contains(&format!("{segment:020}: the journal cannot be read: it is not there")), "{text}");
     fs::write(&path, &bytes).unwrap();
-    begin(&lab, 1, 1);
-    assert!(why(&lab.try_open().unwrap_err()).contains("it is not there"));
+    for (gap, after) in [(1, 1), (2, 0)] {
+        begin(&lab, gap, after);
+        assert!(why(&lab.try_open().unwrap_err()).contains("it is not there"));
+        fs::remove_file(last(&lab).1).unwrap();
+    }
+    begin(&lab, 0, bytes.len() - 1);
+    assert!(why(&lab.try_open().unwrap_err()).contains("were filed"));
     fs::remove_file(last(&lab).1).unwrap();
     begin(&lab, 0, bytes.len() + 1);
     assert!(why(&lab.try_open().unwrap_err()).contains("ends at byte"));
@@ -216,6 +221,20 @@ async fn what_follows_a_lost_segment_is_found() {
     let store = lab.open();
     assert_eq!(rows(&store), ["req_1", "req_2", "req_3"]);
     assert_eq!(store.receipt("rcpt-2", key).unwrap(), Lookup::Found(document("rcpt-2")));
+}
+
+/// What somebody asked once does not stay for as long as nobody asks again.
+#[tokio::test]
+async fn a_segment_goes_while_nobody_asks() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    store.shared().journal.set_most(1);
+    store.finish(finished(key, "1", "1", START)).await.unwrap();
+    until(|| lab.segments().len() == 2).await;
+    lab.pass(1000);
+    until(|| lab.segments().into_keys().eq([2])).await;
+    drop(store);
+    assert_eq!(lab.open().counts().unwrap(), (1, 1));
 }
 
 /// What a loss of power left of some frames does not come back behind those that are written next.

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use cloister_aci::log::Record;
 use cloister_verifier::Clock;
 use rust_decimal::Decimal;
 
@@ -220,6 +222,7 @@ fn check(store: &Store, acknowledged: &[(u64, String)], when: &str) {
         }
     }
     assert_eq!(store.counts().unwrap(), (next, next), "{when}");
+    check_log(store, next, when);
     for (caller, name) in acknowledged {
         assert_eq!(rows.get(&format!("req_{name}")), Some(&1), "{when}");
         let id = format!("rcpt-{name}");
@@ -230,6 +233,21 @@ fn check(store: &Store, acknowledged: &[(u64, String)], when: &str) {
     for caller in 0..3 {
         let sum = spent.get(&key(caller).to_string()).copied().unwrap_or_default();
         assert_eq!(store.spent(key(caller)).unwrap(), sum, "{when}");
+    }
+}
+
+/// Each receipt is in the log once, in their order.
+fn check_log(store: &Store, count: u64, when: &str) {
+    let log = store.log().unwrap();
+    let until = Instant::now() + Duration::from_mins(2);
+    while log.size() < count && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(log.size(), count, "{when}");
+    for row in store.usage(0, 10_000).unwrap() {
+        let id = row.row.request_id.replace("req_", "rcpt-");
+        let record = Record::new(id.as_bytes(), &document(&id), row.row.ended_at).text();
+        assert_eq!(log.records(row.number, 1).unwrap(), [record.into_bytes()], "{when}: {id}");
     }
 }
 
