@@ -62,6 +62,7 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
     for number in numbers {
         segments.remove(number).map_err(OpenError::file(dir.join("")))?;
     }
+    let mut is_all_written = false;
     let taken_over = disk.write(|transaction| {
         let mut tables = Tables::open(transaction)?;
         let owed = tables.counters.remove(NEXT_POST)?.map(|first| first.value());
@@ -75,16 +76,13 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
         tables.set_position(end)?;
         tables.counters.insert(VERSION, LAYOUT)?;
         tables.counters.remove(TAKING_OVER)?;
+        is_all_written = true;
         Ok(())
     });
     if let Err(error) = taken_over {
-        // What it has written is nothing without it. Where that cannot be removed, the next attempt does it.
-        let removed = segments.numbers()?.into_iter().try_for_each(|number| segments.remove(number));
-        if removed.is_ok() {
-            let _ = disk.write(|transaction| {
-                transaction.open_table(COUNTERS)?.remove(TAKING_OVER)?;
-                Ok(())
-            });
+        // A commit that failed may have been one: only the next start knows whether the journal is needed.
+        if !is_all_written {
+            give_up(disk, segments);
         }
         return Err(upgrade(error));
     }
@@ -93,6 +91,17 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
         let _ = std::fs::remove_file(dir.join(name));
     }
     Ok(())
+}
+
+/// Removes what an attempt has written that came to nothing. Where that cannot be done, the next one does it.
+fn give_up(disk: &Disk, segments: &Segments) {
+    let Ok(numbers) = segments.numbers() else { return };
+    if numbers.into_iter().all(|number| segments.remove(number).is_ok()) {
+        let _ = disk.write(|transaction| {
+            transaction.open_table(COUNTERS)?.remove(TAKING_OVER)?;
+            Ok(())
+        });
+    }
 }
 
 /// Takes all receipts out of the tables of earlier layouts, in their order.

@@ -1,9 +1,13 @@
 //! What earlier versions have left.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use redb::{TableDefinition, TableHandle as _, WriteTransaction};
 
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
+use super::once::Once;
 use crate::admission::KeyHash;
 use crate::record::tables::{
     COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, JOURNAL_OFFSET, JOURNAL_SEGMENT, NEXT_POST, NameHash, NameKind,
@@ -98,6 +102,40 @@ async fn they_are_taken_over() {
             assert_eq!(store.spent(key).unwrap().to_string(), COUNT.to_string());
         }
         assert!(!lab.path().join("journal.1").exists());
+    }
+}
+
+/// Whatever fails, and though it was done all the same: the commit that makes the journal that of the receipts, too.
+#[tokio::test]
+async fn whatever_fails_all_are_taken_over() {
+    let key = KeyHash::of("key");
+    for is_done in [false, true] {
+        for before in 0.. {
+            let (lab, left) = (Lab::new(), Arc::new(AtomicI64::new(before)));
+            let store = lab.open();
+            for number in 0..COUNT {
+                store.finish(finished(key, &number.to_string(), "1", START)).await.unwrap();
+            }
+            drop(store);
+            lab.edit(|transaction| go_back(transaction, THIRD_LAYOUT, key));
+            std::fs::remove_dir_all(lab.path().join("journal")).unwrap();
+            let backing = Once::backing(&left, is_done);
+            drop(Store::open_with(&lab.path(), lab.settings, lab.times(), backing));
+            let store = lab.open();
+            for number in 0..COUNT {
+                let id = format!("rcpt-{number}");
+                let found = store.receipt(&id, key).unwrap();
+                assert_eq!(
+                    found,
+                    Lookup::Found(document(&id)),
+                    "{before} operations before, done: {is_done}"
+                );
+            }
+            if left.load(Ordering::SeqCst) >= 0 {
+                assert!(before > 10, "{before}");
+                break;
+            }
+        }
     }
 }
 

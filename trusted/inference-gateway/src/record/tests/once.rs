@@ -15,7 +15,7 @@ use crate::upstream::fake::until;
 
 /// A file of a disk of which one operation fails.
 #[derive(Debug)]
-struct Once {
+pub(super) struct Once {
     file: File,
     /// How many operations go well before.
     left: Arc<AtomicI64>,
@@ -24,7 +24,7 @@ struct Once {
 }
 
 impl Once {
-    fn backing(left: &Arc<AtomicI64>, is_done: bool) -> Backing {
+    pub(super) fn backing(left: &Arc<AtomicI64>, is_done: bool) -> Backing {
         let left = Arc::clone(left);
         Backing::from_fn(move |_, file| Box::new(Self { file, left: Arc::clone(&left), is_done }))
     }
