@@ -247,15 +247,18 @@ impl Journal {
                 Err(error) => {
                     warn!(%error, "no other segment of the journal can be begun: this one grows");
                     (state.most, state.began) = (state.length + SEGMENT_BYTES, Instant::now());
-                    // A start would believe it.
+                    // A start would believe one that could not be removed: what is written here would count for nothing.
                     state.is_torn = self.segments.has(state.number + 1);
+                    if state.is_torn {
+                        troubles.note::<()>(Trouble::Writing, &Err(failed(&error)));
+                    }
                 }
             }
         }
     }
 
-    /// Finds out whether the disk takes bytes again, and keeps them; nobody writes meanwhile. What may not have been durable stands
-    /// somewhere else after that, unless the segment is as it was before what failed, and well.
+    /// Finds out whether the disk takes bytes again, and keeps them; nobody writes meanwhile. What may not have been
+    /// durable stands somewhere else after that, unless the segment is as it was before what failed, and well.
     pub(super) fn probe(&self, troubles: &Troubles, pending: &RwLock<Pending>) {
         let _alone = self.durability.lock();
         let mut state = self.state.lock();
