@@ -1,14 +1,15 @@
 //! The way to a client: the head of its answer, the pieces of a stream, and a last piece that nobody can hold up.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use futures_channel::mpsc;
+use futures_util::StreamExt as _;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::exchange::Exchange;
 use super::respond;
@@ -30,22 +31,46 @@ pub(super) struct Gone;
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) wire: Wire,
-    /// The pieces of a stream.
-    pub(super) pieces: mpsc::Sender<Bytes>,
+    pub(super) pieces: Pieces,
     /// The end of a stream. It has a place of its own, which a client that reads nothing cannot keep it from.
     pub(super) last: oneshot::Sender<Bytes>,
     /// Until the head went out: whom it goes to, and the body of a stream.
     head: Option<(oneshot::Sender<Response>, Body)>,
 }
 
+/// The pieces of a stream. The list of those that wait is as long as they are many: an open stream would keep two
+/// kilobytes of empty places in a channel that is made of blocks.
+#[derive(Debug)]
+pub(super) struct Pieces(mpsc::Sender<Bytes>);
+
+/// A place for one piece.
+#[derive(Debug)]
+pub(super) struct Place<'a>(&'a mut mpsc::Sender<Bytes>);
+
+impl Pieces {
+    /// Waits until there is a place.
+    pub(super) async fn place(&mut self) -> Result<Place<'_>, Gone> {
+        poll_fn(|context| self.0.poll_ready(context)).await.map_err(|_| Gone)?;
+        Ok(Place(&mut self.0))
+    }
+}
+
+impl Place<'_> {
+    /// A client that has left meanwhile is noticed by whoever waits next.
+    pub(super) fn send(self, piece: Bytes) {
+        drop(self.0.try_send(piece));
+    }
+}
+
 impl Outlet {
     pub(super) fn new(wire: Wire, head: oneshot::Sender<Response>) -> Self {
-        let (pieces, taken) = mpsc::channel(PIECES);
+        // A sender has one place of its own.
+        let (pieces, taken) = mpsc::channel(PIECES - 1);
         let (last, rest) = oneshot::channel();
         // A stream without its last bytes, which a failure of the gateway itself could make, must not end cleanly.
-        let taken = ReceiverStream::new(taken).map(Ok::<_, oneshot::error::RecvError>);
+        let taken = taken.map(Ok::<_, oneshot::error::RecvError>);
         let body = Body::from_stream(taken.chain(futures_util::stream::once(rest)));
-        Self { wire, pieces, last, head: Some((head, body)) }
+        Self { wire, pieces: Pieces(pieces), last, head: Some((head, body)) }
     }
 
     /// Whether the head of a stream went out.
@@ -55,7 +80,7 @@ impl Outlet {
 
     /// Whether the client is gone.
     pub(super) fn is_closed(&self) -> bool {
-        self.head.as_ref().map_or_else(|| self.pieces.is_closed(), |(head, _)| head.is_closed())
+        self.head.as_ref().map_or_else(|| self.last.is_closed(), |(head, _)| head.is_closed())
     }
 
     /// Lets the head of a stream go, unless it went.
@@ -75,7 +100,7 @@ impl Outlet {
                 () = sleep(pause), if comments => {}
             }
             // The first comment waits with the head, so that one write carries both.
-            let Ok(place) = self.pieces.reserve().await else { return };
+            let Ok(place) = self.pieces.place().await else { return };
             self.wire.own(&COMMENT);
             place.send(COMMENT);
             if self.open(exchange).is_err() {
@@ -84,10 +109,11 @@ impl Outlet {
         }
     }
 
-    async fn closed(&mut self) {
+    /// Waits until the client leaves.
+    pub(super) async fn closed(&mut self) {
         match &mut self.head {
             Some((head, _)) => head.closed().await,
-            None => self.pieces.closed().await,
+            None => self.last.closed().await,
         }
     }
 

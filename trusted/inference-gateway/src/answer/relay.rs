@@ -153,7 +153,7 @@ impl Relay<'_> {
                 Some(end)
             } else {
                 tokio::select! {
-                    () = self.outlet.pieces.closed() => return End::Left,
+                    () = self.outlet.closed() => return End::Left,
                     next = feed.next() => Some(next),
                     () = sleep_until(silent_since + pause), if !pause.is_zero() => None,
                 }
@@ -194,7 +194,7 @@ impl Relay<'_> {
         if clear.is_empty() {
             return Ok(());
         }
-        let Ok(Ok(place)) = timeout(self.stall, self.outlet.pieces.reserve()).await else {
+        let Ok(Ok(place)) = timeout(self.stall, self.outlet.pieces.place()).await else {
             return Err(End::Left);
         };
         // What is hashed is sent: so there has to be room for it before.
@@ -222,7 +222,7 @@ impl Relay<'_> {
 
     /// Shows the client, and whatever stands between, that the stream lives.
     async fn comment(&mut self) -> Result<(), End> {
-        let Ok(Ok(place)) = timeout(self.stall, self.outlet.pieces.reserve()).await else {
+        let Ok(Ok(place)) = timeout(self.stall, self.outlet.pieces.place()).await else {
             return Err(End::Left);
         };
         self.outlet.wire.own(&COMMENT);
@@ -249,9 +249,7 @@ impl Ended<'_> {
                 self.outlet.wire.own(&tail);
                 (502, tail, Some((source, why)))
             }
-            End::Left if self.outlet.pieces.is_closed() => {
-                (499, Bytes::new(), Some((CLIENT, "the client left")))
-            }
+            End::Left if self.outlet.is_closed() => (499, Bytes::new(), Some((CLIENT, "the client left"))),
             End::Left => {
                 // A client that only stopped reading learns it when it goes on.
                 let tail = feed.translator.broken_tail("The answer was not taken in time");
