@@ -25,7 +25,7 @@ mod writer;
 pub use error::LogError;
 pub use key::{SigningKey, is_valid_name};
 pub use log::Log;
-pub use tree::{Hash, Tree, leaf_hash};
+pub use tree::{Hash, Leaf, Tree, leaf_hash};
 
 /// Longest record, in bytes.
 pub const MAX_RECORD_BYTES: usize = 1 << 20;

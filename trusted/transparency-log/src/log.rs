@@ -12,7 +12,7 @@ use crate::disk::{Disk, SEAL};
 use crate::key::is_valid_name;
 use crate::recovery::recover;
 use crate::writer::{Caller, Waiting, Writer};
-use crate::{Hash, LogError, MAX_RECORD_BYTES, SigningKey, Tree};
+use crate::{Hash, Leaf, LogError, MAX_RECORD_BYTES, SigningKey, Tree};
 
 /// Most bytes that wait to be written; more callers than that wait for room.
 const MAX_WAITING_BYTES: usize = 16 << 20;
@@ -99,30 +99,30 @@ impl Log {
     /// Appends a record of 1 to [`MAX_RECORD_BYTES`] bytes and answers with its index when it is on the disk.
     /// Whoever stops to wait may find the record in the log nevertheless.
     pub async fn append(&self, record: Vec<u8>) -> Result<u64, LogError> {
-        self.append_all(vec![record]).await
+        self.append_all(vec![record.into()]).await
     }
 
     /// Appends records in a row, and answers with the index of the first when all of them are on the disk. After a
     /// failure all of them are missing; only of a log that takes no more records, all may be there when it is opened again.
     /// Each has 1 byte or more, and all together, with four bytes more for each that follows another,
     /// at most [`MAX_RECORD_BYTES`]. Otherwise like [`Log::append`].
-    pub async fn append_all(&self, records: Vec<Vec<u8>>) -> Result<u64, LogError> {
-        let bytes = length(&records)?;
-        let room = (bytes + WAITING_OVERHEAD * records.len()).min(MAX_WAITING_BYTES);
+    pub async fn append_all(&self, leaves: Vec<Leaf>) -> Result<u64, LogError> {
+        let bytes = length(&leaves)?;
+        let room = (bytes + WAITING_OVERHEAD * leaves.len()).min(MAX_WAITING_BYTES);
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.0.room).acquire_many_owned(room).await.map_err(|_| LogError::Broken)?;
         let (sender, answer) = oneshot::channel();
-        self.send(Waiting { records, bytes, caller: Caller::Task(sender), room: Some(room) })?;
+        self.send(Waiting { leaves, bytes, caller: Caller::Task(sender), room: Some(room) })?;
         answer.await.map_err(|_| LogError::Broken)?
     }
 
     /// [`Log::append`] for callers outside of an asynchronous runtime, or inside when a stop of some
     /// milliseconds does no harm.
     pub fn append_blocking(&self, record: Vec<u8>) -> Result<u64, LogError> {
-        let records = vec![record];
-        let bytes = length(&records)?;
+        let leaves = vec![record.into()];
+        let bytes = length(&leaves)?;
         let (sender, answer) = sync_channel(1);
-        self.send(Waiting { records, bytes, caller: Caller::Thread(sender), room: None })?;
+        self.send(Waiting { leaves, bytes, caller: Caller::Thread(sender), room: None })?;
         answer.recv().map_err(|_| LogError::Broken)?
     }
 
@@ -223,11 +223,13 @@ impl Log {
 }
 
 /// What records take on the disk.
-fn length(records: &[Vec<u8>]) -> Result<usize, LogError> {
-    let all =
-        records.iter().map(|record| record.len().saturating_add(LENGTH_BYTES)).fold(0, usize::saturating_add);
+fn length(leaves: &[Leaf]) -> Result<usize, LogError> {
+    let all = leaves
+        .iter()
+        .map(|leaf| leaf.record.len().saturating_add(LENGTH_BYTES))
+        .fold(0, usize::saturating_add);
     let carried = all.saturating_sub(LENGTH_BYTES);
-    let has_empty = records.iter().any(Vec::is_empty);
+    let has_empty = leaves.iter().any(|leaf| leaf.record.is_empty());
     if has_empty || !(1..=MAX_RECORD_BYTES).contains(&carried) {
         return Err(LogError::Length(if has_empty { 0 } else { carried }));
     }

@@ -9,6 +9,19 @@ pub fn leaf_hash(record: &[u8]) -> Hash {
     tlog_tiles::record_hash(record).0
 }
 
+/// A record on its way into a log, with its hash, which whoever brings it makes: the thread that writes has less to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    pub(crate) record: Vec<u8>,
+    pub(crate) hash: Hash,
+}
+
+impl From<Vec<u8>> for Leaf {
+    fn from(record: Vec<u8>) -> Self {
+        Self { hash: leaf_hash(&record), record }
+    }
+}
+
 /// A Merkle tree (RFC 6962) that grows leaf by leaf and remembers its right edge only: at most 64 hashes.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::disk::{HASH_BYTES, OFFSET_BYTES, SEAL};
 use crate::log::{Head, Shared};
-use crate::{LogError, Tree, leaf_hash};
+use crate::{Leaf, LogError, Tree};
 
 /// Most callers whose records are made durable at once.
 const MAX_BATCH_CALLERS: usize = 4096;
@@ -18,7 +18,7 @@ pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
 
 /// Records on their way to the disk, which are there together or not at all.
 pub(crate) struct Waiting {
-    pub(crate) records: Vec<Vec<u8>>,
+    pub(crate) leaves: Vec<Leaf>,
     /// What they take on the disk, in bytes.
     pub(crate) bytes: usize,
     pub(crate) caller: Caller,
@@ -70,10 +70,10 @@ impl Writer {
             }
             let mut index = self.end.tree.size();
             let outcome = self.write(&batch);
-            for Waiting { records, caller, room, .. } in batch {
+            for Waiting { leaves, caller, room, .. } in batch {
                 drop(room);
                 caller.tell(outcome.clone().map(|()| index));
-                index += records.len() as u64;
+                index += leaves.len() as u64;
             }
         }
     }
@@ -134,13 +134,13 @@ impl Pieces {
     fn of(batch: &[Waiting], end: &End) -> Self {
         let End { offset, mut tree } = End { offset: end.offset, tree: end.tree.clone() };
         let (mut records, mut hashes, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
-        for record in batch.iter().flat_map(|waiting| &waiting.records) {
+        for Leaf { record, hash } in batch.iter().flat_map(|waiting| &waiting.leaves) {
             offsets.extend_from_slice(&(offset + records.len() as u64).to_le_bytes());
             // `append` refuses records that are longer.
             let length = u32::try_from(record.len()).unwrap_or_default();
             records.extend_from_slice(&length.to_le_bytes());
             records.extend_from_slice(record);
-            tree.push_leaf(leaf_hash(record), |hash| hashes.extend_from_slice(&hash));
+            tree.push_leaf(*hash, |hash| hashes.extend_from_slice(&hash));
         }
         records.extend_from_slice(&SEAL.to_le_bytes());
         records.extend_from_slice(&tree.size().to_le_bytes());

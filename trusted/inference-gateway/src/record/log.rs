@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloister_aci::log::Record;
-use cloister_transparency_log::{Log, LogError, SigningKey};
+use cloister_transparency_log::{Leaf, Log, LogError, SigningKey};
 use parking_lot::Mutex;
 use redb::{ReadTransaction, ReadableTable as _};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ const DIR: &str = "receipt-log";
 /// Name of the log in its checkpoints; the key tells logs apart.
 const ORIGIN: &str = "cloister/receipt-log";
 /// Receipts that are appended together.
-const BATCH: usize = 256;
+const BATCH: usize = 512;
 /// With so many receipts that wait it does not keep up.
 const BEHIND: usize = 1 << 16;
 /// Time in which receipts gather, so that many share a wait for the disk.
@@ -71,12 +71,12 @@ impl ToLog {
     }
 
     /// Some from that of this receipt on; `None` if it is not there. Those before it are not needed any more.
-    fn since(&self, from: u64, most: usize) -> Option<Vec<Vec<u8>>> {
+    fn since(&self, from: u64, most: usize) -> Option<Vec<Bytes>> {
         let mut waiting = self.0.lock();
         let logged = usize::try_from(from.checked_sub(waiting.first)?).ok()?.min(waiting.records.len());
         let logged: usize = waiting.records.drain(..logged).map(|record| record.len()).sum();
         (waiting.first, waiting.bytes) = (from, waiting.bytes.saturating_sub(logged));
-        let records: Vec<_> = waiting.records.iter().take(most).map(|record| record.to_vec()).collect();
+        let records: Vec<_> = waiting.records.iter().take(most).cloned().collect();
         (!records.is_empty()).then_some(records)
     }
 }
@@ -254,33 +254,37 @@ impl Worker {
         let from = self.next();
         let (kept, _) = self.shared.kept();
         turns::set_short(usize::try_from(kept.saturating_sub(from)).unwrap_or(usize::MAX), BEHIND);
-        let Found { records, after_lost } = self.found(from)?;
-        if records.is_empty() {
+        let Found { leaves, after_lost } = self.found(from)?;
+        if leaves.is_empty() {
             let Some(number) = after_lost else { return Ok(false) };
             self.go_on(number)?;
             error!(from, to = number - 1, "receipts are not logged: they cannot be read, or are not there");
             return Ok(true);
         }
-        let appended = self.log.append_all(records).await;
+        let appended = self.log.append_all(leaves).await;
         self.shared.logged.store(self.next(), Ordering::Release);
         appended.map(|_| true).map_err(|error| of_log(&error))
     }
 
     fn found(&self, from: u64) -> Result<Found, StoreError> {
+        let mut found = Found { leaves: Vec::with_capacity(BATCH), after_lost: None };
         if let Some(records) = self.shared.to_log.since(from, BATCH) {
-            return Ok(Found { records, after_lost: None });
+            for record in records {
+                found.leaves.push(record.to_vec().into());
+                turns::end_if_over();
+            }
+            return Ok(found);
         }
-        let mut found = Found { records: Vec::new(), after_lost: None };
         let segments = &self.shared.journal.segments;
         self.shared.disk.read(|transaction| {
             transaction.open_table(RECEIPTS)?.since(segments, from, |number, receipt| {
-                if number != from.saturating_add(found.records.len() as u64) {
+                if number != from.saturating_add(found.leaves.len() as u64) {
                     found.after_lost = Some(number);
                     return ControlFlow::Break(());
                 }
-                found.records.push(record(receipt).into_bytes());
+                found.leaves.push(record(receipt).into_bytes().into());
                 turns::end_if_over();
-                if found.records.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                if found.leaves.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })
         })?;
         Ok(found)
@@ -302,7 +306,7 @@ impl Worker {
 /// What is to be logged next.
 struct Found {
     /// Of receipts in a row.
-    records: Vec<Vec<u8>>,
+    leaves: Vec<Leaf>,
     /// The first receipt that can be read after those, if one between cannot be, or is not there.
     after_lost: Option<u64>,
 }
@@ -338,7 +342,7 @@ mod tests {
                     continue;
                 }
                 let found = to_log.since(from, count);
-                let wanted: Vec<_> = (from..next).take(count).map(|number| record(number).to_vec()).collect();
+                let wanted: Vec<_> = (from..next).take(count).map(record).collect();
                 let is_there = from >= first && from < next;
                 prop_assert_eq!(found, is_there.then_some(wanted));
                 // Those that are not there are in the journal; of the others some may not have been logged.
@@ -353,9 +357,9 @@ mod tests {
         to_log.put(5, [record(5), large, record(7), record(8)].into_iter());
         assert_eq!(to_log.since(5, 9), None);
         for _ in 0..2 {
-            assert_eq!(to_log.since(7, 1), Some(vec![record(7).to_vec()]));
+            assert_eq!(to_log.since(7, 1), Some(vec![record(7)]));
         }
-        assert_eq!(to_log.since(8, 9), Some(vec![record(8).to_vec()]));
+        assert_eq!(to_log.since(8, 9), Some(vec![record(8)]));
         assert_eq!(to_log.since(9, 9), None);
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use cloister_transparency_log::{Log, LogError, MAX_RECORD_BYTES, SigningKey};
+use cloister_transparency_log::{Leaf, Log, LogError, MAX_RECORD_BYTES, SigningKey};
 
 use crate::support::{ORIGIN, fill, key, open, refused, runtime};
 
@@ -92,7 +92,8 @@ fn records_in_a_row_stand_in_a_row() {
             tokio::spawn(async move {
                 let mut firsts = Vec::new();
                 for turn in 0..20 {
-                    firsts.push((log.append_all(of(task, turn)).await.unwrap(), of(task, turn)));
+                    let leaves = of(task, turn).into_iter().map(Leaf::from).collect();
+                    firsts.push((log.append_all(leaves).await.unwrap(), of(task, turn)));
                 }
                 firsts
             })
@@ -115,7 +116,9 @@ fn records_in_a_row_stand_in_a_row() {
 fn what_is_appended_together_has_the_limits_of_one_record() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
-    let append = |records| runtime().block_on(log.append_all(records));
+    let append = |records: Vec<Vec<u8>>| {
+        runtime().block_on(log.append_all(records.into_iter().map(Leaf::from).collect()))
+    };
     for (refused, length) in [
         (vec![], 0),
         (vec![vec![1], vec![]], 0),
