@@ -178,6 +178,7 @@ impl Lab {
             "state_dir": home.path().join("state"),
             "agent_socket": home.path().join("agent/agent.sock"),
             "keys": [{ "name": "test", "sha256": hex::encode(Sha256::digest(KEY)) }],
+            "source": { "repo_url": "https://example.com/gateway", "repo_commit": "c".repeat(40) },
             "upstreams": [{
                 "name": "verified",
                 "base_url": origin,
@@ -288,6 +289,7 @@ async fn the_account_of_a_streamed_answer_holds_and_no_other_one_does() {
     // All but the id, which nobody asked for, the log, which nobody named, and that the gateway changed nothing, which it
     // did.
     assert_eq!(held.len(), 10, "{}", found.document);
+    assert_eq!(found.document["source_provenance"]["repo_url"], "https://example.com/gateway");
 
     // Its bodies.
     fs::write(lab.path("other"), b"other bytes").unwrap();
@@ -364,6 +366,8 @@ async fn keys_are_those_of_the_evidence_and_hold_for_a_time() {
         "{}",
         unbound.words
     );
+    let kind = report("/attestation/tee_type", &|_| "sev_snp".to_owned());
+    assert!(kind.code == UNVERIFIED && kind.words.contains("of another kind of machine"), "{}", kind.words);
     let line = format!("verify receipt receipt.json --report report.json --report-nonce {}", "0".repeat(64));
     assert_eq!(bare(&lab.home, &line).output().unwrap().status.code(), Some(UNVERIFIED));
 }

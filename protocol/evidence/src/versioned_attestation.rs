@@ -83,6 +83,18 @@ pub enum PlatformEvidence {
     },
 }
 
+impl PlatformEvidence {
+    /// What reports of inference gateways call the platform (`tee_type` of ACI); `None` for one that has no name there.
+    #[must_use]
+    pub const fn tee_type(&self) -> Option<&'static str> {
+        match self {
+            Self::Tdx { .. } => Some("tdx"),
+            Self::SevSnp { .. } => Some("sev_snp"),
+            Self::NitroEnclave { .. } => None,
+        }
+    }
+}
+
 impl VersionedAttestation {
     /// Decodes an attestation. Nothing may follow it.
     pub fn decode(bytes: &[u8]) -> Result<Self, InvalidAttestation> {

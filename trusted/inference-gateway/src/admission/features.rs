@@ -54,6 +54,9 @@ pub(super) struct Features {
     input_modalities: Vec<&'static str>,
     reasoning: &'static str,
     response_format: &'static str,
+    /// What the prompt begins with, told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefix_hash: Option<String>,
     /// An estimate of its words that is rather high.
     #[serde(skip)]
     pub(super) prompt_tokens: u64,
@@ -90,6 +93,7 @@ impl Features {
             input_modalities: std::iter::once("text").chain(media).collect(),
             reasoning: reasoning(&raw),
             response_format: response_format(&raw),
+            prefix_hash: None,
             prompt_tokens,
             media_tokens,
             max_completion: limited(limits(surface)),
@@ -97,6 +101,11 @@ impl Features {
                 && limited(&["max_tokens"]).is_none(),
             answers: answers(surface, &raw),
         }
+    }
+
+    /// The same with a hash of what the prompt begins with.
+    pub(super) fn with_prefix(self, prefix_hash: Option<String>) -> Self {
+        Self { prefix_hash, ..self }
     }
 }
 

@@ -8,6 +8,7 @@ mod estimate;
 mod features;
 mod keys;
 mod payloads;
+mod prefix;
 #[cfg(test)]
 mod tests;
 
@@ -73,6 +74,8 @@ pub struct Ask<'a> {
     pub provider: Option<&'a RawValue>,
     /// Whether the request came in by a host name that serves confidential models only.
     pub is_tee_host: bool,
+    /// Whether the client encrypts what it says: then nothing of it is told, not even a hash.
+    pub is_encrypted: bool,
     /// The body, to tell what the request needs; never leaves the gateway.
     pub body: &'a [u8],
 }

@@ -159,6 +159,7 @@ impl Wanted {
             keeps_limits: format::keeps_limits(&self.known),
             provider: self.provider.as_deref(),
             is_tee_host: incoming.is_tee_host,
+            is_encrypted: self.shaped.is_none(),
             body,
         }
     }

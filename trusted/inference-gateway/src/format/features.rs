@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use crate::body::{Body, Few, Raw, members, object};
 
 /// Most entries of a list in a request.
-pub(super) const MAX_ENTRIES: usize = 1 << 16;
+pub(crate) const MAX_ENTRIES: usize = 1 << 16;
 
 /// Types of the parts of a message that are no text, and what is assumed of one, in tokens: the least that any model
 /// counts.

@@ -31,6 +31,7 @@ use crate::surface::Surface;
 pub(crate) use capacity::{MAX_ANSWERS, count, prompts};
 pub(crate) use counts::only as counts_of;
 pub use features::Characters;
+pub(crate) use features::MAX_ENTRIES;
 pub use parameters::supports;
 pub use request::{asked_model, keeps_limits, shape};
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use cloister_agent_client::{Agent, Info, OwnEvidence};
+use cloister_evidence::VersionedAttestation;
 use cloister_evidence::report_data::ReportData;
-use cloister_evidence::{PlatformEvidence, VersionedAttestation};
 use tokio::sync::{OnceCell, Semaphore};
 use tracing::warn;
 
@@ -100,11 +100,7 @@ impl Prover {
 
 fn tee_type(evidence: &OwnEvidence) -> Option<&'static str> {
     let Some(attestation) = &evidence.attestation else { return Some("tdx") };
-    match VersionedAttestation::decode(attestation).ok()?.evidence {
-        PlatformEvidence::Tdx { .. } => Some("tdx"),
-        PlatformEvidence::SevSnp { .. } => Some("sev_snp"),
-        PlatformEvidence::NitroEnclave { .. } => None,
-    }
+    VersionedAttestation::decode(attestation).ok()?.evidence.tee_type()
 }
 
 fn busy(seconds: u64) -> GatewayError {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cloister_aci::report::{Bound, Nonce, bound};
 use cloister_aci::verify::{self, Known};
 use cloister_aci::{Keyset, sha256};
-use cloister_evidence::AttestationDocument;
+use cloister_evidence::{AttestationDocument, VersionedAttestation};
 use cloister_verifier::Clock;
 use cloister_verifier::appraisal::{Connection, Evidence, Nonce as Challenge, appraise};
 use serde_json::Value;
@@ -126,7 +126,7 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
             logged: log.logged(),
         },
     );
-    show::show(&session.output, &appraisal, &findings);
+    show::show(&session.output, &appraisal, &findings, report.pointer("/attestation/source_provenance"));
     if let Some(failure) = super::report::failure(&appraisal, &notes, false, appraisal.judged_at) {
         return Err(failure);
     }
@@ -186,12 +186,24 @@ fn evidence(report: &Value) -> Result<AttestationDocument, Failure> {
     if evidence.is_none() {
         return Err(refused("the report has no evidence"));
     }
+    let attestation = text("attestation");
+    let shown = match &attestation {
+        Some(attestation) => {
+            let bytes = hex::decode(attestation).ok();
+            let decoded = bytes.and_then(|bytes| VersionedAttestation::decode(&bytes).ok());
+            decoded.and_then(|decoded| decoded.evidence.tee_type())
+        }
+        None => Some("tdx"),
+    };
+    if report.pointer("/attestation/tee_type").and_then(Value::as_str) != shown {
+        return Err(refused("the report's evidence is of another kind of machine than it says (tee_type)"));
+    }
     Ok(AttestationDocument {
         quote: text("quote"),
         event_log: text("event_log").unwrap_or_default(),
         report_data: text("quote_report_data").unwrap_or_default(),
         vm_config: text("vm_config").unwrap_or_default(),
-        attestation: text("attestation"),
+        attestation,
         app_compose: text("app_compose"),
         ..AttestationDocument::default()
     })

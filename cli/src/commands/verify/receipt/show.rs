@@ -10,13 +10,20 @@ use crate::commands::verify::report;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, Tone, printable};
 
-/// Prints the claims about the machine, then the checks of the receipt.
-pub(super) fn show(output: &Output, appraisal: &Appraisal, findings: &[(Check, Finding)]) {
+/// Prints the claims about the machine, then the checks of the receipt, and where the gateway says that its software comes
+/// from, for whoever wants to build it: nothing but the measurements proves what runs.
+pub(super) fn show(
+    output: &Output,
+    appraisal: &Appraisal,
+    findings: &[(Check, Finding)],
+    source: Option<&Value>,
+) {
     if output.json {
         output.document(&json!({
             "verified": appraisal.verified && holds(findings),
             "evidence": appraisal,
             "checks": findings.iter().map(document).collect::<Vec<_>>(),
+            "source_provenance": source,
         }));
         return;
     }
@@ -33,7 +40,23 @@ pub(super) fn show(output: &Output, appraisal: &Appraisal, findings: &[(Check, F
         let words = printable(words).replace(['\n', '\t'], " ");
         let _ = writeln!(text, "{} receipt {:width$}  {words}", output.painted(mark, tone), check.as_str());
     }
+    let _ = writeln!(text, "  source   {}", source_text(source));
     output.data(&text);
+}
+
+fn source_text(source: Option<&Value>) -> String {
+    let said = |name: &str| source.and_then(|source| source.get(name)?.as_str());
+    let parts = [
+        ("", said("repo_url")),
+        ("commit ", said("repo_commit")),
+        ("image ", said("image_digest")),
+        ("", said("image_provenance")),
+    ];
+    let parts: Vec<_> = parts.iter().filter_map(|(what, said)| Some(format!("{what}{}", (*said)?))).collect();
+    if parts.is_empty() {
+        return "the gateway does not say where its software comes from".to_owned();
+    }
+    printable(&format!("says the gateway: {}", parts.join(", "))).replace(['\n', '\t'], " ")
 }
 
 fn document((check, finding): &(Check, Finding)) -> Value {

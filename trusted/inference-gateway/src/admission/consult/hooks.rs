@@ -13,6 +13,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::wire::{Kept, Question, Told, Verdict};
+use crate::admission::prefix::PrefixKey;
 use crate::config::ControlConfig;
 use crate::record::StoreError;
 use crate::upstream::{UpstreamError, tls};
@@ -28,6 +29,9 @@ pub enum HooksError {
     /// The file is not readable or holds no token.
     #[error("{0} holds no token of one line")]
     Token(PathBuf, #[source] io::Error),
+    /// The file is not readable or holds no secret.
+    #[error("{0} holds no secret of 32 to 4096 bytes")]
+    PrefixSecret(PathBuf, #[source] io::Error),
     /// No TLS.
     #[error(transparent)]
     Tls(#[from] UpstreamError),
@@ -96,12 +100,14 @@ pub struct Hooks {
     post: Url,
     keep: Url,
     authorization: HeaderValue,
+    /// Beginnings of prompts are told apart by it, where they are at all.
+    pub(super) prefix_key: Option<PrefixKey>,
     /// Most that may be untold.
     pub(super) untold_limit: Decimal,
 }
 
 impl Hooks {
-    /// Reads the token's file and that of the authorities.
+    /// Reads the files of the token, of the authorities and of the secret.
     pub fn new(config: &ControlConfig) -> Result<Self, HooksError> {
         let timeout = Duration::from_millis(config.timeout_ms);
         let client = Client::builder()
@@ -123,6 +129,13 @@ impl Hooks {
             keep: hook("keep")?,
             authorization: authorization(&config.token_file)
                 .map_err(|error| HooksError::Token(config.token_file.clone(), error))?,
+            prefix_key: config
+                .prefix_hash_secret_file
+                .as_deref()
+                .map(|path| {
+                    PrefixKey::read(path).map_err(|error| HooksError::PrefixSecret(path.to_owned(), error))
+                })
+                .transpose()?,
             untold_limit: config.untold_limit,
         })
     }

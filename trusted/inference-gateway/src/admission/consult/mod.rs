@@ -115,7 +115,10 @@ impl ControlPlane {
     pub(super) async fn admit(&self, ask: &Ask<'_>) -> Result<Admission, GatewayError> {
         let limit = self.hooks.read().untold_limit;
         self.untold.check(limit)?;
-        let features = Features::of(ask.surface, ask.body);
+        let hooks = Arc::clone(&self.hooks.read());
+        let prefix_key = hooks.prefix_key.as_ref().filter(|_| !ask.is_encrypted);
+        let prefix_hash = prefix_key.and_then(|key| key.hash(ask.body));
+        let features = Features::of(ask.surface, ask.body).with_prefix(prefix_hash.clone());
         let question = Question {
             api_key_hash: ask.key.to_string(),
             model: ask.model.split_at(ask.model.floor_char_boundary(MAX_MODEL)).0,
@@ -127,7 +130,6 @@ impl ControlPlane {
         };
         // Whoever gives up on this may leave something set aside.
         let over = Over { store: &self.store, ask: Some(*ask) };
-        let hooks = Arc::clone(&self.hooks.read());
         let verdict = match hooks.ask(&question).await {
             Ok(verdict) => {
                 over.answered();
@@ -144,7 +146,7 @@ impl ControlPlane {
             self.known.note(ask.key);
             let admission = verdict.admission(self.now());
             let begun = self.under_way.begin(ask.request_id, admission.user_id.as_deref());
-            return Ok(Admission { begun: Some(Arc::new(begun)), ..admission });
+            return Ok(Admission { begun: Some(Arc::new(begun)), prefix_hash, ..admission });
         }
         if verdict.status == Some(UNAUTHORIZED) {
             self.known.forget(ask.key);

@@ -52,6 +52,16 @@ async fn ask(control: &Control) -> Result<Admission, GatewayError> {
 }
 
 async fn ask_as(control: &Control, request_id: &str) -> Result<Admission, GatewayError> {
+    const BODY: &[u8] = br#"{"messages":[{"role":"user","content":"secret words"}]}"#;
+    ask_with(control, request_id, BODY, false).await
+}
+
+async fn ask_with(
+    control: &Control,
+    request_id: &str,
+    body: &[u8],
+    is_encrypted: bool,
+) -> Result<Admission, GatewayError> {
     let provider = RawValue::from_string(r#"{"zdr": true}"#.to_owned()).unwrap();
     let known = json!({"id": "vendor/model", "pricing": {"prompt": "0.001", "completion": "0.002"}});
     let known: ModelConfig = serde_json::from_value(known).unwrap();
@@ -65,7 +75,8 @@ async fn ask_as(control: &Control, request_id: &str) -> Result<Admission, Gatewa
         keeps_limits: true,
         provider: Some(&provider),
         is_tee_host: true,
-        body: br#"{"messages":[{"role":"user","content":"secret words"}]}"#,
+        is_encrypted,
+        body,
     };
     control.admit(&ask).await
 }
@@ -221,6 +232,36 @@ async fn whatever_fails_lets_nobody_in() {
     assert_eq!(ask(&lab.control_with(&nowhere)).await.unwrap_err().kind, Kind::Unavailable);
     std::fs::write(&short.token_file, "two\nlines").unwrap();
     assert!(ControlPlane::start(&short, lab.store.clone(), clock()).is_err());
+}
+
+#[tokio::test]
+async fn what_prompts_begin_with_is_told_apart_where_there_is_a_secret() {
+    let lab = Lab::new().await;
+    let config = lab.fake.config(lab.dir.path());
+    let secret = lab.dir.path().join("prefix-secret");
+    std::fs::write(&secret, [b's'; 32]).unwrap();
+    let with = ControlConfig { prefix_hash_secret_file: Some(secret.clone()), ..config.clone() };
+    let long = json!({"messages": [{"role": "user", "content": "secret words ".repeat(400)}]}).to_string();
+    for (config, body, is_encrypted, is_told) in [
+        (&with, long.as_str(), false, true),
+        (&with, long.as_str(), true, false),
+        (&with, r#"{"messages":[{"role":"user","content":"secret words"}]}"#, false, false),
+        (&config, long.as_str(), false, false),
+    ] {
+        let lab_calls = lab.fake.calls().len();
+        lab.fake.then_asked(Answer::Json(json!({"allow": true})));
+        let control = lab.control_with(config);
+        let admission = ask_with(&control, "req_7", body.as_bytes(), is_encrypted).await.unwrap();
+        let (hook, _, asked) = lab.fake.calls().into_iter().nth(lab_calls).unwrap();
+        assert_eq!(hook, "pre");
+        let told = asked["request"].get("prefixHash").map(|told| told.as_str().unwrap().to_owned());
+        assert_eq!(told.is_some(), is_told, "{is_encrypted} {}", body.len());
+        assert!(told.as_ref().is_none_or(|told| told.len() == 32 && hex::decode(told).is_ok()));
+        assert_eq!(admission.prefix_hash, told, "and once more at its end");
+    }
+    std::fs::write(&secret, [b's'; 31]).unwrap();
+    let refused = ControlPlane::start(&with, lab.store.clone(), clock()).unwrap_err().to_string();
+    assert!(refused.ends_with("prefix-secret holds no secret of 32 to 4096 bytes"), "{refused}");
 }
 
 fn row(number: usize) -> Row {

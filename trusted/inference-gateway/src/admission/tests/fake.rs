@@ -98,7 +98,14 @@ impl Fake {
         let token_file = dir.join("token");
         std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
         let url = self.url.parse().unwrap();
-        ControlConfig { url, token_file, ca_file: None, timeout_ms: 5000, untold_limit: 1000.into() }
+        ControlConfig {
+            url,
+            token_file,
+            ca_file: None,
+            prefix_hash_secret_file: None,
+            timeout_ms: 5000,
+            untold_limit: 1000.into(),
+        }
     }
 }
 

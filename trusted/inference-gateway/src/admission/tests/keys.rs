@@ -70,6 +70,7 @@ async fn ask(control: &Control, key: &str, model: &str, body: &str) -> Result<Ad
         keeps_limits: true,
         provider: None,
         is_tee_host: false,
+        is_encrypted: false,
         body: body.as_bytes(),
     };
     control.admit(&ask).await
