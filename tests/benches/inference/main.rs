@@ -2,9 +2,11 @@
 //! on the other, all in one run. Prints the tables of docs/performance.md.
 //!
 //! `cargo bench -p cloister-tests --bench inference` measures the gateway; with `-- --peers` also those of the npm and
-//! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs. `-- --soak 60` tells instead what memory the
-//! gateway has for so many minutes, with a thousand open streams and a fraction of the load that it could take.
+//! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs. Processors are kept awake, unless it is told
+//! `--drowsy`. `-- --soak 60` tells instead what memory the gateway has for so many minutes, with a thousand open streams
+//! and a fraction of the load that it could take.
 
+mod awake;
 mod load;
 mod mock;
 mod process;
@@ -57,7 +59,10 @@ fn main() -> Result<(), Failure> {
         given if given.contains(&"--bench") => {
             match given.iter().skip_while(|given| **given != "--soak").nth(1) {
                 Some(minutes) => single()?.block_on(soak::run(minutes.parse()?)),
-                None => single()?.block_on(measure(given.contains(&"--peers"))),
+                None => {
+                    let awake = if given.contains(&"--drowsy") { None } else { awake() };
+                    single()?.block_on(measure(given.contains(&"--peers"), awake.is_some()))
+                }
             }
         }
         // `cargo test --benches` runs this, too, with nothing to measure.
@@ -78,13 +83,18 @@ struct Measured {
     cpu_us: f64,
 }
 
-async fn measure(with_peers: bool) -> Result<(), Failure> {
+/// Keeps the processors awake, or says why they may sleep.
+fn awake() -> Option<std::fs::File> {
+    awake::keep().inspect_err(|error| eprintln!("processors may sleep, which costs time: {error}")).ok()
+}
+
+async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let path = directory.path();
     process::pin_this(process::cpus().load)?;
     let upstream = process::mock(path).await?;
     let mut out = io::stdout();
-    writeln!(out, "{HEAD}")?;
+    writeln!(out, "Processors {} sleep.\n\n{HEAD}", if is_awake { "do not" } else { "may" })?;
     let mut bare = Vec::new();
     for connections in CONNECTIONS {
         let seen = load(path, &upstream, connections, DURATION).await?;
