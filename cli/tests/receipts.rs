@@ -289,7 +289,7 @@ async fn the_account_of_a_streamed_answer_holds_and_no_other_one_does() {
     // All but the id, which nobody asked for, the log, which nobody named, and that the gateway changed nothing, which it
     // did.
     assert_eq!(held.len(), 10, "{}", found.document);
-    assert_eq!(found.document["source_provenance"]["repo_url"], "https://example.com/gateway");
+    assert_eq!(found.document["unproved_source"]["repo_url"], "https://example.com/gateway");
 
     // Its bodies.
     fs::write(lab.path("other"), b"other bytes").unwrap();
@@ -366,8 +366,26 @@ async fn keys_are_those_of_the_evidence_and_hold_for_a_time() {
         "{}",
         unbound.words
     );
-    let kind = report("/attestation/tee_type", &|_| "sev_snp".to_owned());
-    assert!(kind.code == UNVERIFIED && kind.words.contains("of another kind of machine"), "{}", kind.words);
+    for said in [Some("sev_snp"), None] {
+        let mut report = lab.report.clone();
+        report["attestation"]["tee_type"] = json!(said);
+        lab.write("other-report", &report);
+        let kind = lab.verify(&lab.receipt, "--report other-report");
+        assert!(
+            kind.code == UNVERIFIED && kind.words.contains("of another kind of machine"),
+            "{}",
+            kind.words
+        );
+    }
+    // What is no attestation, or one in another form, is judged by the quote beside it, or refused for what it is.
+    for (attestation, is_refused) in [("00", true), ("no hex", true)] {
+        let mut report = lab.report.clone();
+        report["attestation"]["evidence"]["attestation"] = json!(attestation);
+        lab.write("other-report", &report);
+        let other = lab.verify(&lab.receipt, "--report other-report");
+        assert_eq!(other.code == UNVERIFIED, is_refused, "{attestation}: {}", other.words);
+        assert!(!other.words.contains("of another kind of machine"), "{}", other.words);
+    }
     let line = format!("verify receipt receipt.json --report report.json --report-nonce {}", "0".repeat(64));
     assert_eq!(bare(&lab.home, &line).output().unwrap().status.code(), Some(UNVERIFIED));
 }

@@ -1,6 +1,6 @@
-//! Processors that do not sleep. Whoever wakes one up pays for it, and in a virtual machine that is a call of its host: of the
-//! upstream's and the load generator's processor, which is idle for most of the time beside a gateway, and never beside
-//! a bare upstream.
+//! Processors that do not sleep, those of all of the machine. Whoever wakes one up pays for it, and in a virtual machine that is
+//! a call of its host: above all of the processor of upstream and load generator, which is idle for most of the time beside
+//! a gateway, and never beside a bare upstream.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 /// `Documentation/power/pm_qos_interface.rst`).
 const LATENCY: &str = "/dev/cpu_dma_latency";
 
-/// Until this is dropped no processor sleeps. Only root may ask for it.
+/// Until this is dropped no processor is to sleep, where the kernel has a driver that lets it choose. Only root may ask for it.
 pub(crate) fn keep() -> io::Result<File> {
     let mut latency = OpenOptions::new().write(true).open(LATENCY)?;
     latency.write_all(&0_i32.to_ne_bytes())?;

@@ -2,8 +2,8 @@
 //! on the other, all in one run. Prints the tables of docs/performance.md.
 //!
 //! `cargo bench -p cloister-tests --bench inference` measures the gateway; with `-- --peers` also those of the npm and
-//! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs. Processors are kept awake, unless it is told
-//! `--drowsy`. `-- --soak 60` tells instead what memory the gateway has for so many minutes, with a thousand open streams
+//! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs. Processors are kept awake, which takes root,
+//! unless it is told `--drowsy`. `-- --soak 60` tells instead what memory the gateway has for so many minutes, with a thousand open streams
 //! and a fraction of the load that it could take.
 
 mod awake;
@@ -94,7 +94,7 @@ async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
     process::pin_this(process::cpus().load)?;
     let upstream = process::mock(path).await?;
     let mut out = io::stdout();
-    writeln!(out, "Processors {} sleep.\n\n{HEAD}", if is_awake { "do not" } else { "may" })?;
+    writeln!(out, "Processors {}.\n\n{HEAD}", if is_awake { "are asked not to sleep" } else { "may sleep" })?;
     let mut bare = Vec::new();
     for connections in CONNECTIONS {
         let seen = load(path, &upstream, connections, DURATION).await?;

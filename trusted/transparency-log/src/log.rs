@@ -97,8 +97,9 @@ impl Log {
     }
 
     /// Appends a record of 1 to [`MAX_RECORD_BYTES`] bytes and answers with its index when it is on the disk.
-    /// Whoever stops to wait may find the record in the log nevertheless.
+    /// Whoever stops to wait may find the record in the log nevertheless. Hashes the record where it is called.
     pub async fn append(&self, record: Vec<u8>) -> Result<u64, LogError> {
+        length([record.len()])?;
         self.append_all(vec![record.into()]).await
     }
 
@@ -107,7 +108,7 @@ impl Log {
     /// Each has 1 byte or more, and all together, with four bytes more for each that follows another,
     /// at most [`MAX_RECORD_BYTES`]. Otherwise like [`Log::append`].
     pub async fn append_all(&self, leaves: Vec<Leaf>) -> Result<u64, LogError> {
-        let bytes = length(&leaves)?;
+        let bytes = length(leaves.iter().map(|leaf| leaf.record.len()))?;
         let room = (bytes + WAITING_OVERHEAD * leaves.len()).min(MAX_WAITING_BYTES);
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.0.room).acquire_many_owned(room).await.map_err(|_| LogError::Broken)?;
@@ -119,8 +120,8 @@ impl Log {
     /// [`Log::append`] for callers outside of an asynchronous runtime, or inside when a stop of some
     /// milliseconds does no harm.
     pub fn append_blocking(&self, record: Vec<u8>) -> Result<u64, LogError> {
+        let bytes = length([record.len()])?;
         let leaves = vec![record.into()];
-        let bytes = length(&leaves)?;
         let (sender, answer) = sync_channel(1);
         self.send(Waiting { leaves, bytes, caller: Caller::Thread(sender), room: None })?;
         answer.recv().map_err(|_| LogError::Broken)?
@@ -222,14 +223,14 @@ impl Log {
     }
 }
 
-/// What records take on the disk.
-fn length(leaves: &[Leaf]) -> Result<usize, LogError> {
-    let all = leaves
-        .iter()
-        .map(|leaf| leaf.record.len().saturating_add(LENGTH_BYTES))
-        .fold(0, usize::saturating_add);
+/// What records of these lengths take on the disk together.
+fn length(records: impl IntoIterator<Item = usize>) -> Result<usize, LogError> {
+    let (mut all, mut has_empty) = (0_usize, false);
+    for record in records {
+        all = all.saturating_add(record.saturating_add(LENGTH_BYTES));
+        has_empty |= record == 0;
+    }
     let carried = all.saturating_sub(LENGTH_BYTES);
-    let has_empty = leaves.iter().any(|leaf| leaf.record.is_empty());
     if has_empty || !(1..=MAX_RECORD_BYTES).contains(&carried) {
         return Err(LogError::Length(if has_empty { 0 } else { carried }));
     }

@@ -1,4 +1,4 @@
-//! What a request is like, as far as it matters to who decides: sizes and kinds, nothing that was said.
+//! What a request is like, as far as it matters to who decides: sizes and kinds, and nothing that was said but for a hash.
 
 use std::borrow::Cow;
 use std::fmt;

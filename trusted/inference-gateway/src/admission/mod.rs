@@ -10,7 +10,7 @@ mod keys;
 mod payloads;
 mod prefix;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -76,7 +76,8 @@ pub struct Ask<'a> {
     pub is_tee_host: bool,
     /// Whether the client encrypts what it says: then nothing of it is told, not even a hash.
     pub is_encrypted: bool,
-    /// The body, to tell what the request needs; never leaves the gateway.
+    /// The body, to tell what the request needs; nothing of it leaves the gateway, but for a hash of how it begins where the
+    /// operator wants that.
     pub body: &'a [u8],
 }
 

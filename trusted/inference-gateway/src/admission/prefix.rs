@@ -12,8 +12,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
+use super::KeyHash;
 use crate::body::{Body, Few, Raw, members, object};
 use crate::format::MAX_ENTRIES;
+use crate::surface::Surface;
 
 /// Bytes that a beginning has; what is shorter has none.
 const LENGTH: usize = 4096;
@@ -22,7 +24,8 @@ const TOLD: usize = 16;
 /// Bytes of a secret.
 const SECRET: RangeInclusive<usize> = 32..=4096;
 
-/// A secret under which beginnings are hashed. Without it nobody can find out whether a prompt begins with words that are known.
+/// A secret under which beginnings are hashed, each for the key that asks: neither who knows only the hash nor who can ask
+/// with another key finds out whether a prompt begins with certain words.
 pub(super) struct PrefixKey(hmac::Key);
 
 impl fmt::Debug for PrefixKey {
@@ -32,8 +35,8 @@ impl fmt::Debug for PrefixKey {
 }
 
 impl PrefixKey {
-    /// Of a file; white space around it does not count. Fails if that is not readable, or has fewer than 32 or more than 4,096
-    /// bytes.
+    /// Of a file of text; white space around it does not count. Fails if that is not readable, or has fewer than 32 or more
+    /// than 4,096 bytes.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         // So much white space may be around it.
         let mut bytes = Zeroizing::new(Vec::with_capacity(2 * SECRET.end()));
@@ -45,14 +48,20 @@ impl PrefixKey {
         Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, secret)))
     }
 
-    /// 32 hex digits: the first half of HMAC-SHA256 over the first 4,096 bytes of the role of each message that has texts, a
-    /// zero byte, and those texts, in their order. `None` for a prompt that is shorter.
-    pub(super) fn hash(&self, body: &[u8]) -> Option<String> {
+    /// 32 hex digits: the first half of HMAC-SHA256 over the hash of the key that asks and the first 4,096 bytes of this: the
+    /// role of each message that has texts (none where there are no messages), a zero byte, and those texts, in their order.
+    /// `None` for a prompt that is shorter, and for embeddings, of which upstreams keep no beginnings.
+    pub(super) fn hash(&self, owner: KeyHash, surface: Surface, body: &[u8]) -> Option<String> {
         let body = (body.len() > LENGTH).then(|| Body::parse(body).ok())??;
         let mut beginning = Beginning::default();
-        beginning.request(&body);
-        let tag = beginning.is_full().then(|| hmac::sign(&self.0, &beginning.0))?;
-        tag.as_ref().get(..TOLD).map(hex::encode)
+        beginning.request(surface, &body);
+        if !beginning.is_full() {
+            return None;
+        }
+        let mut hash = hmac::Context::with_key(&self.0);
+        hash.update(&owner.0);
+        hash.update(&beginning.0);
+        hash.sign().as_ref().get(..TOLD).map(hex::encode)
     }
 }
 
@@ -78,23 +87,28 @@ impl Beginning {
     }
 
     /// Instructions of other surfaces are what a message of the system is in a chat.
-    fn request(&mut self, body: &Body<'_>) {
-        for system in ["system", "instructions"].into_iter().filter_map(|name| body.raw(name)) {
+    fn request(&mut self, surface: Surface, body: &Body<'_>) {
+        let (system, list) = match surface {
+            Surface::Chat => (None, "messages"),
+            Surface::Completions => (None, "prompt"),
+            Surface::Responses => (Some("instructions"), "input"),
+            Surface::Messages => (Some("system"), "messages"),
+            Surface::Embeddings => return,
+        };
+        if let Some(system) = system.and_then(|name| body.raw(name)) {
             self.message("system", system);
         }
-        for list in ["messages", "prompt", "input"].into_iter().filter_map(|name| body.raw(name)) {
-            for entry in entries(list) {
-                if self.is_full() {
-                    return;
-                }
-                let Some(Message { role, content }) = object(entry.get()) else {
-                    self.message("", entry);
-                    continue;
-                };
-                let role = role.read().map_or(Cow::default(), |Text(role)| role);
-                if let Some(content) = content.value() {
-                    self.message(&role, content);
-                }
+        for entry in body.raw(list).map(entries).unwrap_or_default() {
+            if self.is_full() {
+                return;
+            }
+            let Some(Message { role, content }) = object(entry.get()) else {
+                self.message("", entry);
+                continue;
+            };
+            let role = text(role).unwrap_or_default();
+            if let Some(content) = content.value() {
+                self.message(&role, content);
             }
         }
     }
@@ -102,8 +116,11 @@ impl Beginning {
     fn message(&mut self, role: &str, content: &RawValue) {
         let mut head = Some([role, "\0"]);
         for part in entries(content) {
-            let text = object::<Part<'_>>(part.get()).map_or(Raw::of(part), |part| part.text);
-            if let Some(Text(text)) = text.read() {
+            if self.is_full() {
+                return;
+            }
+            let part = object::<Part<'_>>(part.get()).map_or(Raw::of(part), |part| part.text);
+            if let Some(text) = text(part) {
                 head.take().into_iter().flatten().for_each(|head| self.push(head));
                 self.push(&text);
             }
@@ -113,8 +130,16 @@ impl Beginning {
 
 /// Those of a list, or what is there instead of one.
 fn entries(value: &RawValue) -> Vec<&RawValue> {
-    let list = serde_json::from_str::<Few<&RawValue, MAX_ENTRIES>>(value.get());
-    list.map_or_else(|_| vec![value], |Few(list)| list)
+    if !value.get().starts_with('[') {
+        return vec![value];
+    }
+    serde_json::from_str(value.get()).map_or_else(|_| Vec::new(), |Few::<_, MAX_ENTRIES>(list)| list)
+}
+
+/// What is no text is not read as one: a prompt may be told as millions of numbers.
+fn text(value: Raw<'_>) -> Option<Cow<'_, str>> {
+    let is_text = value.text()?.starts_with('"');
+    is_text.then(|| value.read())?.map(|Text(text)| text)
 }
 
 #[cfg(test)]
@@ -124,16 +149,19 @@ mod tests {
 
     use super::*;
 
+    const OWNER: KeyHash = KeyHash([1; 32]);
+
     fn key() -> PrefixKey {
         PrefixKey(hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]))
     }
 
-    fn of(body: &Value) -> Option<String> {
-        key().hash(body.to_string().as_bytes())
+    fn of(surface: Surface, body: &Value) -> Option<String> {
+        key().hash(OWNER, surface, body.to_string().as_bytes())
     }
 
     fn hash(beginning: &[u8]) -> String {
-        hex::encode(&hmac::sign(&key().0, beginning).as_ref()[..16])
+        let whole = [&OWNER.0, beginning].concat();
+        hex::encode(&hmac::sign(&key().0, &whole).as_ref()[..16])
     }
 
     #[test]
@@ -141,41 +169,65 @@ mod tests {
         let long = "ä".repeat(3000);
         let whole = hash(&format!("system\0briefuser\0{long}").as_bytes()[..4096]);
         let parts = json!([{"type": "text", "text": "br"}, {"type": "text", "text": "ief"}]);
-        for body in [
-            json!({"messages": [{"role": "system", "content": "brief"}, {"role": "user", "content": long}]}),
-            json!({"messages": [
-                {"role": "system", "content": parts},
-                {"role": "user", "content": null},
-                {"content": long, "role": "user"},
-                {"role": "assistant", "content": "more"},
-            ]}),
-            json!({"system": "brief", "messages": [{"role": "user", "content": [{"type": "text", "text": long}]}]}),
-            json!({"system": [{"text": "brief"}], "messages": [{"role": "user", "content": [
-                {"type": "image", "source": {"data": "AAAA"}}, long,
-            ]}]}),
-            json!({"instructions": "brief", "input": [
-                {"role": "user", "content": [{"type": "input_text", "text": long}]},
-            ]}),
+        for (surface, body) in [
+            (
+                Surface::Chat,
+                json!({"messages": [{"role": "system", "content": "brief"}, {"role": "user", "content": long}]}),
+            ),
+            (
+                Surface::Chat,
+                json!({"system": "not of a chat", "messages": [
+                    {"role": "system", "content": parts},
+                    {"role": "user", "content": null},
+                    {"content": long, "role": "user"},
+                    {"role": "assistant", "content": "more"},
+                ]}),
+            ),
+            (
+                Surface::Messages,
+                json!({"system": "brief", "messages": [{"role": "user", "content": [{"type": "text", "text": long}]}]}),
+            ),
+            (
+                Surface::Messages,
+                json!({"system": [{"text": "brief"}], "messages": [{"role": "user", "content": [
+                    {"type": "image", "source": {"data": "AAAA"}}, long,
+                ]}]}),
+            ),
+            (
+                Surface::Responses,
+                json!({"instructions": "brief", "input": [
+                    {"role": "user", "content": [{"type": "input_text", "text": long}]},
+                ]}),
+            ),
         ] {
-            assert_eq!(of(&body).as_ref(), Some(&whole), "{body}");
+            assert_eq!(of(surface, &body).as_ref(), Some(&whole), "{body}");
         }
         let alone = hash(&format!("\0{long}").as_bytes()[..4096]);
-        for body in [json!({"prompt": long}), json!({"prompt": [long]}), json!({"input": long})] {
-            assert_eq!(of(&body).as_ref(), Some(&alone), "{body}");
+        for (surface, body) in [
+            (Surface::Completions, json!({"prompt": long})),
+            (Surface::Completions, json!({"prompt": [long]})),
+            (Surface::Responses, json!({"input": long})),
+        ] {
+            assert_eq!(of(surface, &body).as_ref(), Some(&alone), "{body}");
         }
+        assert_eq!(of(Surface::Embeddings, &json!({"input": long})), None);
     }
 
     #[test]
-    fn only_what_fills_it_has_one() {
+    fn only_what_fills_it_has_one_and_each_owner_another() {
         for (length, has_one) in [(4090, false), (4091, true), (4092, true)] {
-            let body = json!({"messages": [{"role": "user", "content": "a".repeat(length)}]});
-            assert_eq!(of(&body).is_some(), has_one, "{length}");
-            let more = json!({"messages": [{"role": "user", "content": format!("{}b", "a".repeat(length))}]});
-            assert_eq!(of(&body) == of(&more), has_one, "{length}");
+            let of = |content: String| {
+                of(Surface::Chat, &json!({"messages": [{"role": "user", "content": content}]}))
+            };
+            let (short, more) = ("a".repeat(length), format!("{}b", "a".repeat(length)));
+            assert_eq!(of(short.clone()).is_some(), has_one, "{length}");
+            assert_eq!(of(short) == of(more), has_one, "{length}");
         }
         let other = PrefixKey(hmac::Key::new(hmac::HMAC_SHA256, &[8; 32]));
         let body = json!({"prompt": "a".repeat(5000)}).to_string();
-        assert_ne!(other.hash(body.as_bytes()), key().hash(body.as_bytes()));
+        let hashes = [(&key(), OWNER), (&other, OWNER), (&key(), KeyHash([2; 32]))]
+            .map(|(key, owner)| key.hash(owner, Surface::Completions, body.as_bytes()).unwrap());
+        assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2]);
     }
 
     #[test]
@@ -193,21 +245,32 @@ mod tests {
         }
     }
 
+    fn surface() -> impl Strategy<Value = Surface> {
+        prop::sample::select(vec![
+            Surface::Chat,
+            Surface::Completions,
+            Surface::Responses,
+            Surface::Messages,
+            Surface::Embeddings,
+        ])
+    }
+
     proptest! {
         /// No body is too strange.
         #[test]
-        fn whatever_it_is_of(entry in "[\\[\\]{}\",:a0]{0,6}", count in 1..3000_usize) {
+        fn whatever_it_is_of(surface in surface(), entry in "[\\[\\]{}\",:a0]{0,6}", count in 1..3000_usize) {
             let entries = vec![entry.as_str(); count].join(",");
             for name in ["system", "messages", "prompt", "input"] {
-                let told = key().hash(format!("{{\"{name}\":[{entries}]}}").as_bytes());
+                let told = key().hash(OWNER, surface, format!("{{\"{name}\":[{entries}]}}").as_bytes());
                 prop_assert!(told.is_none_or(|told| told.len() == 2 * TOLD));
             }
         }
 
         /// Tokens that are told by their numbers have no texts.
         #[test]
-        fn numbers_are_no_texts(numbers in prop::collection::vec(any::<u16>(), 5000)) {
-            prop_assert_eq!(of(&json!({"prompt": numbers, "input": [numbers]})), None);
+        fn numbers_are_no_texts(surface in surface(), numbers in prop::collection::vec(any::<u16>(), 5000)) {
+            let body = json!({"prompt": numbers, "input": [numbers], "messages": [{"content": numbers}]});
+            prop_assert_eq!(of(surface, &body), None);
         }
     }
 }

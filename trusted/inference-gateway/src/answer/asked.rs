@@ -72,6 +72,7 @@ struct Wanted {
     constraints: Constraints,
     /// As it was sent.
     provider: Option<Box<RawValue>>,
+    is_encrypted: bool,
     /// `None` for a body that is encrypted: it is opened when it is admitted.
     shaped: Option<Shaped>,
 }
@@ -122,7 +123,7 @@ impl Wanted {
         let shape = || format::shape(incoming.surface, &incoming.body, &known);
         let shaped = (!is_sealed).then(shape).transpose()?;
         let provider = body.raw("provider").map(ToOwned::to_owned);
-        Ok(Self { model, known, constraints, provider, shaped })
+        Ok(Self { model, known, constraints, provider, is_encrypted: is_sealed, shaped })
     }
 
     async fn admit(
@@ -159,7 +160,7 @@ impl Wanted {
             keeps_limits: format::keeps_limits(&self.known),
             provider: self.provider.as_deref(),
             is_tee_host: incoming.is_tee_host,
-            is_encrypted: self.shaped.is_none(),
+            is_encrypted: self.is_encrypted,
             body,
         }
     }

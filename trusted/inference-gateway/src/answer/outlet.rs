@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_channel::mpsc;
 use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
+use tokio::task::coop::cooperative;
 use tokio::time::sleep;
 
 use super::exchange::Exchange;
@@ -38,8 +39,8 @@ pub(super) struct Outlet {
     head: Option<(oneshot::Sender<Response>, Body)>,
 }
 
-/// The pieces of a stream. The list of those that wait is as long as they are many: an open stream would keep two
-/// kilobytes of empty places in a channel that is made of blocks.
+/// The pieces of a stream. The list of those that wait is as long as they are many, at the price of a piece of memory for
+/// each: an open stream would keep two kilobytes of empty places in a channel that is made of blocks.
 #[derive(Debug)]
 pub(super) struct Pieces(mpsc::Sender<Bytes>);
 
@@ -50,27 +51,28 @@ pub(super) struct Place<'a>(&'a mut mpsc::Sender<Bytes>);
 impl Pieces {
     /// Waits until there is a place.
     pub(super) async fn place(&mut self) -> Result<Place<'_>, Gone> {
-        poll_fn(|context| self.0.poll_ready(context)).await.map_err(|_| Gone)?;
+        // A stream that always has one is not to keep its thread from others.
+        cooperative(poll_fn(|context| self.0.poll_ready(context))).await.map_err(|_| Gone)?;
         Ok(Place(&mut self.0))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.is_closed()
     }
 }
 
 impl Place<'_> {
     /// A client that has left meanwhile is noticed by whoever waits next.
     pub(super) fn send(self, piece: Bytes) {
-        drop(self.0.try_send(piece));
+        let sent = self.0.try_send(piece);
+        debug_assert!(!sent.is_err_and(|error| error.is_full()), "there was a place for it");
     }
 }
 
 impl Outlet {
     pub(super) fn new(wire: Wire, head: oneshot::Sender<Response>) -> Self {
-        // A sender has one place of its own.
-        let (pieces, taken) = mpsc::channel(PIECES - 1);
-        let (last, rest) = oneshot::channel();
-        // A stream without its last bytes, which a failure of the gateway itself could make, must not end cleanly.
-        let taken = taken.map(Ok::<_, oneshot::error::RecvError>);
-        let body = Body::from_stream(taken.chain(futures_util::stream::once(rest)));
-        Self { wire, pieces: Pieces(pieces), last, head: Some((head, body)) }
+        let (pieces, last, body) = stream();
+        Self { wire, pieces, last, head: Some((head, body)) }
     }
 
     /// Whether the head of a stream went out.
@@ -80,7 +82,8 @@ impl Outlet {
 
     /// Whether the client is gone.
     pub(super) fn is_closed(&self) -> bool {
-        self.head.as_ref().map_or_else(|| self.last.is_closed(), |(head, _)| head.is_closed())
+        let is_body_gone = || self.pieces.is_closed() || self.last.is_closed();
+        self.head.as_ref().map_or_else(is_body_gone, |(head, _)| head.is_closed())
     }
 
     /// Lets the head of a stream go, unless it went.
@@ -152,5 +155,70 @@ impl Outlet {
             }
             None => drop(self.last.send(format::failed_tail(surface, request_id, error))),
         }
+    }
+}
+
+/// The body of a stream, and both ways into it.
+fn stream() -> (Pieces, oneshot::Sender<Bytes>, Body) {
+    // A sender has one place of its own.
+    let (pieces, taken) = mpsc::channel(PIECES - 1);
+    let (last, rest) = oneshot::channel();
+    // A stream without its last bytes, which a failure of the gateway itself could make, must not end cleanly.
+    let taken = taken.map(Ok::<_, oneshot::error::RecvError>);
+    (Pieces(pieces), last, Body::from_stream(taken.chain(futures_util::stream::once(rest))))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn piece(body: &mut Body) -> Option<Bytes> {
+        body.frame().await.map(|frame| frame.unwrap().into_data().unwrap())
+    }
+
+    #[tokio::test]
+    async fn as_many_pieces_wait_as_there_are_places_and_the_last_has_one_of_its_own() {
+        let (mut pieces, last, mut body) = stream();
+        for number in 0..PIECES {
+            pieces.place().now_or_never().unwrap().unwrap().send(number.to_string().into());
+        }
+        assert!(pieces.place().now_or_never().is_none());
+        last.send("last".into()).unwrap();
+        assert_eq!(piece(&mut body).await.unwrap(), "0");
+        pieces.place().now_or_never().unwrap().unwrap().send("more".into());
+        assert!(pieces.place().now_or_never().is_none());
+        drop(pieces);
+        for wanted in ["1", "2", "3", "more", "last"] {
+            assert_eq!(piece(&mut body).await.unwrap(), wanted);
+        }
+        assert_eq!(piece(&mut body).await, None);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_place_hears_that_the_client_left() {
+        let (mut pieces, mut last, body) = stream();
+        for _ in 0..PIECES {
+            pieces.place().await.unwrap().send(COMMENT);
+        }
+        let left = tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            drop(body);
+        });
+        pieces.place().await.unwrap_err();
+        assert!(pieces.is_closed());
+        left.await.unwrap();
+        last.closed().await;
+    }
+
+    #[tokio::test]
+    async fn without_its_last_piece_a_stream_breaks_off() {
+        let (mut pieces, last, mut body) = stream();
+        pieces.place().await.unwrap().send(COMMENT);
+        drop((pieces, last));
+        assert_eq!(piece(&mut body).await.unwrap(), COMMENT);
+        assert!(body.frame().await.unwrap().is_err());
     }
 }

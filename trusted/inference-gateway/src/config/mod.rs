@@ -126,9 +126,9 @@ pub struct ControlConfig {
     /// Milliseconds until it has to have answered.
     #[serde(default = "default_control_timeout_ms")]
     pub timeout_ms: u64,
-    /// File with a secret of at least 32 bytes: under it the first 4,096 bytes of what is said are hashed, and the control plane
-    /// is told that hash as `prefixHash`, so that requests that begin alike can go where such a one went. Without it nothing
-    /// like that is told.
+    /// File with a secret of at least 32 bytes, text: under it the first 4,096 bytes of what is said with a key are hashed, and
+    /// the control plane is told that hash as `prefixHash`, so that requests that begin alike can go where such a one went.
+    /// Without it nothing like that is told.
     #[serde(default)]
     pub prefix_hash_secret_file: Option<PathBuf>,
     /// What may be spent, in the currency of the prices, before it has been told of it: beyond that requests are

@@ -29,7 +29,7 @@ use super::{Disk, StoreError, turns};
 const DIR: &str = "receipt-log";
 /// Name of the log in its checkpoints; the key tells logs apart.
 const ORIGIN: &str = "cloister/receipt-log";
-/// Receipts that are appended together.
+/// Receipts that are appended together: each time waits for the disk, and keeps the processor for as long as they are many.
 const BATCH: usize = 512;
 /// With so many receipts that wait it does not keep up.
 const BEHIND: usize = 1 << 16;

@@ -73,7 +73,7 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 First the machine: the report's evidence has to be genuine, and to bind the keys that signed. Then the receipt: who \
 signed it, what went in, what came out, what was verified about the upstream, and whether the gateway's public log has \
-it. Exit code 0 says that the evidence holds and that no check of the receipt fails; 'unchanged' alone may: a gateway \
+it. 'source' is what the report says of itself, for you to build and compare. Exit code 0 says that the evidence holds and that no check of the receipt fails; 'unchanged' alone may: a gateway \
 that says what it rewrote is honest. The log shows that no receipt was taken out or made anew since somebody last \
 looked, and a gateway may say that it has none: what it has to show is what you ask for, by the log's key as you know it \
 and the checkpoint that you kept.
@@ -186,20 +186,14 @@ fn evidence(report: &Value) -> Result<AttestationDocument, Failure> {
     if evidence.is_none() {
         return Err(refused("the report has no evidence"));
     }
-    let attestation = text("attestation");
-    let shown = match &attestation {
-        Some(attestation) => {
-            let bytes = hex::decode(attestation).ok();
-            let decoded = bytes.and_then(|bytes| VersionedAttestation::decode(&bytes).ok());
-            decoded.and_then(|decoded| decoded.evidence.tee_type())
-        }
-        None => Some("tdx"),
-    };
-    if report.pointer("/attestation/tee_type").and_then(Value::as_str) != shown {
+    let (quote, attestation) = (text("quote"), text("attestation"));
+    let said = report.pointer("/attestation/tee_type").and_then(Value::as_str);
+    // What cannot be read is for the appraisal to refuse.
+    if !is_of_kind(said, quote.as_deref(), attestation.as_deref()) {
         return Err(refused("the report's evidence is of another kind of machine than it says (tee_type)"));
     }
     Ok(AttestationDocument {
-        quote: text("quote"),
+        quote,
         event_log: text("event_log").unwrap_or_default(),
         report_data: text("quote_report_data").unwrap_or_default(),
         vm_config: text("vm_config").unwrap_or_default(),
@@ -207,6 +201,15 @@ fn evidence(report: &Value) -> Result<AttestationDocument, Failure> {
         app_compose: text("app_compose"),
         ..AttestationDocument::default()
     })
+}
+
+/// Whether evidence is of the kind of machine that is said, as far as its form tells that.
+fn is_of_kind(said: Option<&str>, quote: Option<&str>, attestation: Option<&str>) -> bool {
+    let bytes = attestation.and_then(|text| hex::decode(text.strip_prefix("0x").unwrap_or(text)).ok());
+    match bytes.and_then(|bytes| VersionedAttestation::decode(&bytes).ok()) {
+        Some(versioned) => said.is_some() && said == versioned.evidence.tee_type(),
+        None => quote.is_none() || said == Some("tdx"),
+    }
 }
 
 /// The keyset that the receipt names, with its digest: the attested one, or a former one with the same key for

@@ -10,8 +10,8 @@ use crate::commands::verify::report;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, Tone, printable};
 
-/// Prints the claims about the machine, then the checks of the receipt, and where the gateway says that its software comes
-/// from, for whoever wants to build it: nothing but the measurements proves what runs.
+/// Prints the claims about the machine, then the checks of the receipt, and where its software comes from by the report,
+/// for whoever wants to build it: nothing proves that, and nothing but the measurements proves what runs.
 pub(super) fn show(
     output: &Output,
     appraisal: &Appraisal,
@@ -23,7 +23,7 @@ pub(super) fn show(
             "verified": appraisal.verified && holds(findings),
             "evidence": appraisal,
             "checks": findings.iter().map(document).collect::<Vec<_>>(),
-            "source_provenance": source,
+            "unproved_source": source,
         }));
         return;
     }
@@ -54,9 +54,9 @@ fn source_text(source: Option<&Value>) -> String {
     ];
     let parts: Vec<_> = parts.iter().filter_map(|(what, said)| Some(format!("{what}{}", (*said)?))).collect();
     if parts.is_empty() {
-        return "the gateway does not say where its software comes from".to_owned();
+        return "the report does not say where the software comes from".to_owned();
     }
-    printable(&format!("says the gateway: {}", parts.join(", "))).replace(['\n', '\t'], " ")
+    printable(&format!("by the report, unproved: {}", parts.join(", "))).replace(['\n', '\t'], " ")
 }
 
 fn document((check, finding): &(Check, Finding)) -> Value {

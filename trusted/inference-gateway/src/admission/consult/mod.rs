@@ -117,7 +117,7 @@ impl ControlPlane {
         self.untold.check(limit)?;
         let hooks = Arc::clone(&self.hooks.read());
         let prefix_key = hooks.prefix_key.as_ref().filter(|_| !ask.is_encrypted);
-        let prefix_hash = prefix_key.and_then(|key| key.hash(ask.body));
+        let prefix_hash = prefix_key.and_then(|key| key.hash(ask.key, ask.surface, ask.body));
         let features = Features::of(ask.surface, ask.body).with_prefix(prefix_hash.clone());
         let question = Question {
             api_key_hash: ask.key.to_string(),

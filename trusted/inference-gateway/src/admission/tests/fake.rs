@@ -16,11 +16,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::ControlConfig;
 
-pub(super) const TOKEN: &str = "control-token";
+pub(crate) const TOKEN: &str = "control-token";
 
 /// A control plane on loopback.
-pub(super) struct Fake {
-    pub(super) url: String,
+pub(crate) struct Fake {
+    pub(crate) url: String,
     state: Arc<Inner>,
     _server: AbortOnDropHandle<()>,
 }
@@ -37,14 +37,14 @@ struct Inner {
     calls: Mutex<Vec<(String, String, Value)>>,
 }
 
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Json(Value),
     Status(u16, &'static str),
     Never,
 }
 
 impl Fake {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/base/", listener.local_addr().unwrap());
         let state = Arc::new(Inner::default());
@@ -55,30 +55,30 @@ impl Fake {
         Self { url, state, _server: AbortOnDropHandle::new(server) }
     }
 
-    pub(super) fn then(&self, answer: Answer) {
+    pub(crate) fn then(&self, answer: Answer) {
         self.state.answers.lock().push_back(answer);
     }
 
     /// The next question is answered with this.
-    pub(super) fn then_asked(&self, answer: Answer) {
+    pub(crate) fn then_asked(&self, answer: Answer) {
         self.state.asked.lock().push_back(answer);
     }
 
     /// From now on it fails at the rows of a request.
-    pub(super) fn fails_at(&self, request_id: &str, status: u16) {
+    pub(crate) fn fails_at(&self, request_id: &str, status: u16) {
         self.state.bad.lock().insert(request_id.to_owned(), status);
     }
 
-    pub(super) fn fails_nowhere(&self) {
+    pub(crate) fn fails_nowhere(&self) {
         self.state.bad.lock().clear();
     }
 
-    pub(super) fn calls(&self) -> Vec<(String, String, Value)> {
+    pub(crate) fn calls(&self) -> Vec<(String, String, Value)> {
         self.state.calls.lock().clone()
     }
 
     /// Bodies of `consult/post`, when there are so many at least.
-    pub(super) async fn told(&self, count: usize) -> Vec<Value> {
+    pub(crate) async fn told(&self, count: usize) -> Vec<Value> {
         for _ in 0..2000 {
             let told: Vec<_> = self
                 .calls()
@@ -94,7 +94,7 @@ impl Fake {
         panic!("{count} rows were not told");
     }
 
-    pub(super) fn config(&self, dir: &std::path::Path) -> ControlConfig {
+    pub(crate) fn config(&self, dir: &std::path::Path) -> ControlConfig {
         let token_file = dir.join("token");
         std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
         let url = self.url.parse().unwrap();

@@ -1,5 +1,5 @@
 //! Who may ask, and how much.
 
 mod consult;
-mod fake;
+pub(crate) mod fake;
 mod keys;

@@ -145,6 +145,36 @@ async fn vectors_are_for_the_client_alone_and_no_more_than_anybody_asks_for() {
     }
 }
 
+/// A control plane hears which prompts begin alike, before and after, and of encrypted ones nothing.
+#[tokio::test]
+async fn how_it_begins_is_not_told() {
+    let fake = good().await;
+    let control = crate::admission::tests::fake::Fake::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let token_file = control.config(dir.path()).token_file;
+    let secret_file = dir.path().join("secret");
+    std::fs::write(&secret_file, "s".repeat(32)).unwrap();
+    let hooks = json!({"url": control.url, "token_file": token_file, "prefix_hash_secret_file": secret_file});
+    let one = upstream("one", &fake.url(), 0, &json!({}));
+    let bench = Bench::new(vec![one], json!({"keys": [], "control": hooks})).await;
+    let mut long = chat(false);
+    long["messages"][0]["content"] = json!("begins alike ".repeat(400));
+    assert_eq!(bench.ask(&long).await.status, 200);
+    assert_eq!(Client::new(&bench, Suite::X25519, 1).ask(&bench, &long).await.status, 200);
+
+    control.told(2).await;
+    let calls = control.calls();
+    let hashes = |hook: &str, pointer: &str| -> Vec<_> {
+        let calls = calls.iter().filter(|(called, ..)| called == hook);
+        // Whose key it is was asked first.
+        let calls = calls.filter(|(.., body)| body["model"] != "");
+        calls.map(|(.., body)| body.pointer(pointer).cloned()).collect()
+    };
+    let asked = hashes("pre", "/request/prefixHash");
+    assert!(matches!(asked.as_slice(), [Some(_), None]), "{asked:?}");
+    assert_eq!(hashes("post", "/prefixHash"), asked);
+}
+
 /// What a request may cost is seen when it is opened: many pictures may be in one ciphertext.
 #[tokio::test]
 async fn what_was_hidden_is_set_aside() {
