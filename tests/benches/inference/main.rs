@@ -57,13 +57,11 @@ fn main() -> Result<(), Failure> {
         }
         given if given.contains(&"--train") => single()?.block_on(training::run()),
         given if given.contains(&"--bench") => {
-            match given.iter().skip_while(|given| **given != "--soak").nth(1) {
-                Some(minutes) => single()?.block_on(soak::run(minutes.parse()?)),
-                None => {
-                    let awake = if given.contains(&"--drowsy") { None } else { awake() };
-                    single()?.block_on(measure(given.contains(&"--peers"), awake.is_some()))
-                }
+            if let Some(minutes) = given.iter().skip_while(|given| **given != "--soak").nth(1) {
+                return single()?.block_on(soak::run(minutes.parse()?));
             }
+            let awake = if given.contains(&"--drowsy") { None } else { awake() };
+            single()?.block_on(measure(given.contains(&"--peers"), awake.is_some()))
         }
         // `cargo test --benches` runs this, too, with nothing to measure.
         _ => Ok(()),
