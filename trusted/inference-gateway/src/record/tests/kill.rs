@@ -13,7 +13,8 @@ use cloister_aci::log::Record;
 use cloister_verifier::Clock;
 use rust_decimal::Decimal;
 
-use super::lab::{document, finished};
+use super::lab::{Lab, document, finished};
+use super::layouts;
 use crate::admission::KeyHash;
 use crate::record::disk::{Backing, Medium};
 use crate::record::{Lookup, Settings, Store};
@@ -143,18 +144,35 @@ impl Medium for Deadly {
     }
 }
 
-/// The process that dies at a step: ends some requests, lets them get into the database, and ends some more.
-#[test]
-#[ignore = "runs as a process of its own, below"]
-fn ends_requests_until_it_dies() {
-    let (Ok(dir), Ok(steps)) = (std::env::var(DIR), std::env::var(STEPS)) else { return };
+/// Where a process dies, after how many steps, and how.
+fn told() -> Option<(String, u64, How)> {
+    let (dir, steps) = (std::env::var(DIR).ok()?, std::env::var(STEPS).ok()?);
     let (last, how) = steps.split_once(' ').unwrap();
     let how = match how {
         "whole" => How::Whole,
         "torn" => How::Torn,
         _ => How::Unsure,
     };
-    let backing = Deadly::backing(last.parse().unwrap(), how);
+    Some((dir, last.parse().unwrap(), how))
+}
+
+/// The process that dies while it takes over what an earlier version has left.
+#[test]
+#[ignore = "runs as a process of its own, below"]
+fn takes_over_until_it_dies() {
+    let Some((dir, last, how)) = told() else { return };
+    let lab = Lab::new();
+    let backing = Deadly::backing(last, how);
+    drop(Store::open_with(Path::new(&dir), lab.settings, lab.times(), backing).unwrap());
+    println!("all");
+}
+
+/// The process that dies at a step: ends some requests, lets them get into the database, and ends some more.
+#[test]
+#[ignore = "runs as a process of its own, below"]
+fn ends_requests_until_it_dies() {
+    let Some((dir, last, how)) = told() else { return };
+    let backing = Deadly::backing(last, how);
     let store = Store::open_with(Path::new(&dir), Settings::default(), Clock::system(), backing).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
@@ -304,4 +322,25 @@ fn a_death_while_the_journal_goes_somewhere_else_loses_nothing() {
 #[test]
 fn a_death_in_the_middle_of_any_step_loses_nothing() {
     die_at_each_step("torn");
+}
+
+#[test]
+fn a_death_during_an_upgrade_loses_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let key = key(0);
+    for how in ["whole", "torn"] {
+        for last in 0.. {
+            let lab = runtime.block_on(layouts::of_the_third(key));
+            let upgrade = run("takes_over_until_it_dies", &lab.path(), &format!("{last} {how}"));
+            let output = upgrade.wait_with_output().unwrap();
+            // The first goes on with what is there, and the second with what that has made of it.
+            for _ in 0..2 {
+                layouts::check(&lab.open(), key, &format!("step {last}, {how}"));
+            }
+            if output.status.success() {
+                assert!(last > 10 && String::from_utf8(output.stdout).unwrap().contains("all"));
+                break;
+            }
+        }
+    }
 }

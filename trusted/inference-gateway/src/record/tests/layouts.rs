@@ -95,14 +95,32 @@ async fn they_are_taken_over() {
             assert_eq!(has_former, Ok(false));
             let unposted = store.unposted(0, 10).unwrap();
             assert_eq!(unposted.iter().map(|row| &row.row.request_id).collect::<Vec<_>>(), owed);
-            for number in 0..COUNT {
-                let id = format!("rcpt-{number}");
-                assert_eq!(store.receipt(&id, key).unwrap(), Lookup::Found(document(&id)), "layout {layout}");
-            }
-            assert_eq!(store.spent(key).unwrap().to_string(), COUNT.to_string());
+            check(&store, key, &format!("layout {layout}"));
         }
         assert!(!lab.path().join("journal.1").exists());
     }
+}
+
+/// What the third layout has left, and nothing of a journal.
+pub(super) async fn of_the_third(key: KeyHash) -> Lab {
+    let lab = Lab::new();
+    let store = lab.open();
+    for number in 0..COUNT {
+        store.finish(finished(key, &number.to_string(), "1", START)).await.unwrap();
+    }
+    drop(store);
+    lab.edit(|transaction| go_back(transaction, THIRD_LAYOUT, key));
+    std::fs::remove_dir_all(lab.path().join("journal")).unwrap();
+    lab
+}
+
+/// All of it was taken over.
+pub(super) fn check(store: &Store, key: KeyHash, when: &str) {
+    for number in 0..COUNT {
+        let id = format!("rcpt-{number}");
+        assert_eq!(store.receipt(&id, key).unwrap(), Lookup::Found(document(&id)), "{when}");
+    }
+    assert_eq!(store.spent(key).unwrap().to_string(), COUNT.to_string(), "{when}");
 }
 
 /// Whatever fails, and though it was done all the same: the commit that makes the journal that of the receipts, too.
@@ -111,26 +129,10 @@ async fn whatever_fails_all_are_taken_over() {
     let key = KeyHash::of("key");
     for is_done in [false, true] {
         for before in 0.. {
-            let (lab, left) = (Lab::new(), Arc::new(AtomicI64::new(before)));
-            let store = lab.open();
-            for number in 0..COUNT {
-                store.finish(finished(key, &number.to_string(), "1", START)).await.unwrap();
-            }
-            drop(store);
-            lab.edit(|transaction| go_back(transaction, THIRD_LAYOUT, key));
-            std::fs::remove_dir_all(lab.path().join("journal")).unwrap();
+            let (lab, left) = (of_the_third(key).await, Arc::new(AtomicI64::new(before)));
             let backing = Once::backing(&left, is_done);
             drop(Store::open_with(&lab.path(), lab.settings, lab.times(), backing));
-            let store = lab.open();
-            for number in 0..COUNT {
-                let id = format!("rcpt-{number}");
-                let found = store.receipt(&id, key).unwrap();
-                assert_eq!(
-                    found,
-                    Lookup::Found(document(&id)),
-                    "{before} operations before, done: {is_done}"
-                );
-            }
+            check(&lab.open(), key, &format!("{before} operations before, done: {is_done}"));
             if left.load(Ordering::SeqCst) >= 0 {
                 assert!(before > 10, "{before}");
                 break;
