@@ -14,6 +14,8 @@ use cloister_verifier::Clock;
 use http::StatusCode;
 use parking_lot::RwLock;
 use rust_decimal::Decimal;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::estimate::estimate;
@@ -40,6 +42,10 @@ const MAX_MODEL: usize = 512;
 
 /// Most denials in a minute that have a row: they cost nobody anything.
 const MOST_DENIALS: u64 = 60;
+/// Most keys at once that it is asked about without a request: whoever has none can make up as many as he likes.
+const MOST_STRANGERS: usize = 64;
+/// How long one of more waits.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds after which a request comes again that is refused for what is under way.
 const RETRY_S: u64 = 1;
 const UNAUTHORIZED: u16 = StatusCode::UNAUTHORIZED.as_u16();
@@ -53,6 +59,7 @@ pub struct ControlPlane {
     untold: Arc<Untold>,
     store: Store,
     known: Known,
+    strangers: Semaphore,
     under_way: Arc<UnderWay>,
     denials: Window,
     began: Instant,
@@ -89,6 +96,7 @@ impl ControlPlane {
             untold,
             store,
             known: Known::default(),
+            strangers: Semaphore::new(MOST_STRANGERS),
             under_way,
             denials: Window::new(MOST_DENIALS),
             began: Instant::now(),
@@ -176,6 +184,11 @@ impl ControlPlane {
 
     /// Asks without a model; whatever is said but that the key is none means that it is one.
     pub(super) async fn identify(&self, key: KeyHash) -> Result<(), GatewayError> {
+        let Ok(Ok(_place)) = timeout(STRANGER_PATIENCE, self.strangers.acquire()).await else {
+            let busy =
+                GatewayError::new(Kind::Unavailable, "Too many keys are asked about. Please try again.");
+            return Err(GatewayError { retry_after: Some(RETRY_S), ..busy });
+        };
         let verdict = self.asked_of(key, None).await?;
         let is_known = verdict.allow || verdict.status.is_some_and(|status| status != UNAUTHORIZED);
         if is_known {

@@ -1,5 +1,7 @@
 //! The gateway as a client of a control plane.
 
+use std::sync::Arc;
+
 use cloister_verifier::Clock;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -232,6 +234,26 @@ async fn whatever_fails_lets_nobody_in() {
     assert_eq!(ask(&lab.control_with(&nowhere)).await.unwrap_err().kind, Kind::Unavailable);
     std::fs::write(&short.token_file, "two\nlines").unwrap();
     assert!(ControlPlane::start(&short, lab.store.clone(), clock()).is_err());
+}
+
+/// Whoever makes keys up does not make the control plane answer for all of them at once.
+#[tokio::test]
+async fn strangers_are_asked_about_some_at_a_time() {
+    let lab = Lab::new().await;
+    let control = Arc::new(lab.control());
+    let strangers: Vec<_> = (0..200)
+        .map(|number| {
+            let control = Arc::clone(&control);
+            tokio::spawn(async move { control.recognise(KeyHash::of(&number.to_string())).await.is_ok() })
+        })
+        .collect();
+    for stranger in strangers {
+        assert!(stranger.await.unwrap());
+    }
+    assert_eq!(lab.fake.calls().len(), 200);
+    assert!((2..=64).contains(&lab.fake.most_at_once()), "{}", lab.fake.most_at_once());
+    control.recognise(KeyHash::of("7")).await.unwrap();
+    assert_eq!(lab.fake.calls().len(), 200, "it was known a moment ago");
 }
 
 #[tokio::test]

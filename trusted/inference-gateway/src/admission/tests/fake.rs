@@ -35,6 +35,8 @@ struct Inner {
     bad: Mutex<HashMap<String, u16>>,
     /// Hook, `Authorization` and body of all calls.
     calls: Mutex<Vec<(String, String, Value)>>,
+    /// Calls that are under way, and the most that there have been.
+    at_once: Mutex<(usize, usize)>,
 }
 
 pub(crate) enum Answer {
@@ -71,6 +73,11 @@ impl Fake {
 
     pub(crate) fn fails_nowhere(&self) {
         self.state.bad.lock().clear();
+    }
+
+    /// Most calls that were under way at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.state.at_once.lock().1
     }
 
     pub(crate) fn calls(&self) -> Vec<(String, String, Value)> {
@@ -120,6 +127,14 @@ async fn answer(
     let bad = body["requestId"].as_str().and_then(|id| state.bad.lock().get(id).copied());
     let is_asked = hook == "pre";
     state.calls.lock().push((hook, authorization, body));
+    {
+        let (now, most) = &mut *state.at_once.lock();
+        *now += 1;
+        *most = (*most).max(*now);
+    }
+    // Others that come at once are here, too.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    state.at_once.lock().0 -= 1;
     if let Some(status) = bad {
         return StatusCode::from_u16(status).unwrap().into_response();
     }
