@@ -100,6 +100,8 @@ pub struct Hooks {
     post: Url,
     keep: Url,
     authorization: HeaderValue,
+    /// Until which an answer has to be there.
+    pub(super) timeout: Duration,
     /// Beginnings of prompts are told apart by it, where they are at all.
     pub(super) prefix_key: Option<PrefixKey>,
     /// Most that may be untold.
@@ -136,6 +138,7 @@ impl Hooks {
                     PrefixKey::read(path).map_err(|error| HooksError::PrefixSecret(path.to_owned(), error))
                 })
                 .transpose()?,
+            timeout,
             untold_limit: config.untold_limit,
         })
     }

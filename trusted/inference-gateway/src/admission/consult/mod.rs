@@ -44,8 +44,6 @@ const MAX_MODEL: usize = 512;
 const MOST_DENIALS: u64 = 60;
 /// Most keys at once that it is asked about without a request: whoever has none can make up as many as he likes.
 const MOST_STRANGERS: usize = 64;
-/// How long one of more waits.
-const STRANGER_PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds after which a request comes again that is refused for what is under way.
 const RETRY_S: u64 = 1;
 const UNAUTHORIZED: u16 = StatusCode::UNAUTHORIZED.as_u16();
@@ -184,7 +182,9 @@ impl ControlPlane {
 
     /// Asks without a model; whatever is said but that the key is none means that it is one.
     pub(super) async fn identify(&self, key: KeyHash) -> Result<(), GatewayError> {
-        let Ok(Ok(_place)) = timeout(STRANGER_PATIENCE, self.strangers.acquire()).await else {
+        // Others wait for as long as an answer may take.
+        let patience = self.hooks.read().timeout;
+        let Ok(Ok(_place)) = timeout(patience, self.strangers.acquire()).await else {
             let busy =
                 GatewayError::new(Kind::Unavailable, "Too many keys are asked about. Please try again.");
             return Err(GatewayError { retry_after: Some(RETRY_S), ..busy });

@@ -257,6 +257,33 @@ async fn strangers_are_asked_about_some_at_a_time() {
 }
 
 #[tokio::test]
+async fn strangers_do_not_wait_for_ever() {
+    let lab = Lab::new().await;
+    let short = ControlConfig { timeout_ms: 300, ..lab.fake.config(lab.dir.path()) };
+    let control = Arc::new(lab.control_with(&short));
+    (0..300).for_each(|_| lab.fake.then_asked(Answer::Never));
+    let strangers: Vec<_> = (0..300)
+        .map(|number| {
+            let control = Arc::clone(&control);
+            tokio::spawn(
+                async move { control.recognise(KeyHash::of(&number.to_string())).await.unwrap_err() },
+            )
+        })
+        .collect();
+    let mut busy = 0;
+    for stranger in strangers {
+        let error = stranger.await.unwrap();
+        assert_eq!(error.kind, Kind::Unavailable);
+        if error.message.starts_with("Too many keys") {
+            assert_eq!(error.retry_after, Some(1));
+            busy += 1;
+        }
+    }
+    // Places come free once while they wait, at most.
+    assert!(busy >= 300 - 2 * 64, "{busy}");
+}
+
+#[tokio::test]
 async fn what_prompts_begin_with_is_told_apart_where_there_is_a_secret() {
     let lab = Lab::new().await;
     let config = lab.fake.config(lab.dir.path());
