@@ -126,3 +126,20 @@ const HINTS: [(Check, &str); 7] = [
     ),
     (Check::Upstream, "the gateway says that its upstream proved nothing: ask with provider.aci_verified"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_printed_as_the_reports_own_word() {
+        let source = json!({"repo_url": "https://e.test/\u{1b}[2Jgw\n", "repo_commit": "c0ffee", "other": 1});
+        let text = source_text(Some(&source));
+        assert!(text.starts_with("by the report, unproved: https://e.test/"), "{text}");
+        assert!(text.ends_with(", commit c0ffee"), "{text}");
+        assert!(!text.contains(['\u{1b}', '\n']), "{text:?}");
+        for nothing in [None, Some(json!({})), Some(json!("text")), Some(json!({"repo_url": 7}))] {
+            assert!(source_text(nothing.as_ref()).starts_with("the report does not say"), "{nothing:?}");
+        }
+    }
+}
