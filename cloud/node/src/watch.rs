@@ -31,10 +31,14 @@ pub(crate) async fn watch_host(host: &Arc<Host>, arrived: Arc<Notify>) -> watch:
 
 /// The images that there are, and whether the GPUs are others than before.
 async fn look(host: &Arc<Host>) -> (Vec<NodeImage>, bool) {
-    let host = Arc::clone(host);
+    let (host, running) = (Arc::clone(host), host.tasks.token());
     let look = move || {
         let images = host.images.scan().into_iter().map(|image| image.description).collect();
-        Ok::<_, std::convert::Infallible>((images, host.gpus.scan()))
+        let other_gpus = host.gpus.scan();
+        // A node that stops waits for this: nothing may hold its locks after it.
+        drop(host);
+        drop(running);
+        Ok::<_, std::convert::Infallible>((images, other_gpus))
     };
     blocking(look).await.unwrap_or_default()
 }
