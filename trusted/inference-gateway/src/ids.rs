@@ -4,11 +4,15 @@
 //! |---|---|
 //! | 12 | milliseconds since the Unix epoch, as in a UUID of version 7 (RFC 9562) |
 //! | the others | random |
+//!
+//! The id of a receipt has the first digits of that of its request, which is found by both then.
 
 use crate::gateway::unix_now_ms;
 
 /// Bytes of the time.
 const TIME_BYTES: usize = 6;
+/// Digits of a receipt's id.
+const RECEIPT_DIGITS: usize = 24;
 
 /// An id, without its prefix, of so many random bytes; the time takes the place of the first ones.
 pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
@@ -20,6 +24,12 @@ pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
     // Two digits for each byte have room, and all of them are ASCII: neither can fail.
     let _ = hex::encode_to_slice(random, &mut digits);
     String::from_utf8(digits).unwrap_or_default()
+}
+
+/// The id of the receipt of a request: `rcpt-` and 24 hex digits for one of the gateway's own; `None` for other ids.
+pub(crate) fn receipt_of(request: &str) -> Option<String> {
+    let unique = request.strip_prefix("req_")?;
+    Some(format!("rcpt-{}", unique.get(..RECEIPT_DIGITS).unwrap_or(unique)))
 }
 
 /// The time that an id begins with; whatever follows its last `-` or `_`, if that are hex digits.
@@ -54,6 +64,19 @@ mod tests {
             assert!((before..=after).contains(&time), "{id}");
         }
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+    }
+
+    #[test]
+    fn a_receipt_is_called_like_its_request() {
+        let request = format!("req_{}", of([0xab; 16]));
+        let receipt = receipt_of(&request).unwrap();
+        assert_eq!(receipt.len(), "rcpt-".len() + 24);
+        assert_eq!(receipt["rcpt-".len()..], request["req_".len()..][..24]);
+        assert_eq!(time_of(&receipt), time_of(&request));
+        for id in ["chatcmpl-0123456789abcdef0123456789abcdef", "rcpt-1", ""] {
+            assert_eq!(receipt_of(id), None, "{id}");
+        }
+        assert_eq!(receipt_of("req_ä").as_deref(), Some("rcpt-ä"));
     }
 
     #[test]

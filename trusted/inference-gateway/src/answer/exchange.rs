@@ -39,7 +39,7 @@ pub(super) struct Exchange {
     pub(super) asked: Asked,
     /// How often a byte of the answer counts in memory.
     pub(super) weight: usize,
-    /// `rcpt-` and 24 hex digits.
+    /// `rcpt-` and 24 hex digits, those that the request's id begins with.
     pub(super) receipt_id: String,
     /// Headers that say whether and how the answer is encrypted.
     pub(super) e2ee_headers: Vec<(&'static str, String)>,

@@ -119,7 +119,9 @@ async fn admit(
 ) -> Option<(Box<Exchange>, Outlet)> {
     let began = Instant::now();
     let live = gateway.live();
-    let Some((random, receipt_id)) = random() else {
+    // Whoever made the request's id had random numbers.
+    let chosen = getrandom::u64().ok().zip(ids::receipt_of(&incoming.request_id));
+    let Some((random, receipt_id)) = chosen else {
         let error = GatewayError::new(Kind::Internal, "The request failed");
         drop(head.send(respond::denial(incoming.surface, &incoming.request_id, &error, &[])));
         return None;
@@ -208,18 +210,6 @@ async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) -> Option<Bo
         (Some(Ok(_)), None) => {}
     }
     None
-}
-
-/// 64 random bits, and the id of a receipt. `None` when the system has no random numbers: two receipts could share an
-/// id then.
-fn random() -> Option<(u64, String)> {
-    let mut bytes = [0; 20];
-    if let Err(error) = getrandom::fill(&mut bytes) {
-        tracing::error!(%error, "the system has no random numbers");
-        return None;
-    }
-    let (number, id) = bytes.split_first_chunk()?;
-    Some((u64::from_le_bytes(*number), format!("rcpt-{}", ids::of::<12>(id.try_into().ok()?))))
 }
 
 /// The client left before anything was answered. If the request went out, the upstream has read it.

@@ -9,6 +9,7 @@ use super::store::Settings;
 use super::tables::{NameHash, NameKind, ReceiptEntry, name};
 use super::{Finished, Row, StoreError, UsageRow};
 use crate::admission::KeyHash;
+use crate::ids;
 
 /// Longest document of a receipt or a session, in bytes.
 const MAX_DOCUMENT: usize = 8 << 20;
@@ -42,6 +43,7 @@ pub(super) enum Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewReceipt {
     pub(super) entry: Bytes,
+    /// Under which it is found; the same twice where the first says both.
     pub(super) names: [NameHash; 2],
     pub(super) session: Option<NameHash>,
     /// Until when the session is needed, in seconds since the Unix epoch.
@@ -80,7 +82,11 @@ impl Change {
                 let needed_until = whole_hour(served_at.saturating_add(settings.receipts_s));
                 // Hashed while it is still near the processor.
                 let record = settings.is_logging.then(|| log::record(&entry).into());
-                let (names, entry) = (entry.names, entry.to_bytes().into());
+                // By that id, the receipt's own is known.
+                let is_called_like_it =
+                    receipt.chat_id.as_deref().and_then(ids::receipt_of).is_some_and(|of| of == receipt.id);
+                let names = [id, if is_called_like_it { id } else { chat }];
+                let entry = entry.to_bytes().into();
                 Ok(NewReceipt { entry, names, session, needed_until, record })
             })
             .transpose()?;

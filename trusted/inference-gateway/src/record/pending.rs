@@ -55,7 +55,11 @@ impl Generation {
                 if let Some(receipt) = receipt {
                     let number = self.next().0;
                     self.receipts.push(receipt.entry.clone());
-                    self.names.extend(receipt.names.map(|name| (name, number)));
+                    let [id, other] = receipt.names;
+                    self.names.insert(id, number);
+                    if other != id {
+                        self.names.insert(other, number);
+                    }
                     if let Some(session) = receipt.session {
                         self.keep_until(session, receipt.needed_until);
                     }

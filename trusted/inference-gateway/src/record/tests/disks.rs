@@ -355,7 +355,7 @@ async fn receipts_are_found_whose_names_were_kept_without_their_time() {
     lab.edit(|transaction| {
         let mut names = transaction.open_table(NAMES).unwrap();
         for (kind, id) in &ids {
-            names.remove(&name(*kind, Some(key), id)).unwrap().unwrap();
+            drop(names.remove(&name(*kind, Some(key), id)).unwrap());
             names.insert(&former_name(*kind, Some(key), id), 0).unwrap();
         }
     });

@@ -8,7 +8,7 @@ use redb::ReadableTableMetadata as _;
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished, receipt, row};
 use crate::admission::KeyHash;
-use crate::record::tables::SESSIONS;
+use crate::record::tables::{NAMES, SESSIONS};
 use crate::record::{Finished, KeptReceipt, Lookup, Settings, Store, Trouble, UsageRow};
 use crate::upstream::fake::until;
 
@@ -79,6 +79,47 @@ async fn a_name_that_is_used_again_is_the_newest_ones() {
     lab.settled(&store).await;
     assert_eq!(store.receipt("chat", key).unwrap(), of("rcpt-2"));
     assert_eq!(store.receipt("rcpt-1", key).unwrap(), of("rcpt-3"));
+}
+
+#[tokio::test]
+async fn a_receipt_that_is_called_like_its_request_has_one_name_and_is_found_by_both() {
+    let (lab, key, other) = (Lab::new(), KeyHash::of("key"), KeyHash::of("other"));
+    let (first, rest) = ("0123456789abcdef01234567", "89abcdef");
+    let (receipt_id, request_id) = (format!("rcpt-{first}"), format!("req_{first}{rest}"));
+    let foreign = format!("chatcmpl-{first}{rest}");
+    let keep = async |store: &Store, id: &str, chat: &str| {
+        let receipt = Some(receipt(id, Some(chat), lab.now()));
+        store.finish(Finished { key, rows: vec![], receipt }).await.unwrap();
+    };
+    let names = |store: &Store| store.shared().disk.read(|read| Ok(read.open_table(NAMES)?.len()?)).unwrap();
+    let check = |store: &Store| {
+        for id in [&receipt_id, &request_id] {
+            assert_eq!(store.receipt(id, key).unwrap(), of(&receipt_id), "{id}");
+            assert_eq!(store.receipt(id, other).unwrap(), Lookup::Absent, "{id}");
+        }
+        for id in [
+            format!("req_{first}"),
+            format!("req_{first}{}", rest.replace('f', "e")),
+            format!("{request_id}0"),
+        ] {
+            assert_eq!(store.receipt(&id, key).unwrap(), Lookup::Absent, "{id}");
+        }
+        assert_eq!(store.receipt(&foreign, key).unwrap(), of("rcpt-1"));
+    };
+    let store = lab.open();
+    keep(&store, &receipt_id, &request_id).await;
+    keep(&store, "rcpt-1", &foreign).await;
+    check(&store);
+    lab.settled(&store).await;
+    assert_eq!(names(&store), 3);
+    check(&store);
+    drop(store);
+    let store = lab.open();
+    check(&store);
+    lab.pass(1000);
+    store.finish(Finished { key, rows: vec![], receipt: None }).await.unwrap();
+    lab.settled(&store).await;
+    assert_eq!(names(&store), 0, "no name stays behind");
 }
 
 #[tokio::test]
