@@ -95,7 +95,7 @@ pub(super) fn receipt(carried: &[u8]) -> Option<&[u8]> {
 const LENGTH_BYTES: usize = 4;
 
 /// Appends some bytes after their length.
-fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend(bytes);
 }

@@ -8,8 +8,8 @@ use tracing::error;
 
 use super::StoreError;
 use super::blocks::Blocks as _;
-use super::changes::row_ended_at;
 use super::filing::Tables;
+use super::rows::Blocks as _;
 use super::segments::Segments;
 use super::store::Settings;
 use super::tables::{NameHash, ReceiptEntry};
@@ -35,7 +35,7 @@ pub(super) struct Eviction {
     settings: Settings,
     /// The last session that was looked at: they are looked at in turn.
     session: NameHash,
-    /// Rows that cannot be read: each goes with the next one that can.
+    /// Blocks of rows of which none can be read: each goes with the next one that can.
     unreadable: BTreeSet<u64>,
     /// Whether something is due that has not been removed.
     pub(super) is_behind: bool,
@@ -142,33 +142,29 @@ impl Eviction {
             if self.settings.is_posting { self.settings.posted_rows_s } else { self.settings.rows_s };
         // A control plane is still to be told of these.
         let owed = tables.owed()?;
-        let mut from = 0;
-        for removed in 0..budget {
-            let (number, ended_at) = loop {
-                let first = tables.rows.range(from..)?.next().transpose()?;
-                let Some((number, bytes)) = first else { return Ok(removed) };
-                let number = number.value();
-                match owed.iter().find(|owed| owed.contains(&number)) {
-                    Some(owed) => {
-                        self.is_unfinished = true;
-                        from = owed.end;
-                    }
-                    None => match row_ended_at(bytes.value()) {
-                        Ok(ended_at) => break (number, ended_at),
-                        Err(failure) => from = skip(unreadable, number, &failure),
-                    },
-                }
+        let (mut from, mut removed) = (0, 0);
+        while removed < budget {
+            let Some(block) = tables.rows.next_block(from)? else { break };
+            if let Some(owed) = owed.iter().find(|owed| owed.start < block.end() && block.first < owed.end) {
+                self.is_unfinished = true;
+                from = owed.end.max(block.end());
+                continue;
+            }
+            let Some(ended_at) = block.ended_at else {
+                from = skip(unreadable, block.first);
+                continue;
             };
             if ended_at.saturating_add(kept_s) > due.now {
-                return Ok(removed);
+                break;
             }
             turns::end_if_over();
-            tables.rows.remove(number)?;
-            for older in before(unreadable, number) {
+            tables.rows.remove(block.first)?;
+            for older in before(unreadable, block.first) {
                 tables.rows.remove(older)?;
             }
+            removed += usize::try_from(block.count).unwrap_or(usize::MAX);
         }
-        Ok(budget)
+        Ok(removed)
     }
 
     fn sessions(&mut self, tables: &mut Tables<'_>, due: &Due, budget: usize) -> Result<usize, StoreError> {
@@ -199,10 +195,10 @@ impl Eviction {
     }
 }
 
-/// Where to go on after something that cannot be read, which is said once.
-fn skip(unreadable: &mut BTreeSet<u64>, number: u64, failure: &StoreError) -> u64 {
+/// Where to go on after rows that cannot be read, which is said once.
+fn skip(unreadable: &mut BTreeSet<u64>, number: u64) -> u64 {
     if unreadable.insert(number) {
-        error!(number, %failure, "a record cannot be read; it is removed when the one after it has had its time");
+        error!(number, "usage cannot be read; it is removed when what is after it has had its time");
     }
     number.saturating_add(1)
 }

@@ -10,6 +10,7 @@ use rust_decimal::Decimal;
 use super::StoreError;
 use super::blocks::{Blocks as _, Gathering};
 use super::changes::{Change, NewReceipt};
+use super::rows;
 use super::segments::{Place, Position};
 use super::tables::{
     BlockRow, COUNTERS, FINGERPRINT_ENDS, FINGERPRINTS, JOURNAL_OFFSET, JOURNAL_SEGMENT, NAMES,
@@ -74,8 +75,8 @@ impl<'txn> Tables<'txn> {
             Ordering::Greater => return Err(StoreError::new("the generation before was not filed")),
         }
         let (first_receipt, first_row) = self.next()?;
-        let receipts = Gathering::new(first_receipt);
-        let mut next = Next { receipts, row: first_row, spent: HashMap::new() };
+        let (receipts, rows) = (Gathering::new(first_receipt), rows::Gathering::new(first_row));
+        let mut next = Next { receipts, rows, spent: HashMap::new() };
         let mut end = None;
         for (change, place) in changes {
             self.file_one(change, place, &mut next)?;
@@ -89,8 +90,9 @@ impl<'txn> Tables<'txn> {
         if let Some(end) = end {
             self.set_position(end)?;
         }
-        if next.row > first_row {
-            self.counters.insert(NEXT_ROW, next.row)?;
+        if next.rows.next() > first_row {
+            next.rows.end_block(&mut self.rows)?;
+            self.counters.insert(NEXT_ROW, next.rows.next())?;
         }
         for (key, cost) in next.spent {
             let before =
@@ -117,17 +119,19 @@ impl<'txn> Tables<'txn> {
     fn file_one(&mut self, change: &Change, place: Place, next: &mut Next) -> Result<(), StoreError> {
         match change {
             Change::Finished { key, rows, cost, receipt } => {
+                let receipt = receipt.as_ref();
+                let served_at = receipt.map(|receipt| ReceiptEntry::parse(&receipt.entry)).transpose()?;
+                let served_at = served_at.map(|receipt| receipt.served_at);
                 for row in rows {
-                    self.rows.insert(next.row, &row[..])?;
-                    next.row += 1;
+                    next.rows.add(&mut self.rows, row, served_at)?;
                 }
                 if !cost.is_zero() {
                     let sum = next.spent.entry(*key).or_default();
                     *sum = sum.saturating_add(*cost);
                 }
-                if let Some(receipt) = receipt {
+                if let Some((receipt, served_at)) = receipt.zip(served_at) {
                     self.name_receipt(receipt, next.receipts.next())?;
-                    next.receipts.add(place, ReceiptEntry::parse(&receipt.entry)?.served_at);
+                    next.receipts.add(place, served_at);
                 }
             }
             Change::Session { name, document, ends } => {
@@ -228,9 +232,9 @@ impl<'txn> Tables<'txn> {
     }
 }
 
-/// What a generation adds: receipts, where the next row goes, and what was spent.
+/// What a generation adds: receipts, rows, and what was spent.
 struct Next {
     receipts: Gathering,
-    row: u64,
+    rows: rows::Gathering,
     spent: HashMap<KeyHash, Decimal>,
 }

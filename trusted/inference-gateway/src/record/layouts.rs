@@ -7,17 +7,18 @@ use tracing::info;
 
 use super::StoreError;
 use super::blocks::Gathering;
-use super::changes::{Change, NewReceipt};
+use super::changes::{Change, NewReceipt, row_ended_at};
 use super::codec::split_first;
 use super::disk::{Dir, Disk, OpenError};
 use super::filing::Tables;
 use super::journal::Journal;
+use super::rows;
 use super::segments::{Position, Segments, failed};
 use super::shared::counter;
 use super::store::cannot_read;
 use super::tables::{
-    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, LAYOUT, NEXT_POST, ReceiptEntry, SECOND_LAYOUT, TAKING_OVER,
-    THIRD_LAYOUT, THIRD_RECEIPTS, VERSION,
+    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, FORMER_ROWS, FOURTH_LAYOUT, LAYOUT, NEXT_POST, ReceiptEntry,
+    SECOND_LAYOUT, TAKING_OVER, THIRD_LAYOUT, THIRD_RECEIPTS, VERSION,
 };
 use super::trouble::Troubles;
 use crate::admission::KeyHash;
@@ -27,13 +28,24 @@ const FORMER_JOURNAL: [&str; 2] = ["journal.0", "journal.1"];
 /// Bytes of receipts that are written together.
 const TOGETHER: usize = 1 << 20;
 
-/// Brings a database of an earlier layout up to this one, which writes all receipts anew. Fails for one of a newer
-/// program.
+/// Brings a database of an earlier layout up to this one, which writes all usage rows anew and, but for those of the fourth
+/// layout, all receipts. Fails for one of a newer program.
 pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(), OpenError> {
     let found = disk.read(|transaction| counter(transaction, VERSION)).map_err(cannot_read(dir))?;
     let found = found.unwrap_or_default();
     if found == LAYOUT {
         return Ok(());
+    }
+    let upgrade = |error| OpenError::Upgrade(dir.database_path(), error);
+    if found == FOURTH_LAYOUT {
+        info!("usage of an earlier version is taken over, which writes it anew");
+        let taken_over = disk.write(|transaction| {
+            let mut tables = Tables::open(transaction)?;
+            move_rows(transaction, &mut tables)?;
+            tables.counters.insert(VERSION, LAYOUT)?;
+            Ok(())
+        });
+        return taken_over.map_err(upgrade);
     }
     if ![FIRST_LAYOUT, SECOND_LAYOUT, THIRD_LAYOUT].contains(&found) {
         return Err(OpenError::Layout { path: dir.database_path(), found, known: LAYOUT });
@@ -44,7 +56,6 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
             return Err(OpenError::Unfinished(path));
         }
     }
-    let upgrade = |error| OpenError::Upgrade(dir.database_path(), error);
     let is_begun = disk.read(|transaction| counter(transaction, TAKING_OVER)).map_err(cannot_read(dir))?;
     let numbers = segments.numbers()?;
     if is_begun.is_none() {
@@ -57,7 +68,7 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
         });
         begun.map_err(upgrade)?;
     }
-    info!("receipts of an earlier version are taken over, which writes them anew");
+    info!("receipts and usage of an earlier version are taken over, which writes them anew");
     // What an attempt before has left.
     for number in numbers {
         segments.remove(number).map_err(OpenError::file(dir.join("")))?;
@@ -73,6 +84,7 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
         each_former(transaction, |number, receipt| receipts.add(number, receipt))?;
         let (receipts, end) = receipts.end()?;
         receipts.store(&mut tables.receipts)?;
+        move_rows(transaction, &mut tables)?;
         tables.set_position(end)?;
         tables.counters.insert(VERSION, LAYOUT)?;
         tables.counters.remove(TAKING_OVER)?;
@@ -102,6 +114,20 @@ fn give_up(disk: &Disk, segments: &Segments) {
             Ok(())
         });
     }
+}
+
+/// Makes blocks of the usage rows of earlier layouts.
+fn move_rows(transaction: &WriteTransaction, tables: &mut Tables<'_>) -> Result<(), StoreError> {
+    let former = transaction.open_table(FORMER_ROWS)?;
+    let mut rows = rows::Gathering::new(0);
+    for entry in former.iter()? {
+        let (number, row) = entry?;
+        rows.skip_to(&mut tables.rows, number.value())?;
+        rows.add(&mut tables.rows, row.value(), row_ended_at(row.value()).ok())?;
+    }
+    rows.end_block(&mut tables.rows)?;
+    transaction.delete_table(former)?;
+    Ok(())
 }
 
 /// Takes all receipts out of the tables of earlier layouts, in their order.

@@ -6,7 +6,7 @@
 //! | a change is made ready by who has it, and waits | `store`, `changes`, `codec` |
 //! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `segments`, `frame`, `pending` |
 //! | it becomes durable, with others | `syncer` |
-//! | the database gets what is not a receipt, and learns where receipts stand; what has had its time goes | `filer`, `turns`, `filing`, `blocks`, `tables`, `eviction`, `age` |
+//! | the database gets what is not a receipt, and learns where receipts stand; what has had its time goes | `filer`, `turns`, `filing`, `blocks`, `rows`, `tables`, `eviction`, `age` |
 //! | what the disk does not take waits until it does | `arrears` |
 //! | the hash of a receipt is logged | `log` |
 //! | it is read, wherever it is | `reading`, `shared` |
@@ -29,6 +29,7 @@ mod log;
 mod pending;
 mod reading;
 mod routes;
+mod rows;
 mod segments;
 mod shared;
 mod store;

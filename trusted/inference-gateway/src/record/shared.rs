@@ -16,6 +16,7 @@ use super::holds::Holds;
 use super::journal::Journal;
 use super::log::ToLog;
 use super::pending::{Generation, Going, Pending};
+use super::rows::Blocks as _;
 use super::segments::Position;
 use super::tables::{COUNTERS, NEXT_GENERATION, OWED, ROWS, SET_ASIDE};
 use super::trouble::Troubles;
@@ -143,12 +144,7 @@ impl View<'_> {
 
     /// Numbers and bytes of rows from a number on.
     pub(super) fn rows(&self, from: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
-        let table = self.database.open_table(ROWS)?;
-        let filed = table.range(from..)?.take(limit).map(|entry| {
-            let (number, bytes) = entry?;
-            Ok((number.value(), bytes.value().to_vec()))
-        });
-        let mut rows = filed.collect::<Result<Vec<_>, StoreError>>()?;
+        let mut rows = self.database.open_table(ROWS)?.since(from, limit)?;
         let recent = self.generations().flat_map(|generation| generation.rows(from));
         rows.extend(recent.take(limit - rows.len()).map(|(number, bytes)| (number, bytes.to_vec())));
         Ok(rows)

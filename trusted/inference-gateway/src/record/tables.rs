@@ -26,9 +26,11 @@ pub(super) const THIRD_RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::
 pub(super) const FORMER_RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipts");
 /// Numbers of receipts by the hash of a name.
 pub(super) const NAMES: TableDefinition<&NameHash, u64> = TableDefinition::new("names");
-/// Usage rows by number: the owner, then JSON.
-pub(super) const ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("rows");
-/// Usage rows that a control plane was told and does not take, by number; as above.
+/// Usage rows, each the owner, then JSON: blocks by the number of their first one.
+pub(super) const ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("row blocks");
+/// The same rows by number, in layouts before this one.
+pub(super) const FORMER_ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("rows");
+/// Usage rows that a control plane was told and does not take, by number; each as above.
 pub(super) const SET_ASIDE: TableDefinition<u64, &[u8]> = TableDefinition::new("rows set aside");
 /// Rows that a control plane is still to be told: numbers of the first, and of the one after the last.
 pub(super) const OWED: TableDefinition<u64, u64> = TableDefinition::new("owed rows");
@@ -67,8 +69,10 @@ pub(super) const IS_LOGGING: &str = "is logging";
 /// Secret: seed of the key that signs the log of receipts.
 pub(super) const LOG_KEY: &str = "log key";
 
-/// The layout: layout 4 has receipts in the journal.
-pub(super) const LAYOUT: u64 = 4;
+/// The layout: layout 5 has usage rows in blocks.
+pub(super) const LAYOUT: u64 = 5;
+/// Layout 4 has receipts in the journal.
+pub(super) const FOURTH_LAYOUT: u64 = 4;
 /// Layout 3 has them in blocks of its own.
 pub(super) const THIRD_LAYOUT: u64 = 3;
 /// Layout 2 has a journal beside it, and knows which rows are owed.

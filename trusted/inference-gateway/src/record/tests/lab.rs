@@ -14,6 +14,8 @@ use tempfile::TempDir;
 
 use crate::admission::KeyHash;
 use crate::record::age::Times;
+use crate::record::codec::put;
+use crate::record::rows;
 use crate::record::tables::{COUNTERS, JOURNAL_OFFSET, JOURNAL_SEGMENT, ROWS};
 use crate::record::{Backing, Finished, KeptReceipt, OpenError, Row, Settings, Store};
 use crate::upstream::fake::until;
@@ -129,9 +131,16 @@ impl Store {
     /// Makes usage rows unreadable that are in the database.
     pub(crate) fn damage_rows(&self, numbers: &[u64]) {
         let damaged = self.shared().disk.write(|transaction| {
-            let mut rows = transaction.open_table(ROWS)?;
+            let mut blocks = transaction.open_table(ROWS)?;
             for number in numbers {
-                rows.insert(number, &b"?"[..])?;
+                let block = blocks.range(..=*number)?.next_back().transpose()?;
+                let (first, block) =
+                    block.map(|(first, block)| (first.value(), block.value().to_vec())).unwrap();
+                let mut damaged = Vec::new();
+                for (at, row) in rows::of_block(first, &block) {
+                    put(&mut damaged, if at == *number { b"?" } else { row });
+                }
+                blocks.insert(first, &damaged[..])?;
             }
             Ok(())
         });

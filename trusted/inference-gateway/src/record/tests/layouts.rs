@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use redb::{TableDefinition, TableHandle as _, WriteTransaction};
+use redb::{ReadableTable as _, TableDefinition, TableHandle as _, WriteTransaction};
 
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use super::once::Once;
 use crate::admission::KeyHash;
+use crate::record::rows::of_block;
 use crate::record::tables::{
-    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, JOURNAL_OFFSET, JOURNAL_SEGMENT, NEXT_POST, NameHash, NameKind,
-    RECEIPTS, ReceiptEntry, SECOND_LAYOUT, THIRD_LAYOUT, THIRD_RECEIPTS, VERSION, name,
+    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, FORMER_ROWS, FOURTH_LAYOUT, JOURNAL_OFFSET, JOURNAL_SEGMENT,
+    NEXT_POST, NameHash, NameKind, RECEIPTS, ROWS, ReceiptEntry, SECOND_LAYOUT, THIRD_LAYOUT, THIRD_RECEIPTS,
+    VERSION, name,
 };
 use crate::record::{Lookup, OpenError, Store};
 
@@ -27,9 +29,24 @@ fn entries(key: KeyHash) -> Vec<Vec<u8>> {
     (0..COUNT).map(entry).collect()
 }
 
-/// Makes of a database one of an earlier layout.
+/// Makes of a database one of the fourth layout.
+fn go_back_to_the_fourth(transaction: &WriteTransaction) {
+    let blocks = transaction.open_table(ROWS).unwrap();
+    let mut former = transaction.open_table(FORMER_ROWS).unwrap();
+    for entry in blocks.iter().unwrap() {
+        let (first, block) = entry.unwrap();
+        for (number, row) in of_block(first.value(), block.value()) {
+            former.insert(number, row).unwrap();
+        }
+    }
+    transaction.delete_table(blocks).unwrap();
+    transaction.open_table(COUNTERS).unwrap().insert(VERSION, FOURTH_LAYOUT).unwrap();
+}
+
+/// Makes of a database one of an earlier layout than that.
 fn go_back(transaction: &WriteTransaction, layout: u64, key: KeyHash) {
     let entries = entries(key);
+    go_back_to_the_fourth(transaction);
     transaction.delete_table(RECEIPTS).unwrap();
     let table = |definition: TableDefinition<'static, u64, &'static [u8]>| {
         transaction.open_table(definition).unwrap()
@@ -89,7 +106,7 @@ async fn they_are_taken_over() {
         for _ in 0..2 {
             let store = lab.open();
             let has_former = store.shared().disk.read(|transaction| {
-                let former = [FORMER_RECEIPTS.name(), THIRD_RECEIPTS.name()];
+                let former = [FORMER_RECEIPTS.name(), THIRD_RECEIPTS.name(), FORMER_ROWS.name()];
                 Ok(transaction.list_tables()?.any(|table| former.contains(&table.name())))
             });
             assert_eq!(has_former, Ok(false));
@@ -103,14 +120,20 @@ async fn they_are_taken_over() {
 
 /// What the third layout has left, and nothing of a journal.
 pub(super) async fn of_the_third(key: KeyHash) -> Lab {
+    let lab = left(|transaction| go_back(transaction, THIRD_LAYOUT, key), key).await;
+    std::fs::remove_dir_all(lab.path().join("journal")).unwrap();
+    lab
+}
+
+/// Some requests, in what was made of a database.
+async fn left(go_back: impl FnOnce(&WriteTransaction), key: KeyHash) -> Lab {
     let lab = Lab::new();
     let store = lab.open();
     for number in 0..COUNT {
         store.finish(finished(key, &number.to_string(), "1", START)).await.unwrap();
     }
     drop(store);
-    lab.edit(|transaction| go_back(transaction, THIRD_LAYOUT, key));
-    std::fs::remove_dir_all(lab.path().join("journal")).unwrap();
+    lab.edit(go_back);
     lab
 }
 
@@ -121,19 +144,58 @@ pub(super) fn check(store: &Store, key: KeyHash, when: &str) {
         assert_eq!(store.receipt(&id, key).unwrap(), Lookup::Found(document(&id)), "{when}");
     }
     assert_eq!(store.spent(key).unwrap().to_string(), COUNT.to_string(), "{when}");
+    let rows = store.usage(0, 10).unwrap().into_iter().map(|row| (row.number, row.row.request_id));
+    let whole = (0..COUNT).map(|number| (number, format!("req_{number}")));
+    assert_eq!(rows.collect::<Vec<_>>(), whole.collect::<Vec<_>>(), "{when}");
+}
+
+/// Rows of the fourth layout stand with their numbers, of which some are missing, in blocks that go at much the same time.
+#[tokio::test]
+async fn rows_of_the_fourth_are_taken_over_and_have_their_time() {
+    let (lab, key) = (Lab::new(), KeyHash::of("key"));
+    let store = lab.open();
+    for name in ["0", "1", "2", "3"] {
+        lab.pass(1000);
+        store.finish(finished(key, name, "1", lab.now())).await.unwrap();
+        lab.settled(&store).await;
+    }
+    store.damage_rows(&[1]);
+    drop(store);
+    lab.edit(|transaction| {
+        go_back_to_the_fourth(transaction);
+        transaction.open_table(FORMER_ROWS).unwrap().remove(2).unwrap().unwrap();
+    });
+    let numbers =
+        |store: &Store| store.usage(0, 10).unwrap().iter().map(|row| row.number).collect::<Vec<_>>();
+    for _ in 0..2 {
+        let store = lab.open();
+        assert_eq!((numbers(&store), store.counts()), (vec![0, 3], Ok((4, 4))));
+        assert_ne!(store.receipt("rcpt-3", key).unwrap(), Lookup::Absent);
+    }
+    let store = lab.open();
+    lab.pass(2000);
+    store.finish(finished(key, "4", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
+    assert_eq!(numbers(&store), [3, 4]);
 }
 
 /// Whatever fails, and though it was done all the same: the commit that makes the journal that of the receipts, too.
 #[tokio::test]
 async fn whatever_fails_all_are_taken_over() {
     let key = KeyHash::of("key");
-    for is_done in [false, true] {
+    for (layout, is_done) in
+        [(THIRD_LAYOUT, false), (THIRD_LAYOUT, true), (FOURTH_LAYOUT, false), (FOURTH_LAYOUT, true)]
+    {
         for before in 0.. {
-            let (lab, left) = (of_the_third(key).await, Arc::new(AtomicI64::new(before)));
-            let backing = Once::backing(&left, is_done);
+            let lab = match layout {
+                FOURTH_LAYOUT => left(go_back_to_the_fourth, key).await,
+                _ => of_the_third(key).await,
+            };
+            let remaining = Arc::new(AtomicI64::new(before));
+            let backing = Once::backing(&remaining, is_done);
             drop(Store::open_with(&lab.path(), lab.settings, lab.times(), backing));
-            check(&lab.open(), key, &format!("{before} operations before, done: {is_done}"));
-            if left.load(Ordering::SeqCst) >= 0 {
+            check(&lab.open(), key, &format!("layout {layout}, {before} operations before, done: {is_done}"));
+            if remaining.load(Ordering::SeqCst) >= 0 {
                 assert!(before > 10, "{before}");
                 break;
             }

@@ -132,6 +132,7 @@ async fn everything_has_its_time() {
     store.keep_session("session", b"another".to_vec(), START + 1).await.unwrap();
     store.keep_session("other", b"other".to_vec(), START + 1).await.unwrap();
     store.finish(first).await.unwrap();
+    lab.settled(&store).await;
     lab.pass(999);
     assert_eq!(store.receipt("rcpt-1", key).unwrap(), of("rcpt-1"));
     lab.pass(1);
@@ -255,6 +256,8 @@ async fn rows_wait_for_the_control_plane() {
     let store = lab.open();
     assert_eq!(store.next_to_post().unwrap(), Some(1), "what was before is not for it");
     store.finish(finished(key, "2", "1", START)).await.unwrap();
+    // What is filed together goes together.
+    lab.settled(&store).await;
     store.finish(finished(key, "3", "1", START)).await.unwrap();
     lab.pass(20_000);
     store.posted(2).await.unwrap();
@@ -271,6 +274,7 @@ async fn rows_wait_for_the_control_plane() {
     let store = lab.open();
     assert_eq!(store.next_to_post().unwrap(), Some(2));
     store.finish(finished(key, "5", "1", lab.now())).await.unwrap();
+    lab.settled(&store).await;
     lab.pass(20_000);
     store.finish(finished(key, "6", "1", lab.now())).await.unwrap();
     lab.settled(&store).await;
