@@ -231,7 +231,11 @@ impl Node {
         }
         self.host.stopping.cancel();
         self.host.tasks.close();
-        if tokio::time::timeout(DRAIN_LIMIT, self.host.tasks.wait()).await.is_err() {
+        let ended = async {
+            self.host.tasks.wait().await;
+            self.host.app_images.ended().await;
+        };
+        if tokio::time::timeout(DRAIN_LIMIT, ended).await.is_err() {
             tracing::warn!("left unfinished work of the node behind; the next start goes on with it");
         }
     }

@@ -107,7 +107,7 @@ fn measure(dir: &Path, count: u64, is_logging: bool, runtime: &tokio::runtime::R
 fn finished(turn: u64) -> Outcome<Finished> {
     let now = u64::try_from(Clock::system().now().as_second())?;
     let mut row: Row = serde_json::from_str(ROW)?;
-    row.request_id = format!("req_{turn:032x}");
+    row.request_id = format!("req_{turn:024x}{:08x}", 0);
     row.ended_at = now;
     let receipt = KeptReceipt {
         id: format!("rcpt-{turn:024x}"),

@@ -5,7 +5,8 @@
 //! | 12 | milliseconds since the Unix epoch, as in a UUID of version 7 (RFC 9562) |
 //! | the others | random |
 //!
-//! The id of a receipt has the first digits of that of its request, which is found by both then.
+//! The id of a receipt has the first digits of that of its request, as has the answer's ([`crate::format::answer_id`]): whoever
+//! has that one knows where the receipt is.
 
 use crate::gateway::unix_now_ms;
 
@@ -26,9 +27,10 @@ pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
     String::from_utf8(digits).unwrap_or_default()
 }
 
-/// The id of the receipt of a request: `rcpt-` and 24 hex digits for one of the gateway's own; `None` for other ids.
-pub(crate) fn receipt_of(request: &str) -> Option<String> {
-    let unique = request.strip_prefix("req_")?;
+/// The id of the receipt of a request, by the request's id or its answer's: `rcpt-` and 24 hex digits for those that the
+/// gateway gives; `None` for ids that begin in another way.
+pub(crate) fn receipt_of(id: &str) -> Option<String> {
+    let unique = ["req_", "resp_", "msg_"].iter().find_map(|prefix| id.strip_prefix(prefix))?;
     Some(format!("rcpt-{}", unique.get(..RECEIPT_DIGITS).unwrap_or(unique)))
 }
 
@@ -45,6 +47,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::format::answer_id;
+    use crate::surface::Surface;
 
     fn random(number: u16) -> [u8; 12] {
         let mut random = [0xff; 12];
@@ -73,6 +77,10 @@ mod tests {
         assert_eq!(receipt.len(), "rcpt-".len() + 24);
         assert_eq!(receipt["rcpt-".len()..], request["req_".len()..][..24]);
         assert_eq!(time_of(&receipt), time_of(&request));
+        for surface in [Surface::Chat, Surface::Completions, Surface::Responses, Surface::Messages] {
+            let answer = answer_id(surface, &request).unwrap();
+            assert_eq!(receipt_of(&answer).as_ref(), Some(&receipt), "{answer}");
+        }
         for id in ["chatcmpl-0123456789abcdef0123456789abcdef", "rcpt-1", ""] {
             assert_eq!(receipt_of(id), None, "{id}");
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use cloister_node_api::ImportedImage;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
-use tokio::task::spawn_blocking;
+use tokio_util::task::TaskTracker;
 
 use super::archive::unpack;
 use super::assemble::{Assembled, assemble};
@@ -52,6 +52,8 @@ struct Store {
     images: RwLock<HashMap<i64, BTreeMap<Reference, Record>>>,
     importing: Mutex<HashMap<i64, usize>>,
     next_staging: AtomicU64,
+    /// What works on files.
+    tasks: TaskTracker,
     _lock: Lock,
 }
 
@@ -99,6 +101,7 @@ impl AppImages {
             images: RwLock::new(load_records(dir)?),
             importing: Mutex::default(),
             next_staging: AtomicU64::new(0),
+            tasks: TaskTracker::new(),
             _lock: lock,
         };
         store.collect_garbage()?;
@@ -118,7 +121,7 @@ impl AppImages {
         let ticket = self.0.clone().begin(workspace)?;
         let (pump, feed) = feed::pair();
         let patience = self.0.limits.upload_pause;
-        let work = spawn_blocking(move || ticket.store.import(workspace, reference, feed));
+        let work = self.0.tasks.spawn_blocking(move || ticket.store.import(workspace, reference, feed));
         let ((), result) = tokio::join!(pump.run(archive, patience), work);
         result.map_err(|stopped| ImageError::Disk(io::Error::other(stopped)))?
     }
@@ -132,9 +135,14 @@ impl AppImages {
     /// Removes an image; tells whether there was one. CVMs that are reading it right now finish.
     pub async fn delete(&self, workspace: i64, reference: &str) -> Result<bool, ImageError> {
         let (store, reference) = (self.0.clone(), reference.parse()?);
-        spawn_blocking(move || store.delete(workspace, &reference))
-            .await
-            .map_err(|stopped| ImageError::Disk(io::Error::other(stopped)))?
+        let work = self.0.tasks.spawn_blocking(move || store.delete(workspace, &reference));
+        work.await.map_err(|stopped| ImageError::Disk(io::Error::other(stopped)))?
+    }
+
+    /// Waits until nothing works on files any more, which goes on for a moment when who wanted it has gone.
+    pub(crate) async fn ended(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 
     pub(super) fn downgrade(&self) -> WeakImages {

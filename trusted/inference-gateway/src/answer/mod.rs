@@ -119,9 +119,9 @@ async fn admit(
 ) -> Option<(Box<Exchange>, Outlet)> {
     let began = Instant::now();
     let live = gateway.live();
-    // Whoever made the request's id had random numbers.
     let chosen = getrandom::u64().ok().zip(ids::receipt_of(&incoming.request_id));
     let Some((random, receipt_id)) = chosen else {
+        tracing::error!("the system has no random numbers");
         let error = GatewayError::new(Kind::Internal, "The request failed");
         drop(head.send(respond::denial(incoming.surface, &incoming.request_id, &error, &[])));
         return None;

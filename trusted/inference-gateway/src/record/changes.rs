@@ -43,7 +43,7 @@ pub(super) enum Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewReceipt {
     pub(super) entry: Bytes,
-    /// Under which it is found; the same twice where the first says both.
+    /// Under which it is found. The same twice where one says both, or there is one; out of the journal, all that it has.
     pub(super) names: [NameHash; 2],
     pub(super) session: Option<NameHash>,
     /// Until when the session is needed, in seconds since the Unix epoch.

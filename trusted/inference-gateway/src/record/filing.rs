@@ -119,19 +119,16 @@ impl<'txn> Tables<'txn> {
     fn file_one(&mut self, change: &Change, place: Place, next: &mut Next) -> Result<(), StoreError> {
         match change {
             Change::Finished { key, rows, cost, receipt } => {
-                let receipt = receipt.as_ref();
-                let served_at = receipt.map(|receipt| ReceiptEntry::parse(&receipt.entry)).transpose()?;
-                let served_at = served_at.map(|receipt| receipt.served_at);
                 for row in rows {
-                    next.rows.add(&mut self.rows, row, served_at)?;
+                    next.rows.add(&mut self.rows, row)?;
                 }
                 if !cost.is_zero() {
                     let sum = next.spent.entry(*key).or_default();
                     *sum = sum.saturating_add(*cost);
                 }
-                if let Some((receipt, served_at)) = receipt.zip(served_at) {
+                if let Some(receipt) = receipt {
                     self.name_receipt(receipt, next.receipts.next())?;
-                    next.receipts.add(place, served_at);
+                    next.receipts.add(place, ReceiptEntry::parse(&receipt.entry)?.served_at);
                 }
             }
             Change::Session { name, document, ends } => {

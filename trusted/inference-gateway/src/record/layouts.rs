@@ -23,8 +23,10 @@ use super::tables::{
 use super::trouble::Troubles;
 use crate::admission::KeyHash;
 
-/// The journal of layouts before this one: empty after an orderly end.
+/// The journal of layouts before the fourth: empty after an orderly end.
 const FORMER_JOURNAL: [&str; 2] = ["journal.0", "journal.1"];
+/// In seconds.
+const HOUR: u64 = 60 * 60;
 /// Bytes of receipts that are written together.
 const TOGETHER: usize = 1 << 20;
 
@@ -116,14 +118,19 @@ fn give_up(disk: &Disk, segments: &Segments) {
     }
 }
 
-/// Makes blocks of the usage rows of earlier layouts.
+/// Makes blocks of the usage rows of earlier layouts. A block has rows of one hour: they go together.
 fn move_rows(transaction: &WriteTransaction, tables: &mut Tables<'_>) -> Result<(), StoreError> {
     let former = transaction.open_table(FORMER_ROWS)?;
-    let mut rows = rows::Gathering::new(0);
+    let (mut rows, mut last_hour) = (rows::Gathering::new(0), None);
     for entry in former.iter()? {
         let (number, row) = entry?;
         rows.skip_to(&mut tables.rows, number.value())?;
-        rows.add(&mut tables.rows, row.value(), row_ended_at(row.value()).ok())?;
+        let hour = row_ended_at(row.value()).ok().map(|ended_at| ended_at / HOUR);
+        if hour.is_some() && hour != last_hour {
+            rows.end_block(&mut tables.rows)?;
+            last_hour = hour;
+        }
+        rows.add(&mut tables.rows, row.value())?;
     }
     rows.end_block(&mut tables.rows)?;
     transaction.delete_table(former)?;

@@ -125,8 +125,8 @@ impl Store {
         })
     }
 
-    /// Usage rows from a number on, at most `limit` and at most 10,000; those that have had their time, or cannot be
-    /// read, are skipped.
+    /// Usage rows from a number on, at most `limit` and at most 10,000; those that cannot be read are skipped. Some may
+    /// stay for up to an hour longer than they have to.
     pub fn usage(&self, from: u64, limit: usize) -> Result<Vec<UsageRow>, StoreError> {
         self.readable(from, |view, from| view.rows(from, limit.min(MAX_ROWS)))
     }

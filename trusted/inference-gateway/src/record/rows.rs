@@ -1,6 +1,8 @@
 //! Usage rows in the database: blocks of rows that follow each other. A row of the database for each would cost more than
 //! going over some others.
 
+use std::ops::ControlFlow;
+
 use redb::{ReadableTable, Table};
 
 use super::StoreError;
@@ -9,8 +11,10 @@ use super::codec::{put, split_first};
 
 /// Most bytes of a block: the database has a page of 16 KiB for it. A longer row has a block of its own.
 const MOST_BYTES: usize = 16_000;
-/// A block has rows of one hour, as far as that is known, in seconds: they go together.
-const HOUR: u64 = 60 * 60;
+/// Most rows of a block: none is shorter than its length and its owner.
+const MOST_ROWS: usize = MOST_BYTES / 36;
+/// Bytes of the count before the rows.
+const COUNT_BYTES: usize = 4;
 
 /// Gathers rows into blocks, and puts these into their table.
 #[derive(Debug)]
@@ -18,15 +22,14 @@ pub(super) struct Gathering {
     /// Number of the first row of the block.
     first: u64,
     next: u64,
+    /// How many rows it has, and these.
     block: Vec<u8>,
-    /// Of the last row of which it is known.
-    hour: Option<u64>,
 }
 
 impl Gathering {
     /// The next row has this number.
-    pub(super) const fn new(next: u64) -> Self {
-        Self { first: next, next, block: Vec::new(), hour: None }
+    pub(super) fn new(next: u64) -> Self {
+        Self { first: next, next, block: vec![0; COUNT_BYTES] }
     }
 
     /// Number of the next row.
@@ -34,18 +37,11 @@ impl Gathering {
         self.next
     }
 
-    /// The next row, and when its request ended, in seconds since the Unix epoch, where that is known.
-    pub(super) fn add(
-        &mut self,
-        table: &mut Table<'_, u64, &[u8]>,
-        row: &[u8],
-        ended_at: Option<u64>,
-    ) -> Result<(), StoreError> {
-        let hour = ended_at.map(|ended_at| ended_at / HOUR).or(self.hour);
-        if self.block.len() + row.len() > MOST_BYTES || hour != self.hour {
+    /// The next row.
+    pub(super) fn add(&mut self, table: &mut Table<'_, u64, &[u8]>, row: &[u8]) -> Result<(), StoreError> {
+        if self.block.len() + row.len() > MOST_BYTES || self.count() == MOST_ROWS {
             self.end_block(table)?;
         }
-        self.hour = hour;
         put(&mut self.block, row);
         self.next += 1;
         Ok(())
@@ -66,24 +62,34 @@ impl Gathering {
 
     /// What has gathered is a block. Who has no more rows does this, too.
     pub(super) fn end_block(&mut self, table: &mut Table<'_, u64, &[u8]>) -> Result<(), StoreError> {
-        if !self.block.is_empty() {
+        let count = self.count();
+        if count > 0 {
+            let place = self.block.iter_mut().take(COUNT_BYTES);
+            place
+                .zip(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes())
+                .for_each(|(at, byte)| *at = byte);
             table.insert(self.first, &self.block[..])?;
-            self.block.clear();
+            self.block.truncate(COUNT_BYTES);
         }
         self.first = self.next;
         Ok(())
     }
+
+    fn count(&self) -> usize {
+        usize::try_from(self.next - self.first).unwrap_or(usize::MAX)
+    }
 }
 
-/// The rows of a block that can be told apart, with their numbers.
+/// The rows of a block with their numbers. Where they cannot be told apart any more, they are empty, as many as there were.
 pub(super) fn of_block(first: u64, block: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    let mut rest = block;
-    let rows = std::iter::from_fn(move || {
-        let (row, others) = split_first(rest)?;
+    let (count, mut rest) = block.split_first_chunk::<COUNT_BYTES>().unwrap_or((&[0; COUNT_BYTES], &[]));
+    let count = usize::try_from(u32::from_le_bytes(*count)).unwrap_or(MOST_ROWS);
+    let rows = std::iter::repeat_with(move || {
+        let (row, others) = split_first(rest).unwrap_or_default();
         rest = others;
-        Some(row)
+        row
     });
-    (first..).zip(rows)
+    (first..).zip(rows.take(count.min(MOST_ROWS)))
 }
 
 /// What is to be known of a block.
@@ -105,31 +111,52 @@ impl Block {
 
 /// The table of blocks.
 pub(super) trait Blocks: ReadableTable<u64, &'static [u8]> {
+    /// Goes over blocks from one that begins with a number or a later one on: the number of its first row, and its rows,
+    /// until it is told to stop.
+    fn each_block(
+        &self,
+        from: u64,
+        mut look: impl FnMut(u64, &mut dyn Iterator<Item = (u64, &[u8])>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut entries = self.range(from..)?.peekable();
+        while let Some(entry) = entries.next() {
+            let (first, block) = entry?;
+            // One that is damaged has no rows of another.
+            let end = match entries.peek() {
+                Some(Ok((next, _))) => next.value(),
+                Some(Err(_)) | None => u64::MAX,
+            };
+            let rows = of_block(first.value(), block.value());
+            if look(first.value(), &mut rows.take_while(|(number, _)| *number < end)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Numbers and bytes of rows from a number on, at most so many.
     fn since(&self, from: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
         let block = self.range(..=from)?.next_back().transpose()?;
         let first = block.map_or(from, |(first, _)| first.value());
-        let mut rows = Vec::new();
-        for entry in self.range(first..)? {
-            if rows.len() == limit {
-                break;
-            }
-            let (first, block) = entry?;
-            let found = of_block(first.value(), block.value()).filter(|(number, _)| *number >= from);
-            rows.extend(found.take(limit - rows.len()).map(|(number, row)| (number, row.to_vec())));
-        }
-        Ok(rows)
+        let mut found = Vec::new();
+        self.each_block(first, |_, rows| {
+            let wanted = rows.filter(|(number, _)| *number >= from).take(limit - found.len());
+            found.extend(wanted.map(|(number, row)| (number, row.to_vec())));
+            if found.len() == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
     }
 
     /// The first block that begins with a number or a later one.
     fn next_block(&self, from: u64) -> Result<Option<Block>, StoreError> {
-        let Some((first, block)) = self.range(from..)?.next().transpose()? else { return Ok(None) };
-        let mut found = Block { first: first.value(), count: 0, ended_at: None };
-        for (_, row) in of_block(found.first, block.value()) {
-            found.count += 1;
-            found.ended_at = row_ended_at(row).ok().max(found.ended_at);
-        }
-        Ok(Some(found))
+        let mut found = None;
+        self.each_block(from, |first, rows| {
+            let rows: Vec<_> = rows.map(|(_, row)| row_ended_at(row).ok()).collect();
+            let (count, ended_at) = (rows.len() as u64, rows.into_iter().flatten().max());
+            found = Some(Block { first, count, ended_at });
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
     }
 }
 
@@ -137,8 +164,6 @@ impl<T: ReadableTable<u64, &'static [u8]>> Blocks for T {}
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
     use redb::backends::InMemoryBackend;
     use redb::{Database, ReadableDatabase as _, ReadableTableMetadata as _};
@@ -146,8 +171,8 @@ mod tests {
     use super::*;
     use crate::record::tables::ROWS;
 
-    /// A row: how many numbers are left out before it, how long it is, and of which hour, if that is known.
-    type Made = (u64, usize, Option<u8>);
+    /// A row: how many numbers are left out before it, how long it is, and what is in it.
+    type Made = (u64, usize, u8);
 
     /// With their numbers.
     type Rows = Vec<(u64, Vec<u8>)>;
@@ -159,11 +184,11 @@ mod tests {
         let (mut gathering, mut rows) = (Gathering::new(3), Vec::new());
         {
             let mut table = transaction.open_table(ROWS).unwrap();
-            for (gap, length, hour) in all {
+            for (gap, length, byte) in all {
                 gathering.skip_to(&mut table, gathering.next() + gap).unwrap();
-                let row = vec![hour.unwrap_or(b'?'); *length];
+                let row = vec![*byte; *length];
                 rows.push((gathering.next(), row.clone()));
-                gathering.add(&mut table, &row, hour.map(|hour| u64::from(hour) * HOUR + 7)).unwrap();
+                gathering.add(&mut table, &row).unwrap();
             }
             gathering.end_block(&mut table).unwrap();
             gathering.end_block(&mut table).unwrap();
@@ -175,7 +200,7 @@ mod tests {
     fn all() -> impl Strategy<Value = Vec<Made>> {
         let gap = prop_oneof![9 => Just(0_u64), 1 => 1_u64..4];
         let length = prop_oneof![8 => 0_usize..3000, 1 => 15_900_usize..16_100, 1 => Just(40_000)];
-        prop::collection::vec((gap, length, prop::option::of(0_u8..2)), 0..60)
+        prop::collection::vec((gap, length, any::<u8>()), 0..60)
     }
 
     fn row(ended_at: u64) -> Vec<u8> {
@@ -193,8 +218,6 @@ mod tests {
                 prop_assert!(first.value() >= next);
                 let rows: Vec<_> = of_block(first.value(), block.value()).collect();
                 prop_assert!(rows.len() == 1 || block.value().len() <= MOST_BYTES + 4);
-                let hours: BTreeSet<_> = rows.iter().filter_map(|(_, row)| row.first()).filter(|byte| **byte != b'?').collect();
-                prop_assert!(hours.len() <= 1);
                 next = first.value() + rows.len() as u64;
             }
             rows.retain(|(number, _)| *number >= from);
@@ -202,10 +225,39 @@ mod tests {
             prop_assert_eq!(table.since(from, limit).unwrap(), rows);
         }
 
+        /// Whatever one is changed to, the others are what they were, and nothing else has their numbers.
+        #[test]
+        fn a_block_that_is_damaged_takes_no_other_with_it(
+            all in all(), which: prop::sample::Index, damaged: Vec<u8>, count in 0_u32..5000, limit in 1_usize..80,
+        ) {
+            prop_assume!(!all.is_empty());
+            let (database, rows) = database(&all);
+            let firsts: Vec<_> = {
+                let table = database.begin_read().unwrap().open_table(ROWS).unwrap();
+                table.range(0..).unwrap().map(|entry| entry.unwrap().0.value()).collect()
+            };
+            let at = which.index(firsts.len());
+            let of_it = firsts[at]..firsts.get(at + 1).copied().unwrap_or(u64::MAX);
+            let transaction = database.begin_write().unwrap();
+            let damaged = [&count.to_le_bytes()[..], &damaged].concat();
+            transaction.open_table(ROWS).unwrap().insert(firsts[at], &damaged[..]).unwrap();
+            transaction.commit().unwrap();
+            let table = database.begin_read().unwrap().open_table(ROWS).unwrap();
+            let (mut found, mut from) = (Vec::new(), 0);
+            loop {
+                let more = table.since(from, limit).unwrap();
+                let Some((last, _)) = more.last() else { break };
+                from = last + 1;
+                found.extend(more);
+            }
+            prop_assert!(found.is_sorted_by(|(one, _), (next, _)| one < next));
+            found.retain(|(number, _)| !of_it.contains(number));
+            prop_assert_eq!(found, rows.into_iter().filter(|(number, _)| !of_it.contains(number)).collect::<Vec<_>>());
+        }
+
         #[test]
         fn any_bytes_are_read(block: Vec<u8>) {
-            let bytes: usize = of_block(0, &block).map(|(_, row)| row.len() + 4).sum();
-            prop_assert!(bytes <= block.len());
+            prop_assert!(of_block(0, &block).count() <= MOST_ROWS);
         }
     }
 
@@ -217,7 +269,7 @@ mod tests {
         let mut gathering = Gathering::new(0);
         for rows in [&[row(5), row(7), b"?".to_vec(), row(6)][..], &[b"?".to_vec()], &[row(8)]] {
             for row in rows {
-                gathering.add(&mut table, row, None).unwrap();
+                gathering.add(&mut table, row).unwrap();
             }
             gathering.end_block(&mut table).unwrap();
         }
@@ -227,5 +279,21 @@ mod tests {
         assert_eq!(table.next_block(5), block(5, 1, Some(8)));
         assert_eq!(table.next_block(6), Ok(None));
         assert_eq!(table.len().unwrap(), 3);
+    }
+
+    #[test]
+    fn rows_that_cannot_be_told_apart_are_as_many_as_there_were() {
+        let rows = [row(5), row(7), row(6)];
+        let mut block = 3_u32.to_le_bytes().to_vec();
+        for row in &rows {
+            put(&mut block, row);
+        }
+        let found =
+            |block: &[u8]| of_block(4, block).map(|(number, row)| (number, row.to_vec())).collect::<Vec<_>>();
+        assert_eq!(found(&block), (4..).zip(rows.clone()).collect::<Vec<_>>());
+        block.truncate(block.len() - 1);
+        assert_eq!(found(&block), [(4, rows[0].clone()), (5, rows[1].clone()), (6, Vec::new())]);
+        assert_eq!(found(&block[..4]), [(4, Vec::new()), (5, Vec::new()), (6, Vec::new())]);
+        assert_eq!(found(&block[..3]), []);
     }
 }

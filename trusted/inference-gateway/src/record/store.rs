@@ -89,8 +89,8 @@ impl Store {
     ///
     /// Fails if another process has it open, or if what is there cannot be read: records are never begun anew over
     /// old ones. After a crash, this reads the whole database, about a second for a GiB; receipts are not in it. A database
-    /// of an earlier version is brought up to this one, which takes as much room again as it has receipts, or fails and
-    /// loses nothing.
+    /// of an earlier version is brought up to this one, which takes as much room again as it has usage and receipts,
+    /// or fails and loses nothing.
     pub fn open(dir: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         Self::open_with(dir, settings, clock, Backing::file())
     }

@@ -3,6 +3,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use proptest::prelude::*;
 use serde_json::json;
 use tar::EntryType;
@@ -55,6 +56,19 @@ async fn a_docker_archive_is_kept_under_its_own_name_and_survives_a_restart() {
     assert_eq!(open(dir.path()).list(ACME), [image, again]);
     assert_eq!(files_below(&dir.path().join("blobs")).len(), 3);
     assert_eq!(files_below(&dir.path().join("staging")).len(), 0);
+}
+
+#[tokio::test]
+async fn nobody_holds_the_store_once_an_upload_that_was_cut_off_has_ended() {
+    let dir = tempdir().unwrap();
+    for _ in 0..20 {
+        let store = open(dir.path());
+        let (_client, upload) = tokio::io::duplex(1);
+        // Begun, and left alone.
+        assert!(store.import(ACME, None, upload).now_or_never().is_none());
+        store.ended().await;
+        drop(store);
+    }
 }
 
 #[tokio::test]

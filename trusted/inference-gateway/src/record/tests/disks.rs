@@ -353,7 +353,8 @@ async fn receipts_are_found_whose_names_were_kept_without_their_time() {
     lab.edit(|transaction| {
         let mut names = transaction.open_table(NAMES).unwrap();
         for (kind, id) in &ids {
-            drop(names.remove(&name(*kind, Some(key), id)).unwrap());
+            let had_one = names.remove(&name(*kind, Some(key), id)).unwrap().is_some();
+            assert_eq!(had_one, matches!(kind, NameKind::Receipt));
             names.insert(&former_name(*kind, Some(key), id), 0).unwrap();
         }
     });

@@ -8,7 +8,7 @@ use redb::ReadableTableMetadata as _;
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished, receipt, row};
 use crate::admission::KeyHash;
-use crate::record::tables::{NAMES, SESSIONS};
+use crate::record::tables::{NAMES, ROWS, SESSIONS};
 use crate::record::{Finished, KeptReceipt, Lookup, Settings, Store, Trouble, UsageRow};
 use crate::upstream::fake::until;
 
@@ -292,6 +292,31 @@ async fn rows_wait_for_the_control_plane() {
     for _ in 0..2 {
         assert_eq!(names(store.unposted(0, 10).unwrap()), ["req_7"]);
         lab.settled(&store).await;
+    }
+}
+
+/// Rows that stand together go together, when a control plane was told all of them.
+#[tokio::test]
+async fn rows_wait_for_those_beside_them() {
+    let (mut lab, key) = (Lab::new(), KeyHash::of("key"));
+    lab.settings.is_posting = true;
+    let store = lab.open();
+    let rows = ["1", "2", "3"].map(|name| row(&format!("req_{name}"), "1", START)).to_vec();
+    store.finish(Finished { key, rows, receipt: None }).await.unwrap();
+    lab.settled(&store).await;
+    assert_eq!(store.shared().disk.read(|read| Ok(read.open_table(ROWS)?.len()?)), Ok(1));
+    lab.pass(20_000);
+    for (told, left) in [(1, &[0, 1, 2, 3][..]), (2, &[0, 1, 2, 3, 4]), (3, &[3, 4, 5])] {
+        store.posted(told).await.unwrap();
+        store
+            .finish(Finished { key, rows: vec![row("req_4", "1", lab.now())], receipt: None })
+            .await
+            .unwrap();
+        lab.settled(&store).await;
+        let rows: Vec<_> = store.usage(0, 10).unwrap().iter().map(|row| row.number).collect();
+        assert_eq!(rows, left, "told before {told}");
+        let owed: Vec<_> = store.unposted(0, 10).unwrap().iter().map(|row| row.number).collect();
+        assert_eq!(owed.first(), Some(&told));
     }
 }
 

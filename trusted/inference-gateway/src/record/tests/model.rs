@@ -64,6 +64,11 @@ fn key(owner: u8) -> KeyHash {
     KeyHash::of(&owner.to_string())
 }
 
+/// Every other one is not called like its request.
+fn chat(name: u8) -> String {
+    format!("{}{name}", if name.is_multiple_of(2) { "req_" } else { "chatcmpl-" })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
@@ -78,6 +83,7 @@ proptest! {
                     let all = requests.iter().map(|(owner, name, cost)| {
                         let cost = Decimal::from_i128_with_scale(i128::from(*cost), 9).to_string();
                         let mut request = finished(key(*owner), &name.to_string(), &cost, lab.now());
+                        request.receipt.as_mut().unwrap().chat_id = Some(chat(*name));
                         request.rows.push(row("again", &cost, lab.now()));
                         store.finish(request)
                     });
@@ -131,7 +137,7 @@ proptest! {
                 for name in 0..30 {
                     let is_there =
                         model.receipts.get(&(owner, name)).is_some_and(|at| at + 1000 > lab.now());
-                    for id in [format!("rcpt-{name}"), format!("req_{name}")] {
+                    for id in [format!("rcpt-{name}"), chat(name)] {
                         let found = store.receipt(&id, key(owner)).unwrap();
                         prop_assert_eq!(found != Lookup::Absent, is_there, "{} of {} at {}", id, owner, lab.now() - START);
                     }
