@@ -19,8 +19,8 @@ use crate::hidden::Hidden;
 use crate::machine::RUNTIME;
 use crate::output::{CommandError, Running};
 
-/// An engine that does not answer after this long will not.
-const START_LIMIT: Duration = Duration::from_mins(2);
+/// An engine that does not answer after this long will not. An emulated machine whose host has much to do takes minutes.
+const START_LIMIT: Duration = Duration::from_mins(5);
 /// Pause before an engine that ended is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
