@@ -25,8 +25,7 @@ use crate::admission::KeyHash;
 
 /// The journal of layouts before the fourth: empty after an orderly end.
 const FORMER_JOURNAL: [&str; 2] = ["journal.0", "journal.1"];
-/// In seconds.
-const HOUR: u64 = 60 * 60;
+const HOUR_S: u64 = 60 * 60;
 /// Bytes of receipts that are written together.
 const TOGETHER: usize = 1 << 20;
 
@@ -125,7 +124,7 @@ fn move_rows(transaction: &WriteTransaction, tables: &mut Tables<'_>) -> Result<
     for entry in former.iter()? {
         let (number, row) = entry?;
         rows.skip_to(&mut tables.rows, number.value())?;
-        let hour = row_ended_at(row.value()).ok().map(|ended_at| ended_at / HOUR);
+        let hour = row_ended_at(row.value()).ok().map(|ended_at| ended_at / HOUR_S);
         if hour.is_some() && hour != last_hour {
             rows.end_block(&mut tables.rows)?;
             last_hour = hour;

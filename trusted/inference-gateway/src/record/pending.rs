@@ -55,11 +55,7 @@ impl Generation {
                 if let Some(receipt) = receipt {
                     let number = self.next().0;
                     self.receipts.push(receipt.entry.clone());
-                    let [id, other] = receipt.names;
-                    self.names.insert(id, number);
-                    if other != id {
-                        self.names.insert(other, number);
-                    }
+                    self.names.extend(receipt.names.map(|name| (name, number)));
                     if let Some(session) = receipt.session {
                         self.keep_until(session, receipt.needed_until);
                     }

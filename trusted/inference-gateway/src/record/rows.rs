@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 16_000;
 /// Most rows of a block: none is shorter than its length and its owner.
 const MOST_ROWS: usize = MOST_BYTES / 36;
 /// Bytes of the count before the rows.
-const COUNT_BYTES: usize = 4;
+pub(super) const COUNT_BYTES: usize = 4;
 
 /// Gathers rows into blocks, and puts these into their table.
 #[derive(Debug)]
@@ -64,10 +64,9 @@ impl Gathering {
     pub(super) fn end_block(&mut self, table: &mut Table<'_, u64, &[u8]>) -> Result<(), StoreError> {
         let count = self.count();
         if count > 0 {
-            let place = self.block.iter_mut().take(COUNT_BYTES);
-            place
-                .zip(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes())
-                .for_each(|(at, byte)| *at = byte);
+            if let Some((place, _)) = self.block.split_first_chunk_mut() {
+                *place = u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes();
+            }
             table.insert(self.first, &self.block[..])?;
             self.block.truncate(COUNT_BYTES);
         }
@@ -151,9 +150,12 @@ pub(super) trait Blocks: ReadableTable<u64, &'static [u8]> {
     fn next_block(&self, from: u64) -> Result<Option<Block>, StoreError> {
         let mut found = None;
         self.each_block(from, |first, rows| {
-            let rows: Vec<_> = rows.map(|(_, row)| row_ended_at(row).ok()).collect();
-            let (count, ended_at) = (rows.len() as u64, rows.into_iter().flatten().max());
-            found = Some(Block { first, count, ended_at });
+            let none = Block { first, count: 0, ended_at: None };
+            found = Some(rows.fold(none, |block, (_, row)| Block {
+                count: block.count + 1,
+                ended_at: row_ended_at(row).ok().max(block.ended_at),
+                ..block
+            }));
             ControlFlow::Break(())
         })?;
         Ok(found)
@@ -217,7 +219,7 @@ mod tests {
                 let (first, block) = entry.unwrap();
                 prop_assert!(first.value() >= next);
                 let rows: Vec<_> = of_block(first.value(), block.value()).collect();
-                prop_assert!(rows.len() == 1 || block.value().len() <= MOST_BYTES + 4);
+                prop_assert!(rows.len() == 1 || block.value().len() <= MOST_BYTES + COUNT_BYTES);
                 next = first.value() + rows.len() as u64;
             }
             rows.retain(|(number, _)| *number >= from);

@@ -74,9 +74,9 @@ const AFTER_HELP: &str = "\
 First the machine: the report's evidence has to be genuine, and to bind the keys that signed. Then the receipt: who \
 signed it, what went in, what came out, what was verified about the upstream, and whether the gateway's public log has \
 it. 'source' is what the report says of itself, for you to build and compare. Exit code 0 says that the evidence holds \
-and that no check of the receipt fails; 'unchanged' alone may: a gateway that says what it rewrote is honest. The log shows that no receipt was taken out or made anew since somebody last \
-looked, and a gateway may say that it has none: what it has to show is what you ask for, by the log's key as you know it \
-and the checkpoint that you kept.
+and that no check of the receipt fails; 'unchanged' alone may: a gateway that says what it rewrote is honest. The log \
+shows that no receipt was taken out or made anew since somebody last looked, and a gateway may say that it has none: what \
+it has to show is what you ask for, by the log's key as you know it and the checkpoint that you kept.
 
 Examples:
   cloister verify receipt receipt.json --report report.json --report-nonce HEX --request request.json

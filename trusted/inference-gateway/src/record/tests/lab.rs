@@ -136,7 +136,7 @@ impl Store {
                 let block = blocks.range(..=*number)?.next_back().transpose()?;
                 let (first, block) =
                     block.map(|(first, block)| (first.value(), block.value().to_vec())).unwrap();
-                let mut damaged = block[..4].to_vec();
+                let mut damaged = block[..rows::COUNT_BYTES].to_vec();
                 for (at, row) in rows::of_block(first, &block) {
                     put(&mut damaged, if at == *number { b"?" } else { row });
                 }
