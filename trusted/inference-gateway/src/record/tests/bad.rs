@@ -27,6 +27,8 @@ pub(crate) enum Disk {
     ForgetfulOfDatabase,
     /// It does not say so of the journal, and loses what it was given for it.
     ForgetfulOfJournal,
+    /// The same for good of what is opened of the journal while it is so.
+    ForgetfulOfOpened,
     /// It reads nothing of the journal.
     UnreadableJournal,
     /// It writes to the journal and says that it did not, and takes nothing back.
@@ -79,11 +81,14 @@ impl Bad {
     pub(crate) fn backing(&self) -> Backing {
         let state = Arc::clone(&self.0);
         Backing::from_fn(move |name, file| {
-            Box::new(Through {
+            let mut through = Through {
                 file: Arc::new(file),
                 state: Arc::clone(&state),
                 is_journal: name.starts_with("journal"),
-            })
+                is_lost: false,
+            };
+            through.is_lost = through.is_journal && through.is(Disk::ForgetfulOfOpened);
+            Box::new(through)
         })
     }
 }
@@ -93,6 +98,8 @@ struct Through {
     file: Arc<File>,
     state: Arc<State>,
     is_journal: bool,
+    /// It never says that it keeps anything of this file.
+    is_lost: bool,
 }
 
 impl Through {
@@ -134,7 +141,7 @@ impl Medium for Through {
 
     fn sync(&self) -> io::Result<()> {
         self.lives()?;
-        if self.is_journal && self.is(Disk::ForgetfulOfJournal) {
+        if self.is_lost || self.is_journal && self.is(Disk::ForgetfulOfJournal) {
             for (file, offset, bytes) in self.state.unsure.lock().drain(..) {
                 Medium::write_at(&*file, offset, &vec![0; bytes])?;
             }
