@@ -34,7 +34,7 @@ const KEY: &str = "sk-test-key";
 /// More than lies in buffers between a server and a client that does not read.
 const LONG_BYTES: usize = 48 << 20;
 const LONG: Duration = Duration::from_mins(1);
-const SHORT: Duration = Duration::from_millis(50);
+const SHORT: Duration = Duration::from_millis(200);
 const PATIENT: Patience =
     Patience { handshake: LONG, head: LONG, idle: LONG, piece: LONG, left: LONG, farewell: LONG };
 
@@ -393,7 +393,7 @@ async fn a_slow_reader_gets_all_of_its_answer() {
     let hasty = Patience { idle: SHORT, farewell: SHORT, ..PATIENT };
     let address = listen(router, hasty).await;
     let mut stream = connect(address, b"GET /whole HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    let (mut read, mut piece, mut pause) = (0, vec![0; 1 << 20], interval(SHORT / 4));
+    let (mut read, mut piece, mut pause) = (0, vec![0; 1 << 20], interval(SHORT / 16));
     let length = loop {
         pause.tick().await;
         let some = stream.read(&mut piece).await.unwrap();
@@ -500,15 +500,20 @@ fn stream() -> (Router, Arc<Semaphore>) {
     (Router::new().route("/stream", get(answer)), gate)
 }
 
-/// Reads a stream that is silent for longer than a client may take nothing.
-async fn outlasts(client: &reqwest::Client, address: SocketAddr, gate: &Semaphore) {
+/// Begins to read a stream.
+async fn begins(client: &reqwest::Client, address: SocketAddr) -> reqwest::Response {
     let mut response = client.get(format!("http://{address}/stream")).send().await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "first ");
+    response
+}
+
+/// Reads on, after it was silent for longer than a client may take nothing.
+async fn outlasts(stream: reqwest::Response, gate: &Semaphore) {
     let mut pause = interval(4 * SHORT);
     pause.tick().await;
     pause.tick().await;
     gate.add_permits(1);
-    assert_eq!(response.bytes().await.unwrap(), "last");
+    assert_eq!(stream.bytes().await.unwrap(), "last");
 }
 
 #[tokio::test]
@@ -517,7 +522,7 @@ async fn a_silent_stream_is_not_cut() {
     let address = listen(router, Patience { piece: SHORT, left: SHORT, ..PATIENT }).await;
     let one = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls()).build().unwrap();
     for client in [one, h2c()] {
-        outlasts(&client, address, &gate).await;
+        outlasts(begins(&client, address).await, &gate).await;
     }
 }
 
@@ -527,8 +532,9 @@ async fn an_answer_that_nobody_takes_costs_no_other_its_connection() {
     let ((streaming, gate), (router, holders)) = (stream(), whole(LONG_BYTES));
     let address = listen(router.merge(streaming), Patience { piece: SHORT, ..PATIENT }).await;
     let client = h2c();
+    let stream = begins(&client, address).await;
     let left = client.get(format!("http://{address}/whole")).send().await.unwrap();
-    outlasts(&client, address, &gate).await;
+    outlasts(stream, &gate).await;
     drop(left);
     until(|| Arc::strong_count(&holders) == 2).await;
 }
