@@ -31,6 +31,8 @@ const MAX_ERROR_BYTES: usize = 256 << 10;
 const ERROR_TIME: Duration = Duration::from_secs(5);
 /// Longest name of a model that an upstream may have put into a receipt, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
+/// Why an attempt failed before anything was sent.
+const UNVERIFIED: &str = "the upstream was not verified";
 /// How often a route is verified afresh because its TLS key is another one.
 const MISMATCHES: usize = 2;
 
@@ -256,6 +258,11 @@ impl Attempt<'_> {
 
     /// The verified channel of the route; `None` where nothing is proved and nothing has to be.
     async fn channel(&self, trace: &mut Trace) -> Result<Option<Arc<Verified>>, Failure> {
+        let accepted = &self.asked.constraints.session_ids;
+        if self.route.is_own {
+            // What is a part of this machine has no session.
+            return if accepted.is_empty() { Ok(None) } else { Err(Self::not_accepted()) };
+        }
         if !self.route.is_tee() {
             let reason = "the upstream proves nothing about itself".to_owned();
             if trace.required {
@@ -264,7 +271,6 @@ impl Attempt<'_> {
             trace.verification = Some(Verification::Failed { reason });
             return Ok(None);
         }
-        let accepted = &self.asked.constraints.session_ids;
         match self.gateway.verifications.channel(self.route, accepted).await {
             Ok(verified) => {
                 trace.session = Some(Arc::new(self.gateway.store.hold_session(&verified.session_id)));
@@ -276,9 +282,9 @@ impl Attempt<'_> {
                 Ok(Some(verified))
             }
             Err(Unverified::NotAccepted) => {
-                let failure = Self::unverified(Unverified::NotAccepted.to_string(), trace);
-                let message = "None of the accepted sessions is current; list the sessions again";
-                Err(Failure { error: GatewayError::new(Kind::SessionNotAccepted, message), ..failure })
+                trace.verification =
+                    Some(Verification::Failed { reason: Unverified::NotAccepted.to_string() });
+                Err(Self::not_accepted())
             }
             Err(Unverified::Failed(reason)) if trace.required => Err(Self::unverified(reason, trace)),
             Err(Unverified::Failed(reason)) => {
@@ -288,11 +294,17 @@ impl Attempt<'_> {
         }
     }
 
+    fn not_accepted() -> Failure {
+        let message = "None of the accepted sessions is current; list the sessions again";
+        let error = GatewayError::new(Kind::SessionNotAccepted, message);
+        Failure::new(Rank::Verification, error, UNVERIFIED)
+    }
+
     fn unverified(reason: String, trace: &mut Trace) -> Failure {
         trace.verification = Some(Verification::Failed { reason });
         let kind = if trace.required { Kind::VerificationFailed } else { Kind::Upstream };
         let error = GatewayError::new(kind, "No upstream could prove what this request demands");
-        Failure::new(Rank::Verification, error, "the upstream was not verified")
+        Failure::new(Rank::Verification, error, UNVERIFIED)
     }
 
     async fn refused(&self, mut answer: Answer, outgoing: &Outgoing, trace: &mut Trace) -> Failure {

@@ -48,6 +48,7 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
         "has to be between 32 and 1048576",
     )?;
     verification::check_trust(config)?;
+    verification::check_direct(config)?;
     identity::check(config)?;
     for (index, key) in config.keys.iter().enumerate() {
         check_key(key, &format!("keys[{index}]"))?;
@@ -89,6 +90,11 @@ fn check_records(config: &GatewayConfig) -> Checked {
         (1..=MAX_CONTROL_MS).contains(&control.timeout_ms),
         "control.timeout_ms",
         "has to be between 1 and 60000 milliseconds",
+    )?;
+    rule(
+        control.send_request_features || control.prefix_hash_secret_file.is_none(),
+        "control.prefix_hash_secret_file",
+        "needs send_request_features, which that is one of",
     )?;
     rule(control.untold_limit >= Decimal::ZERO, "control.untold_limit", "may not be negative")
 }

@@ -84,6 +84,10 @@ pub struct GatewayConfig {
     /// Who is told how requests went; without it nobody is.
     #[serde(default)]
     pub traces: Option<TracesConfig>,
+    /// Whether the models run in this machine, so that the gateway's own evidence is about them, too: upstreams are reached at
+    /// loopback addresses only, and receipts name none. Cannot be changed without a restart.
+    #[serde(default)]
+    pub direct_serving: bool,
     /// Socket of the guest agent, which gives keys and evidence; without one keys are made at the start and nothing is
     /// proved.
     #[serde(default)]
@@ -131,6 +135,10 @@ pub struct ControlConfig {
     /// Without it nothing like that is told.
     #[serde(default)]
     pub prefix_hash_secret_file: Option<PathBuf>,
+    /// Whether it is told what a request is like: estimated tokens, tools, modalities, reasoning, format, and what it begins
+    /// with. What it may cost it is told in any case.
+    #[serde(default = "default_send_request_features")]
+    pub send_request_features: bool,
     /// What may be spent, in the currency of the prices, before it has been told of it: beyond that requests are
     /// refused.
     #[serde(default = "default_untold_limit")]
@@ -468,6 +476,10 @@ fn default_bind() -> SocketAddr {
 
 const fn default_control_timeout_ms() -> u64 {
     10_000
+}
+
+const fn default_send_request_features() -> bool {
+    true
 }
 
 const fn default_sample_ratio() -> f64 {

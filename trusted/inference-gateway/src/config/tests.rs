@@ -207,6 +207,39 @@ fn a_verifying_program_is_named_by_its_path_and_can_be_enforced() {
 }
 
 #[test]
+fn what_is_answered_for_is_in_the_same_machine() {
+    let mut direct = good();
+    direct["direct_serving"] = json!(true);
+    direct["agent_socket"] = json!("/var/run/dstack.sock");
+    direct["models"][0]["require_verified"] = json!(true);
+    for here in ["http://127.0.0.1:8000", "http://127.1.2.3", "https://[::1]:8000/engine"] {
+        direct["upstreams"][0]["base_url"] = json!(here);
+        assert_eq!(parse(&direct).unwrap().tee_upstreams().count(), 1, "{here}");
+    }
+    for there in [
+        "http://localhost:8000",
+        "http://engine:8000",
+        "https://one.example.com",
+        "http://10.0.2.2",
+        "http://0.0.0.0",
+        "http://[::ffff:127.0.0.1]",
+    ] {
+        let mut bad = direct.clone();
+        bad["upstreams"][0]["base_url"] = json!(there);
+        let error = parse(&bad).unwrap_err();
+        assert!(
+            error.starts_with("upstreams[0].base_url: has to be at a loopback address"),
+            "{there}: {error}"
+        );
+    }
+    let mut bad = direct.clone();
+    bad["upstreams"][0]["verifier_command"] = json!(["/bin/verify"]);
+    assert!(parse(&bad).unwrap_err().starts_with("upstreams[0]: proves what it is"));
+    direct.as_object_mut().unwrap().remove("agent_socket");
+    assert!(parse(&direct).unwrap_err().starts_with("direct_serving: needs agent_socket"));
+}
+
+#[test]
 fn production_and_a_development_root_exclude_each_other() {
     let trust = |trust: Value| {
         let mut config = good();

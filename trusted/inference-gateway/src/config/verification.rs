@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use url::Url;
+use url::{Host, Url};
 
 use super::checks::{Checked, rule};
 use super::{GatewayConfig, ProviderKind, UpstreamConfig};
@@ -54,6 +54,32 @@ pub(super) fn check_trust(config: &GatewayConfig) -> Checked {
             &format!("upstreams[{index}].accepted_boot_registers"),
             "are needed: without trust.development_root nothing leads from an image to registers",
         )
+    })
+}
+
+/// A gateway that answers for its upstreams has evidence, and sends nothing out of its machine. Names are left to no resolver:
+/// the network answers for what is not there.
+pub(super) fn check_direct(config: &GatewayConfig) -> Checked {
+    if !config.direct_serving {
+        return Ok(());
+    }
+    rule(
+        config.agent_socket.is_some(),
+        "direct_serving",
+        "needs agent_socket: without evidence nothing is proved",
+    )?;
+    let mut upstreams = config.upstreams.iter().enumerate();
+    upstreams.try_for_each(|(index, upstream)| {
+        let at = format!("upstreams[{index}]");
+        rule(!upstream.is_tee(), &at, "proves what it is, and has no session where direct_serving is on")?;
+        let is_here = match upstream.base_url.host() {
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            Some(Host::Domain(_)) | None => false,
+        };
+        let here =
+            "has to be at a loopback address, such as http://127.0.0.1:8000, where direct_serving is on";
+        rule(is_here, &format!("{at}.base_url"), here)
     })
 }
 
@@ -158,8 +184,8 @@ impl UpstreamConfig {
 }
 
 impl GatewayConfig {
-    /// The upstreams that can prove what they are.
+    /// The upstreams of which it can be proved what they are.
     pub fn tee_upstreams(&self) -> impl Iterator<Item = &UpstreamConfig> {
-        self.upstreams.iter().filter(|upstream| upstream.is_tee())
+        self.upstreams.iter().filter(|upstream| self.direct_serving || upstream.is_tee())
     }
 }

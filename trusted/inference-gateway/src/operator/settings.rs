@@ -35,6 +35,9 @@ pub enum SettingsError {
         /// What has to hold.
         rule: &'static str,
     },
+    /// What clients were told at the start is otherwise in the file by now.
+    #[error("{0}: needs a restart")]
+    Restart(&'static str),
     /// The file breaks a rule together with what replaced lists of it.
     #[error(
         "the file does not go with what the operator's token replaced; without {} its own lists hold again",
@@ -115,6 +118,9 @@ impl Settings {
             return Ok((false, prepare(&gateway.live().config)?));
         }
         let Effective { config, members, given_up } = effective(&text)?;
+        if config.direct_serving != gateway.live().config.direct_serving {
+            return Err(SettingsError::Restart("direct_serving").into());
+        }
         let prepared = prepare(&config)?;
         let live = Live::new(config, Some(&gateway.live())).map_err(SettingsError::from)?;
         gateway.replace(live);

@@ -54,12 +54,14 @@ pub enum NotaryError {
     Keysets(PathBuf, #[source] io::Error),
 }
 
-/// What a keyset says beside its keys.
+/// What a keyset says beside its keys, and a report beside its evidence.
 #[derive(Debug, Clone)]
 struct Terms {
     lifetime_s: u64,
     subject: Option<String>,
     encrypts: bool,
+    /// Whether the models run in this machine.
+    serves_directly: bool,
 }
 
 /// Signs receipts, and answers for the machine.
@@ -97,7 +99,12 @@ impl Notary {
             }
             None => (Keys::fresh()?, None),
         };
-        let terms = Terms { lifetime_s: config.keyset_lifetime_s, subject, encrypts: config.enable_e2ee };
+        let terms = Terms {
+            lifetime_s: config.keyset_lifetime_s,
+            subject,
+            encrypts: config.enable_e2ee,
+            serves_directly: config.direct_serving,
+        };
         let keys = Arc::new(keys);
         let now = seconds(&clock);
         let former = keysets.all().map_err(failed)?;
@@ -127,7 +134,8 @@ impl Notary {
     }
 
     pub(crate) fn with_keys(keys: Keys, clock: Clock) -> Self {
-        let terms = Terms { lifetime_s: 30 * 24 * 3600, subject: None, encrypts: true };
+        let terms =
+            Terms { lifetime_s: 30 * 24 * 3600, subject: None, encrypts: true, serves_directly: false };
         let keys = Arc::new(keys);
         let identity = Identity::new(&keys, &terms, Vec::new(), seconds(&clock));
         let current = RwLock::new(Arc::new(identity));

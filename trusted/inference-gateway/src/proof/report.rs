@@ -116,12 +116,13 @@ impl Notary {
         }
         let versions: &[&str] =
             if self.terms.encrypts { &[cloister_aci::e2ee::VERSION] } else { Default::default() };
+        let serving = if self.terms.serves_directly { "direct" } else { "aggregator" };
         Ok(json!({
             "api_version": API_VERSION,
             "workload_id": identity.digest,
             "workload_keyset_digest": identity.digest,
             "attestation": attestation,
-            "service_capabilities": { "supported_e2ee_versions": versions, "serving": "aggregator" },
+            "service_capabilities": { "supported_e2ee_versions": versions, "serving": serving },
             "all_attestations": [],
         }))
     }

@@ -22,6 +22,8 @@ pub struct Route {
     pub upstream: Arc<UpstreamConfig>,
     /// What the upstream calls the model.
     pub upstream_model: String,
+    /// Whether the upstream is a part of the gateway's machine, whose evidence is about it, too.
+    pub is_own: bool,
     /// Whether it is worth trying.
     pub breaker: Breaker,
     /// How quick it was lately.
@@ -29,10 +31,10 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether the upstream can prove what it is.
+    /// Whether it can be proved what the upstream is.
     #[must_use]
     pub fn is_tee(&self) -> bool {
-        self.upstream.is_tee()
+        self.is_own || self.upstream.is_tee()
     }
 }
 
@@ -119,7 +121,10 @@ impl Catalogue {
             let described = config.models.iter().find(|model| model.id == id).cloned();
             let model = Model {
                 config: described.unwrap_or_else(|| undescribed(id)),
-                routes: upstreams.iter().filter_map(|upstream| route(id, upstream, previous)).collect(),
+                routes: upstreams
+                    .iter()
+                    .filter_map(|upstream| route(id, upstream, config, previous))
+                    .collect(),
                 prices: prices(id, config),
             };
             catalogue.order.push(id.to_owned());
@@ -188,18 +193,23 @@ fn prices(model: &str, config: &GatewayConfig) -> HashMap<String, Pricing> {
     config.upstreams.iter().filter_map(own).collect()
 }
 
-fn route(model: &str, upstream: &Arc<UpstreamConfig>, previous: Option<&Catalogue>) -> Option<Arc<Route>> {
-    let upstream_model = upstream.models.get(model)?.clone();
+fn route(
+    model: &str,
+    upstream: &Arc<UpstreamConfig>,
+    config: &GatewayConfig,
+    previous: Option<&Catalogue>,
+) -> Option<Arc<Route>> {
+    let (upstream_model, is_own) = (upstream.models.get(model)?.clone(), config.direct_serving);
     let before = previous.and_then(|catalogue| catalogue.model(model));
-    if let Some(same) =
-        before.into_iter().flat_map(|model| &model.routes).find(|route| route.upstream == *upstream)
-    {
+    let is_same = |route: &&Arc<Route>| route.upstream == *upstream && route.is_own == is_own;
+    if let Some(same) = before.into_iter().flat_map(|model| &model.routes).find(is_same) {
         return Some(Arc::clone(same));
     }
     Some(Arc::new(Route {
         id: format!("{}:{model}", upstream.name),
         upstream: Arc::clone(upstream),
         upstream_model,
+        is_own,
         breaker: Breaker::default(),
         speed: Speed::default(),
     }))

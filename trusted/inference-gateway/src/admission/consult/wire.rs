@@ -27,7 +27,8 @@ pub(super) struct Question<'a> {
     /// True or absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tee: Option<bool>,
-    pub(super) request: Features,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request: Option<Features>,
     /// Under which the request is told of when it is over. This and what follows is beyond what every control plane
     /// knows; absent where it is only asked whose key it is.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use cloister_verifier::Clock;
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::fake::{Answer, Fake, TOKEN};
 use crate::admission::{Admission, Ask, Control, ControlPlane, Hooks, KeyHash};
@@ -122,6 +124,20 @@ async fn the_question_and_the_leave() {
     assert_eq!(admission.routes.unwrap(), ["two:vendor/model", "one:vendor/model"]);
     let plain = ask(&lab.control()).await.unwrap();
     assert!(plain.pricing.is_none() && plain.routes.is_none() && plain.user_id.is_none());
+}
+
+/// What it may cost is told in any case: somebody sets that aside.
+#[tokio::test]
+async fn what_requests_are_like_may_stay_untold() {
+    let lab = Lab::new().await;
+    let silent = ControlConfig { send_request_features: false, ..lab.fake.config(lab.dir.path()) };
+    let control = lab.control_with(&silent);
+    ask(&control).await.unwrap();
+    control.identify(KeyHash::of("key")).await.unwrap();
+    for (hook, _, asked) in lab.fake.calls() {
+        assert_eq!((hook.as_str(), asked.get("request")), ("pre", None), "{asked}");
+    }
+    assert_eq!(lab.fake.calls()[0].2["estimatedCost"], "8.203");
 }
 
 /// Nothing is said of what the control plane does not say.
@@ -259,28 +275,24 @@ async fn strangers_are_asked_about_some_at_a_time() {
 #[tokio::test]
 async fn strangers_do_not_wait_for_ever() {
     let lab = Lab::new().await;
-    let short = ControlConfig { timeout_ms: 300, ..lab.fake.config(lab.dir.path()) };
-    let control = Arc::new(lab.control_with(&short));
-    (0..300).for_each(|_| lab.fake.then_asked(Answer::Never));
-    let strangers: Vec<_> = (0..300)
-        .map(|number| {
-            let control = Arc::clone(&control);
-            tokio::spawn(
-                async move { control.recognise(KeyHash::of(&number.to_string())).await.unwrap_err() },
-            )
-        })
-        .collect();
-    let mut busy = 0;
-    for stranger in strangers {
-        let error = stranger.await.unwrap();
-        assert_eq!(error.kind, Kind::Unavailable);
-        if error.message.starts_with("Too many keys") {
-            assert_eq!(error.retry_after, Some(1));
-            busy += 1;
-        }
+    let patient = ControlConfig { timeout_ms: 60_000, ..lab.fake.config(lab.dir.path()) };
+    let control = Arc::new(ControlPlane::start(&patient, lab.store.clone(), clock()).unwrap());
+    (0..64).for_each(|_| lab.fake.then_asked(Answer::Never));
+    let asked = |number: usize| {
+        let control = Arc::clone(&control);
+        async move { control.recognise(KeyHash::of(&number.to_string())).await }
+    };
+    let asking: Vec<_> = (0..64).map(|number| AbortOnDropHandle::new(tokio::spawn(asked(number)))).collect();
+    until(|| lab.fake.calls().len() == 64).await;
+    control.configure(Hooks::new(&ControlConfig { timeout_ms: 50, ..patient.clone() }).unwrap());
+    for error in join_all((64..128).map(asked)).await.into_iter().map(Result::unwrap_err) {
+        assert_eq!((error.kind, error.retry_after), (Kind::Unavailable, Some(1)));
+        assert!(error.message.starts_with("Too many keys"), "{}", error.message);
     }
-    // Places come free once while they wait, at most.
-    assert!(busy >= 300 - 2 * 64, "{busy}");
+    assert_eq!(lab.fake.calls().len(), 64);
+    drop(asking);
+    control.configure(Hooks::new(&patient).unwrap());
+    asked(128).await.unwrap();
 }
 
 #[tokio::test]

@@ -110,6 +110,7 @@ impl Fake {
             token_file,
             ca_file: None,
             prefix_hash_secret_file: None,
+            send_request_features: true,
             timeout_ms: 5000,
             untold_limit: 1000.into(),
         }

@@ -2,6 +2,7 @@
 
 mod charges;
 mod cuts;
+mod direct;
 mod encrypted;
 mod faults;
 mod health;

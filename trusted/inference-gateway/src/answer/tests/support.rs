@@ -120,13 +120,18 @@ impl Bench {
         Reply { status, headers, body: response.bytes().await.unwrap() }
     }
 
-    /// Another configuration holds from now on.
-    pub(super) async fn reconfigure(&self, upstreams: Vec<Value>) {
+    /// Writes another configuration.
+    pub(super) fn rewrite(&self, change: impl FnOnce(&mut Value)) {
         let file = self.dir.path().join("gateway.json");
         let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        config["upstreams"] = upstreams.into();
-        let before = self.running.gateway().live();
+        change(&mut config);
         std::fs::write(&file, config.to_string()).unwrap();
+    }
+
+    /// Another configuration holds from now on.
+    pub(super) async fn reconfigure(&self, upstreams: Vec<Value>) {
+        let before = self.running.gateway().live();
+        self.rewrite(|config| config["upstreams"] = upstreams.into());
         self.running.reload();
         until(|| !std::sync::Arc::ptr_eq(&before, &self.running.gateway().live())).await;
     }
