@@ -287,6 +287,24 @@ fn an_event_that_says_two_things_says_nothing() {
     assert!(failing(&forged).contains(&Check::Upstream));
 }
 
+/// What runs in the gateway's own machine has nothing else to prove; what is said of an upstream counts all the same.
+#[test]
+fn a_gateway_that_serves_directly_says_nothing_of_an_upstream() {
+    let judged = |events: &[Value], serves_directly| {
+        let mut receipt = signed();
+        receipt["event_log"] = json!(events);
+        let known = Known { serves_directly, ..Known::default() };
+        verify::receipt(&receipt, &known).into_iter().find(|(check, _)| *check == Check::Upstream).unwrap().1
+    };
+    let failed = json!({"type": "upstream.verified", "result": "failed", "reason": "none"});
+    assert!(matches!(judged(&[], true), Finding::Open(_)));
+    for (events, serves_directly) in
+        [(vec![], false), (vec![failed.clone()], true), (vec![failed.clone(), failed], true)]
+    {
+        assert!(matches!(judged(&events, serves_directly), Finding::Fails(_)), "{events:?}");
+    }
+}
+
 #[test]
 fn without_a_keyset_nothing_holds() {
     let found = verify::receipt(&signed(), &Known::default());

@@ -117,7 +117,7 @@ pub struct Known<'a> {
     pub session: Option<&'a Value>,
     /// Sessions that were asked for; empty where any would do.
     pub pinned: &'a [String],
-    /// Whether the gateway runs the model itself, so that there is no upstream.
+    /// Whether the model runs in the gateway's own machine by its report, so that no upstream is verified.
     pub serves_directly: bool,
     /// What the public log of receipts showed.
     pub logged: Logged<'a>,
@@ -317,9 +317,11 @@ impl<'a> Look<'a> {
     }
 
     fn upstream(&self) -> Finding {
-        let Some(event) = self.event("upstream.verified") else {
-            return if self.known.serves_directly {
-                open("the gateway runs the model itself")
+        const KIND: &str = "upstream.verified";
+        let Some(event) = self.event(KIND) else {
+            let says_nothing = self.events().iter().all(|event| kind_of(event) != Some(KIND));
+            return if self.known.serves_directly && says_nothing {
+                open("the model runs in the gateway's own machine, by its report")
             } else {
                 fails("the log does not say once what was verified of the upstream")
             };
