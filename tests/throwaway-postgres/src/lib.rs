@@ -3,7 +3,7 @@
 //! The server listens on a Unix socket in a temporary directory, keeps nothing and dies with the test
 //! process, however that ends.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -45,12 +45,16 @@ pub struct ThrowawayDatabase {
 /// A running server.
 pub struct ThrowawayPostgres {
     dir: TempDir,
+    /// Locked for as long as this process lives: others remove what nobody has locked.
+    _owner: File,
     binaries: PathBuf,
     server: Child,
     databases: AtomicU32,
 }
 
 const DIR_PREFIX: &str = "cloister-pg-";
+/// File in the directory that the process has locked whose server it is.
+const OWNER: &str = "owner";
 /// PostgreSQL refuses to run as root; as root it runs as this user of every Debian system.
 const UNPRIVILEGED_USER: &str = "nobody";
 const UNPRIVILEGED_ID: u32 = 65534;
@@ -66,6 +70,7 @@ impl ThrowawayPostgres {
         let binaries = newest_binaries().ok_or(PostgresError::NotInstalled)?;
         remove_what_dead_processes_left();
         let dir = tempfile::Builder::new().prefix(DIR_PREFIX).tempdir()?;
+        let owner = own(dir.path())?;
         let data = dir.path().join("data");
         fs::create_dir(&data)?;
         if is_root() {
@@ -85,7 +90,7 @@ impl ThrowawayPostgres {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let server = spawn_from_lasting_thread(server)?;
-        let started = Self { dir, binaries, server, databases: AtomicU32::new(0) };
+        let started = Self { dir, _owner: owner, binaries, server, databases: AtomicU32::new(0) };
         started.wait_until_ready()?;
         Ok(started)
     }
@@ -162,13 +167,21 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Marks a directory as one of this process. It is locked before it has the name that others look for.
+fn own(dir: &Path) -> io::Result<File> {
+    let nameless = dir.join("new");
+    let owner = File::create_new(&nameless)?;
+    owner.lock()?;
+    fs::rename(nameless, dir.join(OWNER))?;
+    Ok(owner)
+}
+
 /// A process that is killed, or that keeps its server in a static, removes nothing itself.
 fn remove_what_dead_processes_left() {
     let directories = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     for directory in directories.filter(|entry| entry.file_name().to_string_lossy().starts_with(DIR_PREFIX)) {
-        let pid_file = fs::read_to_string(directory.path().join("data/postmaster.pid"));
-        let pid = pid_file.ok().and_then(|text| text.lines().next().map(str::to_owned));
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+        let owner = File::open(directory.path().join(OWNER));
+        if owner.is_ok_and(|owner| owner.try_lock().is_ok()) {
             let _ = fs::remove_dir_all(directory.path());
         }
     }
@@ -192,4 +205,20 @@ fn check(program: &'static str, output: &Output) -> Result<(), PostgresError> {
         return Ok(());
     }
     Err(PostgresError::Program { program, stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also while a server is being made that has no process yet.
+    #[test]
+    fn what_a_living_process_has_stays_and_the_rest_goes() {
+        let new = || tempfile::Builder::new().prefix(DIR_PREFIX).tempdir().unwrap();
+        let (begun, alive, dead) = (new(), new(), new());
+        let _owner = own(alive.path()).unwrap();
+        drop(own(dead.path()).unwrap());
+        remove_what_dead_processes_left();
+        assert!(begun.path().exists() && alive.path().exists() && !dead.path().exists());
+    }
 }
