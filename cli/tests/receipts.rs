@@ -390,6 +390,28 @@ async fn keys_are_those_of_the_evidence_and_hold_for_a_time() {
     assert_eq!(bare(&lab.home, &line).output().unwrap().status.code(), Some(UNVERIFIED));
 }
 
+/// Where the model runs in the gateway's own machine, the evidence of that machine is all that there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_serves_directly_has_no_upstream_to_account_for() {
+    let lab = Lab::new().await;
+    let mut receipt = lab.receipt.clone();
+    let events = receipt["event_log"].as_array_mut().unwrap();
+    events.retain(|event| event["type"] != "upstream.verified");
+    for (seq, event) in events.iter_mut().enumerate() {
+        event["seq"] = json!(seq);
+    }
+    let receipt = Lab::signed(receipt, &lab.seed);
+    lab.verify(&receipt, "").is_refused_for(&["upstream"], "does not say once what was verified");
+    let mut report = lab.report.clone();
+    report["service_capabilities"]["serving"] = json!("direct");
+    lab.write("direct", &report);
+    let found = lab.verify(&receipt, "--report direct");
+    assert_eq!(found.code, 0, "{}", found.words);
+    let checks = found.document["checks"].as_array().unwrap();
+    let upstream = checks.iter().find(|check| check["id"] == "upstream").unwrap();
+    assert_eq!(upstream["outcome"], "not-checked", "{upstream}");
+}
+
 /// Where a router answers.
 async fn serving(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

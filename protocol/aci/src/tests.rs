@@ -298,6 +298,8 @@ fn a_gateway_that_serves_directly_says_nothing_of_an_upstream() {
     };
     let failed = json!({"type": "upstream.verified", "result": "failed", "reason": "none"});
     assert!(matches!(judged(&[], true), Finding::Open(_)));
+    let verified = json!({"type": "upstream.verified", "result": "verified", "session_id": SESSION});
+    assert_eq!(judged(&[verified], true), Finding::Holds);
     for (events, serves_directly) in
         [(vec![], false), (vec![failed.clone()], true), (vec![failed.clone(), failed], true)]
     {

@@ -31,8 +31,6 @@ const MAX_ERROR_BYTES: usize = 256 << 10;
 const ERROR_TIME: Duration = Duration::from_secs(5);
 /// Longest name of a model that an upstream may have put into a receipt, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
-/// Why an attempt failed before anything was sent.
-const UNVERIFIED: &str = "the upstream was not verified";
 /// How often a route is verified afresh because its TLS key is another one.
 const MISMATCHES: usize = 2;
 
@@ -260,8 +258,8 @@ impl Attempt<'_> {
     async fn channel(&self, trace: &mut Trace) -> Result<Option<Arc<Verified>>, Failure> {
         let accepted = &self.asked.constraints.session_ids;
         if self.route.is_own {
-            // What is a part of this machine has no session.
-            return if accepted.is_empty() { Ok(None) } else { Err(Self::not_accepted()) };
+            let message = "The models run in this gateway's own machine: it has no sessions";
+            return if accepted.is_empty() { Ok(None) } else { Err(Self::not_accepted(message)) };
         }
         if !self.route.is_tee() {
             let reason = "the upstream proves nothing about itself".to_owned();
@@ -284,7 +282,7 @@ impl Attempt<'_> {
             Err(Unverified::NotAccepted) => {
                 trace.verification =
                     Some(Verification::Failed { reason: Unverified::NotAccepted.to_string() });
-                Err(Self::not_accepted())
+                Err(Self::not_accepted("None of the accepted sessions is current; list the sessions again"))
             }
             Err(Unverified::Failed(reason)) if trace.required => Err(Self::unverified(reason, trace)),
             Err(Unverified::Failed(reason)) => {
@@ -294,17 +292,16 @@ impl Attempt<'_> {
         }
     }
 
-    fn not_accepted() -> Failure {
-        let message = "None of the accepted sessions is current; list the sessions again";
+    fn not_accepted(message: &str) -> Failure {
         let error = GatewayError::new(Kind::SessionNotAccepted, message);
-        Failure::new(Rank::Verification, error, UNVERIFIED)
+        Failure::new(Rank::Verification, error, "no accepted session is current")
     }
 
     fn unverified(reason: String, trace: &mut Trace) -> Failure {
         trace.verification = Some(Verification::Failed { reason });
         let kind = if trace.required { Kind::VerificationFailed } else { Kind::Upstream };
         let error = GatewayError::new(kind, "No upstream could prove what this request demands");
-        Failure::new(Rank::Verification, error, UNVERIFIED)
+        Failure::new(Rank::Verification, error, "the upstream was not verified")
     }
 
     async fn refused(&self, mut answer: Answer, outgoing: &Outgoing, trace: &mut Trace) -> Failure {

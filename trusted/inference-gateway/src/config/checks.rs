@@ -56,7 +56,13 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
     unique(config.keys.iter().map(|key| key.name.as_str()), "keys", "two have the same name")?;
     unique(config.keys.iter().map(|key| key.sha256.as_str()), "keys", "one key stands there twice")?;
     for (index, upstream) in config.upstreams.iter().enumerate() {
-        check_upstream(upstream, &format!("upstreams[{index}]"))?;
+        let at = format!("upstreams[{index}]");
+        check_upstream(upstream, &at)?;
+        rule(
+            config.is_tee(upstream) || !upstream.require_verified,
+            &format!("{at}.require_verified"),
+            "can never hold for this upstream",
+        )?;
     }
     unique(
         config.upstreams.iter().map(|upstream| upstream.name.as_str()),
@@ -94,7 +100,7 @@ fn check_records(config: &GatewayConfig) -> Checked {
     rule(
         control.send_request_features || control.prefix_hash_secret_file.is_none(),
         "control.prefix_hash_secret_file",
-        "needs send_request_features, which that is one of",
+        "is told among what requests are like: it needs send_request_features",
     )?;
     rule(control.untold_limit >= Decimal::ZERO, "control.untold_limit", "may not be negative")
 }

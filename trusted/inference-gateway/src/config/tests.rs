@@ -207,12 +207,24 @@ fn a_verifying_program_is_named_by_its_path_and_can_be_enforced() {
 }
 
 #[test]
+fn what_prompts_begin_with_is_one_of_the_features_of_a_request() {
+    let mut config = good();
+    config.as_object_mut().unwrap().remove("keys");
+    config["control"] =
+        json!({"url": "https://c.example.com", "token_file": "t", "prefix_hash_secret_file": "s"});
+    parse(&config).unwrap();
+    config["control"]["send_request_features"] = json!(false);
+    assert!(parse(&config).unwrap_err().starts_with("control.prefix_hash_secret_file"));
+}
+
+#[test]
 fn what_is_answered_for_is_in_the_same_machine() {
     let mut direct = good();
     direct["direct_serving"] = json!(true);
     direct["agent_socket"] = json!("/var/run/dstack.sock");
     direct["models"][0]["require_verified"] = json!(true);
-    for here in ["http://127.0.0.1:8000", "http://127.1.2.3", "https://[::1]:8000/engine"] {
+    direct["upstreams"][0]["require_verified"] = json!(true);
+    for here in ["http://127.0.0.1:8000", "http://2130706433", "https://[::1]:8000/engine"] {
         direct["upstreams"][0]["base_url"] = json!(here);
         assert_eq!(parse(&direct).unwrap().tee_upstreams().count(), 1, "{here}");
     }
@@ -221,20 +233,23 @@ fn what_is_answered_for_is_in_the_same_machine() {
         "http://engine:8000",
         "https://one.example.com",
         "http://10.0.2.2",
+        "http://127.0.0.11",
         "http://0.0.0.0",
         "http://[::ffff:127.0.0.1]",
     ] {
         let mut bad = direct.clone();
         bad["upstreams"][0]["base_url"] = json!(there);
         let error = parse(&bad).unwrap_err();
-        assert!(
-            error.starts_with("upstreams[0].base_url: has to be at a loopback address"),
-            "{there}: {error}"
-        );
+        assert!(error.starts_with("upstreams[0].base_url: has to be at 127.0.0.1"), "{there}: {error}");
     }
     let mut bad = direct.clone();
+    bad["upstreams"][0]["base_url"] = json!("https://127.0.0.1:8000");
     bad["upstreams"][0]["verifier_command"] = json!(["/bin/verify"]);
-    assert!(parse(&bad).unwrap_err().starts_with("upstreams[0]: proves what it is"));
+    assert!(parse(&bad).unwrap_err().starts_with("upstreams[0]: may not be one that proves"));
+    let mut bad = service();
+    bad["direct_serving"] = json!(true);
+    bad["agent_socket"] = json!("/var/run/dstack.sock");
+    assert!(parse(&bad).unwrap_err().starts_with("upstreams[0]: may not be one that proves"));
     direct.as_object_mut().unwrap().remove("agent_socket");
     assert!(parse(&direct).unwrap_err().starts_with("direct_serving: needs agent_socket"));
 }

@@ -1,5 +1,6 @@
 //! Whose evidence counts, and how an upstream's is judged.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -57,8 +58,9 @@ pub(super) fn check_trust(config: &GatewayConfig) -> Checked {
     })
 }
 
-/// A gateway that answers for its upstreams has evidence, and sends nothing out of its machine. Names are left to no resolver:
-/// the network answers for what is not there.
+/// A gateway that answers for its upstreams has evidence, and sends prompts to no other machine. Names are left to no resolver,
+/// for the network answers for what is not there, and of the loopback network only the addresses are taken at which no container
+/// engine puts a resolver.
 pub(super) fn check_direct(config: &GatewayConfig) -> Checked {
     if !config.direct_serving {
         return Ok(());
@@ -71,14 +73,14 @@ pub(super) fn check_direct(config: &GatewayConfig) -> Checked {
     let mut upstreams = config.upstreams.iter().enumerate();
     upstreams.try_for_each(|(index, upstream)| {
         let at = format!("upstreams[{index}]");
-        rule(!upstream.is_tee(), &at, "proves what it is, and has no session where direct_serving is on")?;
+        rule(!upstream.is_tee(), &at, "may not be one that proves what it is where direct_serving is on")?;
         let is_here = match upstream.base_url.host() {
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
+            Some(Host::Ipv4(address)) => address == Ipv4Addr::LOCALHOST,
+            Some(Host::Ipv6(address)) => address == Ipv6Addr::LOCALHOST,
             Some(Host::Domain(_)) | None => false,
         };
         let here =
-            "has to be at a loopback address, such as http://127.0.0.1:8000, where direct_serving is on";
+            "has to be at 127.0.0.1 or [::1], such as http://127.0.0.1:8000, where direct_serving is on";
         rule(is_here, &format!("{at}.base_url"), here)
     })
 }
@@ -155,9 +157,11 @@ fn check_program(upstream: &UpstreamConfig, at: &str, is_service: bool) -> Check
     let Some(program) = upstream.verifier_command.first() else {
         let is_plain =
             upstream.verifier_options.is_empty() && upstream.verifier_scope == VerifierScope::default();
-        let can_be_verified = is_service || !upstream.require_verified;
-        rule(is_plain, &format!("{at}.verifier_options"), "and verifier_scope need a verifier_command")?;
-        return rule(can_be_verified, &format!("{at}.require_verified"), "can never hold for this upstream");
+        return rule(
+            is_plain,
+            &format!("{at}.verifier_options"),
+            "and verifier_scope need a verifier_command",
+        );
     };
     let at = format!("{at}.verifier_command");
     rule(Path::new(program).is_absolute(), &at, "has to begin with the absolute path of a program")?;
@@ -184,8 +188,14 @@ impl UpstreamConfig {
 }
 
 impl GatewayConfig {
-    /// The upstreams of which it can be proved what they are.
+    /// Whether it can be proved what an upstream is: by what it shows, or by the gateway's own evidence.
+    #[must_use]
+    pub fn is_tee(&self, upstream: &UpstreamConfig) -> bool {
+        self.direct_serving || upstream.is_tee()
+    }
+
+    /// The upstreams of which that can be proved.
     pub fn tee_upstreams(&self) -> impl Iterator<Item = &UpstreamConfig> {
-        self.upstreams.iter().filter(|upstream| self.direct_serving || upstream.is_tee())
+        self.upstreams.iter().filter(|upstream| self.is_tee(upstream))
     }
 }

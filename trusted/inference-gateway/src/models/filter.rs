@@ -10,7 +10,7 @@ use crate::routing::Route;
 pub(super) struct Filter {
     /// Only those with zero data retention.
     pub(super) zdr: bool,
-    /// Only those that prove what they are.
+    /// Only those of which it can be proved what they are.
     pub(super) tee: bool,
 }
 

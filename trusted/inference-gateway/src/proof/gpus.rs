@@ -1,4 +1,4 @@
-//! What GPUs attest, for older clients. None is in this machine; those of an upstream are asked through it.
+//! What GPUs attest, for older clients: those of verified upstreams, through them. Of any in this machine nothing is known.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl Gpus {
             ..GatewayError::new(Kind::UnknownModel, "Nobody serves this model")
         })?;
         let Some(depth) = depth(headers).checked_sub(1) else { return Ok(Self::none(nonce)) };
-        for route in known.routes.iter().filter(|route| route.is_tee()) {
+        for route in known.routes.iter().filter(|route| route.upstream.is_tee()) {
             let Ok(_turn) = ASKING.acquire().await else { break };
             let asked = timeout(PATIENCE, ask(gateway, route, nonce, depth)).await;
             if let Ok(Some(gpus)) = asked {

@@ -70,7 +70,7 @@ impl Model {
         self.routes.iter().filter(|route| fits(self, route, wish))
     }
 
-    /// Whether every route proves what it is: then each request demands it.
+    /// Whether it can be proved of every route what it is: then each request demands it.
     #[must_use]
     pub fn is_tee_only(&self) -> bool {
         self.routes.iter().all(|route| route.is_tee())
@@ -201,7 +201,8 @@ fn route(
 ) -> Option<Arc<Route>> {
     let (upstream_model, is_own) = (upstream.models.get(model)?.clone(), config.direct_serving);
     let before = previous.and_then(|catalogue| catalogue.model(model));
-    let is_same = |route: &&Arc<Route>| route.upstream == *upstream && route.is_own == is_own;
+    // Whose evidence counts is no other one before a restart.
+    let is_same = |route: &&Arc<Route>| route.upstream == *upstream;
     if let Some(same) = before.into_iter().flat_map(|model| &model.routes).find(is_same) {
         return Some(Arc::clone(same));
     }

@@ -162,8 +162,12 @@ impl Verifications {
     /// Verifies what a configuration names and nobody has asked for yet, renews what is about to end, and forgets
     /// upstreams that it no longer names. Does not wait for the verifications.
     pub fn round(&self, live: &Live) {
-        let routes: Vec<_> =
-            live.catalogue.models().flat_map(|model| &model.routes).filter(|route| route.is_tee()).collect();
+        let routes: Vec<_> = live
+            .catalogue
+            .models()
+            .flat_map(|model| &model.routes)
+            .filter(|route| route.upstream.is_tee())
+            .collect();
         let slots: Vec<_> = routes.iter().filter_map(|route| self.slot(route)).collect();
         self.slots.write().retain(|_, of_name| {
             of_name.retain(|known| slots.iter().any(|slot| Arc::ptr_eq(slot, known)));

@@ -105,7 +105,7 @@ pub struct Hooks {
     /// Beginnings of prompts are told apart by it, where they are at all.
     pub(super) prefix_key: Option<PrefixKey>,
     /// Whether it is told what a request is like.
-    sends_features: bool,
+    pub(super) sends_features: bool,
     /// Most that may be untold.
     pub(super) untold_limit: Decimal,
 }
@@ -147,9 +147,8 @@ impl Hooks {
     }
 
     /// `consult/pre`.
-    pub(super) async fn ask(&self, mut question: Question<'_>) -> Result<Verdict, CallError> {
-        question.request = question.request.filter(|_| self.sends_features);
-        let mut answer = self.call(&self.pre, &question).await?;
+    pub(super) async fn ask(&self, question: &Question<'_>) -> Result<Verdict, CallError> {
+        let mut answer = self.call(&self.pre, question).await?;
         let mut bytes = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(no_answer)? {
             if bytes.len() + piece.len() > MAX_ANSWER {

@@ -132,11 +132,11 @@ impl ControlPlane {
             tee: ask.is_tee_host.then_some(true),
             request_id: Some(ask.request_id),
             estimated_cost: Some(estimate(&features, ask.known, ask.dearest, ask.keeps_limits)),
-            request: Some(features),
+            request: hooks.sends_features.then_some(features),
         };
         // Whoever gives up on this may leave something set aside.
         let over = Over { store: &self.store, ask: Some(*ask) };
-        let verdict = match hooks.ask(question).await {
+        let verdict = match hooks.ask(&question).await {
             Ok(verdict) => {
                 over.answered();
                 verdict
@@ -210,21 +210,17 @@ impl ControlPlane {
     }
 
     async fn asked_of(&self, key: KeyHash, request_id: Option<&str>) -> Result<Verdict, GatewayError> {
+        let hooks = Arc::clone(&self.hooks.read());
         let question = Question {
             api_key_hash: key.to_string(),
             model: "",
             provider: None,
             tee: None,
-            request: Some(Features::of(Surface::Chat, b"{}")),
+            request: hooks.sends_features.then(|| Features::of(Surface::Chat, b"{}")),
             request_id,
             estimated_cost: None,
         };
-        self.ask(question).await
-    }
-
-    async fn ask(&self, question: Question<'_>) -> Result<Verdict, GatewayError> {
-        let hooks = Arc::clone(&self.hooks.read());
-        hooks.ask(question).await.map_err(|error| unavailable(&error))
+        hooks.ask(&question).await.map_err(|error| unavailable(&error))
     }
 
     fn denial(&self, verdict: &Verdict) -> GatewayError {

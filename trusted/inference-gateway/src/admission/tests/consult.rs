@@ -134,10 +134,13 @@ async fn what_requests_are_like_may_stay_untold() {
     let control = lab.control_with(&silent);
     ask(&control).await.unwrap();
     control.identify(KeyHash::of("key")).await.unwrap();
-    for (hook, _, asked) in lab.fake.calls() {
+    control.count_refused(KeyHash::of("key"), "req_8").await.unwrap();
+    let calls = lab.fake.calls();
+    assert_eq!(calls.len(), 3);
+    for (hook, _, asked) in &calls {
         assert_eq!((hook.as_str(), asked.get("request")), ("pre", None), "{asked}");
     }
-    assert_eq!(lab.fake.calls()[0].2["estimatedCost"], "8.203");
+    assert_eq!(calls[0].2["estimatedCost"], "8.203");
 }
 
 /// Nothing is said of what the control plane does not say.

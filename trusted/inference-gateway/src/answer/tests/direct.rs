@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use cloister_verifier::Clock;
 use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -9,6 +10,8 @@ use tempfile::TempDir;
 use super::support::*;
 use crate::lab::agent::TestAgent;
 use crate::operator::SettingsError;
+use crate::record::Backing;
+use crate::run::{StartError, start_on};
 
 const TOKEN: &str = "an-operator's-token";
 
@@ -24,8 +27,16 @@ impl Direct {
         let agent = TestAgent::serve(&dir);
         let token = dir.path().join("token");
         std::fs::write(&token, TOKEN).unwrap();
-        let more = json!({"direct_serving": true, "agent_socket": agent.socket, "admin_token_file": token});
-        let bench = Bench::new(vec![upstream("engine", url, 0, &json!({}))], more).await;
+        let more = json!({
+            "direct_serving": true,
+            "agent_socket": agent.socket,
+            "admin_token_file": token,
+            "metrics_bind": "127.0.0.1:0",
+            "tee_hosts": ["127.0.0.1"],
+            "models": [{"id": MODEL, "require_verified": true}],
+        });
+        let bench =
+            Bench::new(vec![upstream("engine", url, 0, &json!({"require_verified": true}))], more).await;
         Self { bench, _agent: agent, _dir: dir }
     }
 
@@ -56,6 +67,9 @@ async fn what_runs_in_the_same_machine_needs_no_proof_of_its_own() {
             assert!(event(&receipt, "upstream.verified").is_none(), "{receipt}");
         }
     }
+    assert!(direct.bench.figures(&["upstream_verifications_total"]).await.is_empty());
+    let legacy = direct.get(&format!("/v1/attestation/report?model={MODEL}")).await;
+    assert!(legacy["nvidia_payload"].as_str().unwrap().contains(r#""evidence_list":[]"#), "{legacy}");
 }
 
 #[tokio::test]
@@ -66,6 +80,7 @@ async fn no_session_is_accepted_of_the_own_machine() {
     request["provider"] = json!({"aci_session_ids": ["ab".repeat(32)]});
     let refused = direct.bench.ask(&request).await;
     assert_eq!(refused.error(), (412, "session_not_accepted".to_owned()));
+    assert!(refused.text().contains("it has no sessions"), "{}", refused.text());
     assert_eq!(direct.bench.checked_receipt(&refused)["event_log"].as_array().unwrap().len(), 2);
     assert_eq!(fake.counts.connections.load(Ordering::Relaxed), 0);
 }
@@ -73,24 +88,47 @@ async fn no_session_is_accepted_of_the_own_machine() {
 /// Neither who has the operator's token nor another file makes it answer for something else.
 #[tokio::test]
 async fn nothing_outside_of_the_machine_can_take_their_place() {
+    const RULE: &str = "upstreams[0].base_url: has to be at 127.0.0.1";
     let fake = good().await;
     let direct = Direct::new(&fake.url()).await;
     let bench = &direct.bench;
-    let foreign = vec![upstream("engine", "http://engine:8000", 0, &json!({}))];
+    let foreign = json!([upstream("engine", "http://engine:8000", 0, &json!({}))]);
     let url = format!("http://{}/v1/admin/upstreams", bench.running.address());
-    let put = bench.client.request(Method::PUT, url).bearer_auth(TOKEN).body(json!(foreign).to_string());
-    let refused = put.send().await.unwrap();
-    assert_eq!(refused.status(), 400);
-    let refused: Value = refused.json().await.unwrap();
+    let put = bench.client.request(Method::PUT, url).bearer_auth(TOKEN).body(foreign.to_string());
+    let refused: Value = put.send().await.unwrap().json().await.unwrap();
     assert_eq!(refused["error"]["type"], "invalid_upstream_config");
-    let message = refused["error"]["message"].as_str().unwrap();
-    assert!(message.starts_with("upstreams[0].base_url: has to be at a loopback address"), "{message}");
-    bench.rewrite(|config| {
-        config["upstreams"] = json!(foreign);
-        config["direct_serving"] = json!(false);
-    });
+    assert!(refused["error"]["message"].as_str().unwrap().starts_with(RULE), "{refused}");
+
     let gateway = bench.running.gateway();
-    let reloaded = gateway.office.settings().unwrap().reload(gateway, |_| Ok::<_, SettingsError>(())).await;
-    assert!(matches!(reloaded, Err(SettingsError::Restart("direct_serving"))), "{reloaded:?}");
+    let reload = async || {
+        let settings = gateway.office.settings().unwrap();
+        settings.reload(gateway, |_| Ok::<_, SettingsError>(())).await.unwrap_err()
+    };
+    bench.rewrite(|config| config["upstreams"] = foreign.clone());
+    assert!(reload().await.to_string().starts_with(RULE));
+    bench.rewrite(|config| {
+        config["direct_serving"] = json!(false);
+        config["models"] = json!([]);
+    });
+    let error = reload().await;
+    assert!(matches!(error, SettingsError::Restart("direct_serving")), "{error}");
     assert_eq!(bench.ask(&chat(false)).await.status, 200);
+}
+
+/// A list that replaced the file's before the gateway served directly is judged like any other.
+#[tokio::test]
+async fn a_list_that_was_kept_is_no_way_out() {
+    let fake = good().await;
+    let direct = Direct::new(&fake.url()).await;
+    let own = json!([upstream("engine", &fake.url(), 0, &json!({"require_verified": true}))]);
+    let foreign = json!([upstream("engine", "http://engine:8000", 0, &json!({}))]);
+    let digest = cloister_aci::sha256(&cloister_aci::canonical(&own).unwrap());
+    let (_, dir) = direct.bench.stop(SECOND).await;
+    let kept = json!({"replaces": digest, "upstreams": foreign}).to_string();
+    std::fs::write(dir.path().join("state/upstreams.json"), kept).unwrap();
+    let refused = start_on(&dir.path().join("gateway.json"), Backing::file(), Clock::system()).await;
+    let StartError::Settings(SettingsError::Replacement { source, .. }) = refused.unwrap_err() else {
+        panic!("it is refused for another reason")
+    };
+    assert!(source.to_string().starts_with("upstreams[0].base_url: has to be at 127.0.0.1"), "{source}");
 }
