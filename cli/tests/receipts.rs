@@ -437,4 +437,7 @@ async fn what_a_gateway_gives_is_what_was_asked_for() {
         assert_eq!(found.code, 0, "{}", found.words);
     }
     lab.run(receipt, &format!("{url} --upstream-session none")).is_refused_for(&["session"], "not at hand");
+    // No resolver has to know that this is here.
+    let found = lab.run(receipt, &url.replace("127.0.0.1", "gateway.apps.localhost"));
+    assert_eq!(found.code, 0, "{}", found.words);
 }

@@ -1,8 +1,10 @@
 //! The address of a management API.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use reqwest::ClientBuilder;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
@@ -43,6 +45,10 @@ impl BaseUrl {
         is_loopback(&self.0)
     }
 
+    pub(crate) const fn url(&self) -> &Url {
+        &self.0
+    }
+
     /// The URL without the prefix, for people.
     pub(crate) fn origin(&self) -> String {
         self.0.origin().ascii_serialization()
@@ -57,6 +63,19 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     }
+}
+
+/// What goes to this machine goes past every proxy and every resolver: names below `.localhost` are loopback addresses
+/// (RFC 6761, 6.3), which not every resolver knows, and a hostile one answers otherwise.
+pub(crate) fn kept_on_this_machine(builder: ClientBuilder, url: &Url) -> ClientBuilder {
+    if !is_loopback(url) {
+        return builder;
+    }
+    let builder = builder.no_proxy();
+    let Some(Host::Domain(name)) = url.host() else { return builder };
+    let port = url.port_or_known_default().unwrap_or_default();
+    let addresses = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    builder.resolve_to_addrs(name, &addresses.map(|address| SocketAddr::new(address, port)))
 }
 
 impl FromStr for BaseUrl {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio_util::io::ReaderStream;
 use url::Url;
 
-use super::{BaseUrl, Events, error_body, is_loopback};
+use super::{BaseUrl, Events, error_body, is_loopback, kept_on_this_machine};
 use crate::credentials::ApiKey;
 use crate::failure::{Exit, Failure};
 
@@ -51,7 +51,7 @@ impl Upload {
 impl Client {
     /// A client that sends `key` to `server` and to nobody else: it follows no redirects.
     pub(crate) fn new(server: BaseUrl, key: ApiKey) -> Result<Self, Failure> {
-        Ok(Self { http: http_client(server.is_loopback())?, server, key })
+        Ok(Self { http: http_client(server.url())?, server, key })
     }
 
     /// The server.
@@ -180,7 +180,7 @@ impl Client {
     /// `GET` of a URL that carries its own authorisation; the key is not sent. Lasts until the server
     /// ends it.
     pub(crate) async fn presigned(&self, url: Url) -> Result<Response, Failure> {
-        let http = http_client(is_loopback(&url))?;
+        let http = http_client(&url)?;
         let answer = http.get(url).send().await.map_err(|error| self.unreachable(error))?;
         accepted(answer).await
     }
@@ -232,16 +232,16 @@ pub(super) fn unreachable(server: &BaseUrl, error: reqwest::Error) -> Failure {
     }
 }
 
-/// Loopback needs no certificates and must not go through a proxy.
-pub(super) fn http_client(loopback: bool) -> Result<reqwest::Client, Failure> {
+/// A client for the server of a URL. On this machine it needs no certificates.
+pub(super) fn http_client(url: &Url) -> Result<reqwest::Client, Failure> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("cloister/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT);
-    if loopback {
-        builder = builder.no_proxy().tls_certs_only([]);
+    if is_loopback(url) {
+        builder = builder.tls_certs_only([]);
     }
-    builder.build().map_err(|error| {
+    kept_on_this_machine(builder, url).build().map_err(|error| {
         Failure::local("cannot prepare TLS", error).hint("install the package ca-certificates")
     })
 }

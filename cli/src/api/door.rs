@@ -33,7 +33,7 @@ pub(crate) struct Door {
 impl Door {
     /// Nothing is sent yet.
     pub(crate) fn new(server: BaseUrl) -> Result<Self, Failure> {
-        Ok(Self { http: http_client(server.is_loopback())?, server })
+        Ok(Self { http: http_client(server.url())?, server })
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<Response, reqwest::Error> {

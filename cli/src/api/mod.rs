@@ -9,7 +9,7 @@ mod door;
 mod error_body;
 mod events;
 
-pub(crate) use base_url::{BaseUrl, is_loopback};
+pub(crate) use base_url::{BaseUrl, is_loopback, kept_on_this_machine};
 pub(crate) use client::{Client, Upload};
 pub(crate) use door::{Answer, Door, Pace, expired};
 pub(crate) use events::{Event, Events};

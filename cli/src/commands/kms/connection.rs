@@ -15,7 +15,7 @@ use serde_json::json;
 use url::Url;
 use zeroize::Zeroizing;
 
-use crate::api::is_loopback;
+use crate::api::{is_loopback, kept_on_this_machine};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::session::Session;
@@ -201,7 +201,7 @@ pub(super) fn builder(url: &Url) -> reqwest::ClientBuilder {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(ANSWER_TIMEOUT);
-    if is_loopback(url) { builder.no_proxy() } else { builder }
+    kept_on_this_machine(builder, url)
 }
 
 impl Directory {

@@ -1,6 +1,5 @@
 //! Asking a CVM for evidence over a connection whose certificate is recorded, not believed.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use url::Url;
 
-use crate::api::is_loopback;
+use crate::api::kept_on_this_machine;
 use crate::failure::{Exit, Failure};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,21 +84,14 @@ fn client(url: &Url) -> Result<reqwest::Client, Failure> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
-    let mut builder = reqwest::Client::builder()
+    let builder = reqwest::Client::builder()
         .user_agent(concat!("cloister/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(ANSWER_TIMEOUT)
         .tls_backend_preconfigured(tls)
         .tls_info(true);
-    if is_loopback(url) {
-        builder = builder.no_proxy();
-        // Not every resolver knows names below .localhost.
-        if let (Some(url::Host::Domain(name)), Some(port)) = (url.host(), url.port_or_known_default()) {
-            builder = builder.resolve(name, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-        }
-    }
-    builder.build().map_err(|error| Failure::local("cannot prepare TLS", error))
+    kept_on_this_machine(builder, url).build().map_err(|error| Failure::local("cannot prepare TLS", error))
 }
 
 /// Takes any certificate whose key the peer proves to have. What the certificate is worth is judged

@@ -9,7 +9,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::{Outcome, PATH, now};
-use crate::api::{Client, Event, is_loopback};
+use crate::api::{Client, Event, kept_on_this_machine};
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, Tone};
 
@@ -85,12 +85,11 @@ struct Forwarder<'a> {
 
 impl<'a> Forwarder<'a> {
     fn new(to: Url, secret: Secret, output: &'a Output) -> Result<Self, Failure> {
-        let mut builder =
+        let builder =
             reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(ANSWER_TIMEOUT);
-        if is_loopback(&to) {
-            builder = builder.no_proxy();
-        }
-        let http = builder.build().map_err(|error| Failure::local("cannot prepare TLS", error))?;
+        let http = kept_on_this_machine(builder, &to)
+            .build()
+            .map_err(|error| Failure::local("cannot prepare TLS", error))?;
         Ok(Self { http, to, secret, output })
     }
 

@@ -11,7 +11,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::{MAX_DOCUMENT_BYTES, parsed};
-use crate::api::is_loopback;
+use crate::api::{is_loopback, kept_on_this_machine};
 use crate::failure::{Exit, Failure};
 use crate::files::read_secret;
 
@@ -50,9 +50,11 @@ impl Gateway {
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT);
         if loopback {
-            builder = builder.no_proxy().tls_certs_only([]);
+            builder = builder.tls_certs_only([]);
         }
-        let http = builder.build().map_err(|error| Failure::local("cannot prepare TLS", error))?;
+        let http = kept_on_this_machine(builder, url)
+            .build()
+            .map_err(|error| Failure::local("cannot prepare TLS", error))?;
         let key = match key_file {
             Some(path) => {
                 let text = read_secret(path, MAX_KEY_BYTES)?;
