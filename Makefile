@@ -3,6 +3,7 @@ SHELL := /bin/bash
 CLOISTER := target/debug/cloister
 export CLOISTER_GUEST_IMAGES ?= $(CURDIR)/target/guest-images
 GUEST_SDK := target/guest-sdk.tar
+CLOISTER_IMAGE := target/cloister.tar
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-image test-build test-units test-journeys fuzz fmt lint image images contracts docs bench release chain clean build dependencies test-dependencies
@@ -31,7 +32,7 @@ test-units: test-build image
 		grep -v -e '"journeys"' -e '"fuzz-'; then echo "rename it: make test would pass it over" >&2; exit 1; fi
 	cargo test --workspace --locked --no-fail-fast --lib --bins --test '[!fj]*' $(ARGS)
 
-test-journeys: test-build image $(GUEST_SDK)
+test-journeys: test-build image $(GUEST_SDK) $(CLOISTER_IMAGE)
 	cargo test --workspace --locked --no-fail-fast --test journeys $(ARGS)
 
 fuzz: test-dependencies ## fuzz every parser for a few seconds (ARGS=60: a minute each)
@@ -89,6 +90,10 @@ build: dependencies
 $(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies
 	@mkdir -p target
 	tests/guest-sdk/build-image.sh $@
+
+# Of the program that the tests are built with.
+$(CLOISTER_IMAGE): test-build examples/confidential-inference/build-image.sh | $(GUEST_SDK)
+	examples/confidential-inference/build-image.sh $(CLOISTER) $@
 
 dependencies:
 	@scripts/install-dependencies.sh run

@@ -1,8 +1,15 @@
-//! The published clients of inference interfaces, unmodified, against a gateway of the real command.
+//! The published clients of inference interfaces, unmodified, against a gateway of the real command; and that command in a
+//! confidential VM.
 
-use cloister_tests::http::plain_client;
+use std::fs;
+
+use cloister_tests::command::Up;
+use cloister_tests::data_dir::DataDir;
+use cloister_tests::http::{client_of, get_text, plain_client};
 use cloister_tests::inference::{Inference, KEY, seen_by};
+use cloister_tests::{PATIENCE, eventually, paths};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 /// What every client sees. Languages differ in the class of OpenAI's error for what is too large.
@@ -66,4 +73,55 @@ async fn python_clients_get_everything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn javascript_clients_get_everything() {
     a_client_gets_everything("client.mjs", "APIError").await;
+}
+
+/// The gateway of the example has its keys from the KMS and its evidence from the machine that the model is in, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
+    let dir = DataDir::new();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let up = Up::start(dir.path(), None).await;
+    let pushed = up.run(&["image", "push", paths::cloister_image().to_str().unwrap()]).await;
+    assert_eq!(pushed.code, 0, "{pushed:?}");
+    let compose = paths::confidential_inference().join("compose.yaml");
+    let variables = file("variables", format!("KEY_SHA256={}", hex::encode(Sha256::digest(KEY))).as_bytes());
+    let deploy = ["--json", "deploy", "-n", "inference", "--env-file", &variables, "-c"];
+    let deployed = up.run(&[&deploy[..], &[compose.to_str().unwrap()]].concat()).await;
+    assert_eq!(deployed.code, 0, "{deployed:?}");
+    let cvm = up.run(&["--json", "cvms", "get", "inference"]).await.json();
+    let url = cvm["endpoints"][0]["app"].as_str().unwrap().trim_end_matches('/');
+    eventually("the gateway in the guest answers", PATIENCE, async || get_text(url).await).await;
+
+    let request = json!({
+        "model": "demo/own", "stream": true, "messages": [{"role": "user", "content": "say hello"}],
+        "provider": {"aci_verified": true},
+    });
+    let request = request.to_string();
+    let ask = client_of(url, PATIENCE).unwrap().post(format!("{url}/v1/chat/completions"));
+    let ask = ask.bearer_auth(KEY).header("content-type", "application/json").body(request.clone());
+    let answer = ask.send().await.unwrap().error_for_status().unwrap();
+    let receipt = answer.headers()["x-receipt-id"].to_str().unwrap().to_owned();
+    let answer = answer.bytes().await.unwrap();
+    assert!(answer.ends_with(b"data: [DONE]\n\n"), "{answer:?}");
+
+    let root = up.data_dir().join("control-plane/development-root.pem");
+    let (key, request, answer) =
+        (file("key", KEY.as_bytes()), file("request.json", request.as_bytes()), file("answer.sse", &answer));
+    let verify =
+        ["--json", "verify", "receipt", &receipt, "--url", url, "--key-file", &key, "--request", &request];
+    let evidence = ["--response", &answer, "--development-root", root.to_str().unwrap()];
+    let app_id = ["--app-id", cvm["app_id"].as_str().unwrap()];
+    let judged = up.run(&[&verify[..], &evidence, &app_id].concat()).await;
+    assert_eq!(judged.code, 0, "{judged:?}");
+    let checks = judged.json()["checks"].as_array().unwrap().clone();
+    let outcome = |id: &str| checks.iter().find(|check| check["id"] == id).unwrap()["outcome"].clone();
+    for check in ["signature", "keyset", "subject", "request", "response"] {
+        assert_eq!(outcome(check), "holds", "{check}: {judged:?}");
+    }
+    assert_eq!(outcome("upstream"), "not-checked", "{judged:?}");
+    assert_eq!(up.interrupt().await, 0);
 }

@@ -14,10 +14,16 @@ fn builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder().no_proxy().tls_certs_only([])
 }
 
-/// The body of a page of an app, if it answers with success; its host name needs no resolver here.
-pub async fn get_text(app_url: &str) -> Option<String> {
+/// A client for an app, whose host name needs no resolver here. `None` for what is no URL.
+#[must_use]
+pub fn client_of(app_url: &str, timeout: Duration) -> Option<reqwest::Client> {
     let url = reqwest::Url::parse(app_url).ok()?;
     let address = format!("127.0.0.1:{}", url.port_or_known_default()?).parse().ok()?;
-    let http = builder().timeout(Duration::from_secs(5)).resolve(url.host_str()?, address).build().ok()?;
-    http.get(url).send().await.ok()?.error_for_status().ok()?.text().await.ok()
+    builder().timeout(timeout).resolve(url.host_str()?, address).build().ok()
+}
+
+/// The body of a page of an app, if it answers with success.
+pub async fn get_text(app_url: &str) -> Option<String> {
+    let http = client_of(app_url, Duration::from_secs(5))?;
+    http.get(app_url).send().await.ok()?.error_for_status().ok()?.text().await.ok()
 }

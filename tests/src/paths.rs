@@ -27,6 +27,18 @@ pub fn guest_sdk() -> PathBuf {
     workspace().join("target/guest-sdk.tar")
 }
 
+/// The example of a gateway in a CVM.
+#[must_use]
+pub fn confidential_inference() -> PathBuf {
+    workspace().join("examples/confidential-inference")
+}
+
+/// The container image with the `cloister` program, made by `make test`.
+#[must_use]
+pub fn cloister_image() -> PathBuf {
+    workspace().join("target/cloister.tar")
+}
+
 /// A program of this workspace, built beside the running test.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
