@@ -105,6 +105,9 @@ fn errors_never_quote_values() {
     let mut bad = good();
     bad["upstreams"][0]["weigth"] = json!(1);
     assert!(parse(&bad).unwrap_err().contains("unknown field `weigth`"));
+    let twice = good().to_string().replacen('{', r#"{"upstreams":[],"#, 1);
+    let error = GatewayConfig::parse(twice.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("duplicate field `upstreams`"), "{error}");
     let mut bad = good();
     bad.as_object_mut().unwrap().remove("state_dir");
     assert!(parse(&bad).unwrap_err().contains("missing field `state_dir`"));
