@@ -75,10 +75,7 @@ async fn a_node_that_vanishes_fails_the_operation_with_its_name() {
         bench.nodes.set_fault(Step::StopVm, Fault::LoseAnswer(u32::MAX));
         bench.start_workers(None).await;
         let cvm = bench.create().await.unwrap();
-        while bench.store.cvm(cvm.id).await.unwrap().unwrap().operation_id.is_some() {
-            bench.clock.advance_ms(5_000);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        bench.outlast(&cvm).await;
         let row = bench.at_rest(&cvm).await;
         assert_eq!(row.status, CvmStatus::Error);
         let reason = "node alpha does not answer; check that its service runs and reaches the control plane \

@@ -50,10 +50,7 @@ async fn a_key_service_that_is_away_fails_the_operation_with_its_name_and_leaves
         change.commit().await.unwrap();
         bench.start_workers(None).await;
         let cvm = bench.create().await.unwrap();
-        while bench.store.cvm(cvm.id).await.unwrap().unwrap().operation_id.is_some() {
-            bench.clock.advance_ms(5_000);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        bench.outlast(&cvm).await;
         let row = bench.at_rest(&cvm).await;
         assert_eq!(row.status, CvmStatus::Error);
         let reason = "KMS local cannot be called: its certificate or the token is missing; was it \
