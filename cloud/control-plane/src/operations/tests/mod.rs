@@ -187,11 +187,15 @@ impl Bench {
     /// come to something before their leases end.
     async fn outlast(&self, cvm: &CvmRow) {
         let mut rest = Duration::from_millis(20);
-        while self.store.cvm(cvm.id).await.unwrap().unwrap().operation_id.is_some() {
+        for _ in 0..300 {
+            if self.store.cvm(cvm.id).await.unwrap().unwrap().operation_id.is_none() {
+                return;
+            }
             self.clock.advance_ms(5_000);
             tokio::time::sleep(rest).await;
-            rest = rest.mul_f64(1.02);
+            rest = rest.mul_f64(1.02).min(Duration::from_secs(1));
         }
+        panic!("the operation outlasts any patience");
     }
 
     /// Operations of a CVM, oldest first.
