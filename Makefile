@@ -87,12 +87,15 @@ clean: ## remove everything that was built (not the data of `make up`)
 build: dependencies
 	cargo build --locked -p cloister
 
-$(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies
+# Whoever fetches Debian's packages does so after the guest image: all of them use one directory of apt's.
+$(GUEST_SDK): $(wildcard tests/guest-sdk/*) | test-dependencies image
 	@mkdir -p target
 	tests/guest-sdk/build-image.sh $@
 
-# Of the program that the tests are built with.
-$(CLOISTER_IMAGE): test-build examples/confidential-inference/build-image.sh | $(GUEST_SDK)
+# The tests are built with it, which may leave it as it was.
+$(CLOISTER): test-build ;
+
+$(CLOISTER_IMAGE): $(CLOISTER) examples/confidential-inference/build-image.sh scripts/pack-container-image.sh | $(GUEST_SDK)
 	examples/confidential-inference/build-image.sh $(CLOISTER) $@
 
 dependencies:
