@@ -25,8 +25,8 @@ cp "$libraries"/{ld-linux-x86-64.so.2,libc.so.6,libm.so.6,libgcc_s.so.1,libnss_d
     "$layer/lib/x86_64-linux-gnu/"
 ln -s ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 "$layer/lib64/ld-linux-x86-64.so.2"
 # What the package's own script does where it is installed.
-find "$work/packages/usr/share/ca-certificates" -name '*.crt' | sort >"$authorities"
-xargs cat <"$authorities" >"$layer/etc/ssl/certs/ca-certificates.crt"
+find "$work/packages/usr/share/ca-certificates" -name '*.crt' -print0 | sort --zero-terminated >"$authorities"
+xargs --null cat <"$authorities" >"$layer/etc/ssl/certs/ca-certificates.crt"
 strip --strip-all -o "$layer/bin/cloister" "$1"
 
 "$here/../../scripts/pack-container-image.sh" "$layer" cloister.local/cloister:1 "$2" /bin/cloister

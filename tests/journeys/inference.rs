@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
+/// `cloister verify` found a claim that fails.
+const REFUTED: i32 = 8;
+
 /// What every client sees. Languages differ in the class of OpenAI's error for what is too large.
 fn expected(too_large: &str) -> Value {
     json!({
@@ -85,12 +88,14 @@ async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
         path.to_str().unwrap().to_owned()
     };
     let up = Up::start(dir.path(), None).await;
-    let pushed = up.run(&["image", "push", paths::cloister_image().to_str().unwrap()]).await;
+    let pushed = up.run(&["--json", "image", "push", paths::cloister_image().to_str().unwrap()]).await;
     assert_eq!(pushed.code, 0, "{pushed:?}");
-    let compose = paths::confidential_inference().join("compose.yaml");
-    let variables = file("variables", format!("KEY_SHA256={}", hex::encode(Sha256::digest(KEY))).as_bytes());
-    let deploy = ["--json", "deploy", "-n", "inference", "--env-file", &variables, "-c"];
-    let deployed = up.run(&[&deploy[..], &[compose.to_str().unwrap()]].concat()).await;
+    let pushed = pushed.json();
+    let compose = fs::read_to_string(paths::confidential_inference().join("compose.yaml")).unwrap();
+    let compose = compose.replace("KEY_SHA256", &hex::encode(Sha256::digest(KEY)));
+    let compose = compose.replace("IMAGE_DIGEST", pushed["nodes"][0]["digest"].as_str().unwrap());
+    let compose = file("compose.yaml", compose.as_bytes());
+    let deployed = up.run(&["--json", "deploy", "-n", "inference", "-c", &compose]).await;
     assert_eq!(deployed.code, 0, "{deployed:?}");
     let cvm = up.run(&["--json", "cvms", "get", "inference"]).await.json();
     let url = cvm["endpoints"][0]["app"].as_str().unwrap().trim_end_matches('/');
@@ -106,7 +111,8 @@ async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
     let answer = ask.send().await.unwrap().error_for_status().unwrap();
     let receipt = answer.headers()["x-receipt-id"].to_str().unwrap().to_owned();
     let answer = answer.bytes().await.unwrap();
-    assert!(answer.ends_with(b"data: [DONE]\n\n"), "{answer:?}");
+    let said = String::from_utf8_lossy(&answer);
+    assert!(said.contains("hello") && said.ends_with("data: [DONE]\n\n"), "{said}");
 
     let root = up.data_dir().join("control-plane/development-root.pem");
     let (key, request, answer) =
@@ -114,8 +120,13 @@ async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
     let verify =
         ["--json", "verify", "receipt", &receipt, "--url", url, "--key-file", &key, "--request", &request];
     let evidence = ["--response", &answer, "--development-root", root.to_str().unwrap()];
-    let app_id = ["--app-id", cvm["app_id"].as_str().unwrap()];
-    let judged = up.run(&[&verify[..], &evidence, &app_id].concat()).await;
+    let judge = async |compose_hash: &str| {
+        let demanded = ["--compose-hash", compose_hash];
+        up.run(&[&verify[..], &evidence, &demanded].concat()).await
+    };
+    let other = judge(&"0".repeat(64)).await;
+    assert_eq!(other.code, REFUTED, "{other:?}");
+    let judged = judge(cvm["compose_hash"].as_str().unwrap()).await;
     assert_eq!(judged.code, 0, "{judged:?}");
     let checks = judged.json()["checks"].as_array().unwrap().clone();
     let outcome = |id: &str| checks.iter().find(|check| check["id"] == id).unwrap()["outcome"].clone();
