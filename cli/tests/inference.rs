@@ -69,7 +69,7 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 }
 
 /// The echo upstream, with so many milliseconds between words.
-fn echo(home: &TempDir, pause_ms: u32) -> Part {
+pub(crate) fn echo(home: &TempDir, pause_ms: u32) -> Part {
     let line = format!("serve echo-upstream --listen 127.0.0.1:0 --pause {pause_ms}");
     Part::start(home, &line, "upstream.log")
 }

@@ -10,6 +10,7 @@ mod deploy;
 mod endpoint;
 mod environment;
 mod failures;
+mod gateways;
 mod guest;
 mod help;
 mod inference;

@@ -27,7 +27,7 @@ mod log;
 const MODEL: &str = "m";
 const NONCE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 /// Code of evidence that was judged and refused.
-const UNVERIFIED: i32 = 8;
+pub(crate) const UNVERIFIED: i32 = 8;
 const STREAM: [&str; 3] = [
     r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"hel"},"finish_reason":null}]}"#,
     r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"lo"},"finish_reason":"stop"}]}"#,
@@ -36,6 +36,13 @@ const STREAM: [&str; 3] = [
 
 /// Answers every request with the stream, over TLS. Its address, and the hash of its key.
 fn upstream() -> (SocketAddr, String) {
+    let events = STREAM.map(|event| format!("data: {event}\n\n")).concat();
+    tls_server(format!("content-type: text/event-stream\r\n\r\n{events}data: [DONE]\n\n"))
+}
+
+/// Ends TLS with a key of its own, and answers every request with the same: headers and a body. Its address, and the hash of
+/// its key.
+pub(crate) fn tls_server(answer: String) -> (SocketAddr, String) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let pin = hex::encode(Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(&made.signing_key)));
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -52,13 +59,13 @@ fn upstream() -> (SocketAddr, String) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             // Whoever only looks at the key leaves early.
-            let _ = stream.and_then(|stream| answer(stream, Arc::clone(&config)));
+            let _ = stream.and_then(|stream| answer_with(&answer, stream, Arc::clone(&config)));
         }
     });
     (address, pin)
 }
 
-fn answer(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::io::Result<()> {
+fn answer_with(answer: &str, stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::io::Result<()> {
     let connection = rustls::ServerConnection::new(config).map_err(std::io::Error::other)?;
     let mut stream = BufReader::new(rustls::StreamOwned::new(connection, stream));
     let mut length = 0;
@@ -74,11 +81,7 @@ fn answer(stream: TcpStream, config: Arc<rustls::ServerConfig>) -> std::io::Resu
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     let stream = stream.get_mut();
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
-    for event in STREAM {
-        write!(stream, "data: {event}\n\n")?;
-    }
-    stream.write_all(b"data: [DONE]\n\n")?;
+    write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\n{answer}")?;
     stream.conn.send_close_notify();
     stream.flush()
 }
@@ -267,7 +270,7 @@ impl Lab {
 }
 
 /// The guest agent of a machine of this platform, and the secret of the key that a gateway there signs receipts with.
-fn agent(home: &TempDir, guest: &Guest) -> (HostProcessAgent, Vec<u8>) {
+pub(crate) fn agent(home: &TempDir, guest: &Guest) -> (HostProcessAgent, Vec<u8>) {
     let key = PlatformKey::generate().unwrap();
     let chain = guest.vendor.issue_platform_certificate(key.ppid(), key.public_key(), guest.now).unwrap();
     let platform = Arc::new(Platform::new(key, &chain).unwrap());

@@ -1,19 +1,8 @@
-//! The published clients of inference interfaces, unmodified, against a gateway of the real command; and that command in a
-//! confidential VM.
+//! The published clients of inference interfaces, unmodified, against a gateway of the real command.
 
-use std::fs;
-
-use cloister_tests::command::Up;
-use cloister_tests::data_dir::DataDir;
-use cloister_tests::http::{client_of, get_text, plain_client};
 use cloister_tests::inference::{Inference, KEY, seen_by};
-use cloister_tests::{PATIENCE, eventually, paths};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-
-/// `cloister verify` found a claim that fails.
-const REFUTED: i32 = 8;
 
 /// What every client sees. Languages differ in the class of OpenAI's error for what is too large.
 fn expected(too_large: &str) -> Value {
@@ -62,8 +51,8 @@ async fn a_client_gets_everything(program: &str, too_large: &str) {
 }
 
 async fn receipt(gateway: &Inference, id: &str) -> Value {
-    let http = plain_client();
-    let answer = http.get(format!("{}/v1/aci/receipts/{id}", gateway.url)).bearer_auth(KEY).send().await;
+    let asked = gateway.client().get(format!("{}/v1/aci/receipts/{id}", gateway.url));
+    let answer = asked.bearer_auth(KEY).send().await;
     let answer = answer.unwrap().error_for_status().unwrap();
     serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()
 }
@@ -76,63 +65,4 @@ async fn python_clients_get_everything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn javascript_clients_get_everything() {
     a_client_gets_everything("client.mjs", "APIError").await;
-}
-
-/// The gateway of the example has its keys from the KMS and its evidence from the machine that the model is in, too.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
-    let dir = DataDir::new();
-    let file = |name: &str, bytes: &[u8]| {
-        let path = dir.path().join(name);
-        fs::write(&path, bytes).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let up = Up::start(dir.path(), None).await;
-    let pushed = up.run(&["--json", "image", "push", paths::cloister_image().to_str().unwrap()]).await;
-    assert_eq!(pushed.code, 0, "{pushed:?}");
-    let pushed = pushed.json();
-    let compose = fs::read_to_string(paths::confidential_inference().join("compose.yaml")).unwrap();
-    let compose = compose.replace("KEY_SHA256", &hex::encode(Sha256::digest(KEY)));
-    let compose = compose.replace("IMAGE_DIGEST", pushed["nodes"][0]["digest"].as_str().unwrap());
-    let compose = file("compose.yaml", compose.as_bytes());
-    let deployed = up.run(&["--json", "deploy", "-n", "inference", "-c", &compose]).await;
-    assert_eq!(deployed.code, 0, "{deployed:?}");
-    let cvm = up.run(&["--json", "cvms", "get", "inference"]).await.json();
-    let url = cvm["endpoints"][0]["app"].as_str().unwrap().trim_end_matches('/');
-    eventually("the gateway in the guest answers", PATIENCE, async || get_text(url).await).await;
-
-    let request = json!({
-        "model": "demo/own", "stream": true, "messages": [{"role": "user", "content": "say hello"}],
-        "provider": {"aci_verified": true},
-    });
-    let request = request.to_string();
-    let ask = client_of(url, PATIENCE).unwrap().post(format!("{url}/v1/chat/completions"));
-    let ask = ask.bearer_auth(KEY).header("content-type", "application/json").body(request.clone());
-    let answer = ask.send().await.unwrap().error_for_status().unwrap();
-    let receipt = answer.headers()["x-receipt-id"].to_str().unwrap().to_owned();
-    let answer = answer.bytes().await.unwrap();
-    let said = String::from_utf8_lossy(&answer);
-    assert!(said.contains("hello") && said.ends_with("data: [DONE]\n\n"), "{said}");
-
-    let root = up.data_dir().join("control-plane/development-root.pem");
-    let (key, request, answer) =
-        (file("key", KEY.as_bytes()), file("request.json", request.as_bytes()), file("answer.sse", &answer));
-    let verify =
-        ["--json", "verify", "receipt", &receipt, "--url", url, "--key-file", &key, "--request", &request];
-    let evidence = ["--response", &answer, "--development-root", root.to_str().unwrap()];
-    let judge = async |compose_hash: &str| {
-        let demanded = ["--compose-hash", compose_hash];
-        up.run(&[&verify[..], &evidence, &demanded].concat()).await
-    };
-    let other = judge(&"0".repeat(64)).await;
-    assert_eq!(other.code, REFUTED, "{other:?}");
-    let judged = judge(cvm["compose_hash"].as_str().unwrap()).await;
-    assert_eq!(judged.code, 0, "{judged:?}");
-    let checks = judged.json()["checks"].as_array().unwrap().clone();
-    let outcome = |id: &str| checks.iter().find(|check| check["id"] == id).unwrap()["outcome"].clone();
-    for check in ["signature", "keyset", "subject", "request", "response"] {
-        assert_eq!(outcome(check), "holds", "{check}: {judged:?}");
-    }
-    assert_eq!(outcome("upstream"), "not-checked", "{judged:?}");
-    assert_eq!(up.interrupt().await, 0);
 }

@@ -5,6 +5,7 @@
 
 mod changes;
 mod clients;
+mod confidential_inference;
 mod crashes;
 mod evidence;
 mod faults;

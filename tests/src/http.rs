@@ -17,9 +17,29 @@ fn builder() -> reqwest::ClientBuilder {
 /// A client for an app, whose host name needs no resolver here. `None` for what is no URL.
 #[must_use]
 pub fn client_of(app_url: &str, timeout: Duration) -> Option<reqwest::Client> {
-    let url = reqwest::Url::parse(app_url).ok()?;
+    here(builder().timeout(timeout), app_url)?.build().ok()
+}
+
+/// A client that trusts this certificate (PEM) alone, for a URL whose host name needs no resolver here.
+#[must_use]
+pub fn client_trusting(pem: &[u8], url: &str, timeout: Duration) -> reqwest::Client {
+    let certificate = reqwest::Certificate::from_pem(pem).expect("a certificate");
+    let client = builder().tls_certs_only([certificate]).timeout(timeout);
+    here(client, url).and_then(|client| client.build().ok()).expect("an HTTP client")
+}
+
+/// The certificate, PEM, that is shown at a URL, whatever it is worth.
+pub async fn certificate_of(url: &str) -> Option<String> {
+    let client = here(builder().tls_danger_accept_invalid_certs(true).tls_info(true), url)?;
+    let answer = client.build().ok()?.get(url).send().await.ok()?;
+    let der = answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate()?.to_vec();
+    Some(pem::encode(&pem::Pem::new("CERTIFICATE", der)))
+}
+
+fn here(client: reqwest::ClientBuilder, url: &str) -> Option<reqwest::ClientBuilder> {
+    let url = reqwest::Url::parse(url).ok()?;
     let address = format!("127.0.0.1:{}", url.port_or_known_default()?).parse().ok()?;
-    builder().timeout(timeout).resolve(url.host_str()?, address).build().ok()
+    Some(client.resolve(url.host_str()?, address))
 }
 
 /// The body of a page of an app, if it answers with success.

@@ -1,13 +1,15 @@
 //! An inference gateway before an upstream, as processes of the real command.
 
+use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
 use tokio::process::Child;
 
-use crate::http::plain_client;
+use crate::http::{certificate_of, client_trusting, plain_client};
 use crate::{PATIENCE, command, eventually, free_addresses, published};
 
 /// The key that the gateway under test knows, and that may do everything.
@@ -37,11 +39,14 @@ fn keys() -> Value {
 pub struct Inference {
     /// Where the gateway answers, without a path.
     pub url: String,
+    /// File with its certificate, PEM, where it ends TLS.
+    pub certificate: Option<PathBuf>,
     _processes: Vec<Child>,
 }
 
 impl Inference {
-    /// Starts a gateway and an upstream that echoes in a directory, and waits until they serve.
+    /// Starts a gateway that ends TLS with a certificate of its own, and an upstream that echoes, in a directory, and waits
+    /// until they serve.
     ///
     /// Models: `echo` keeps nothing, `stored` has no route that does.
     pub async fn start(directory: &Path) -> Self {
@@ -53,7 +58,14 @@ impl Inference {
             {"name": "stores", "base_url": base_url, "models": {"stored": "echo"}},
         ]);
         let models = json!([{"id": "echo", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}]);
-        Self::serving(directory, vec![echo], upstreams, models).await
+        let tls = json!({"self_signed": true});
+        let more = json!({"upstreams": upstreams, "models": models, "tls": tls});
+        let mut started = Self::serving(directory, vec![echo], &more).await;
+        let pem = certificate_of(&started.url).await.expect("a certificate");
+        let file = directory.join("gateway.pem");
+        fs::write(&file, pem).expect("a file");
+        started.certificate = Some(file);
+        started
     }
 
     /// Starts a gateway before an upstream that runs, with models of the same names, and waits until it serves. It asks
@@ -63,30 +75,43 @@ impl Inference {
             models.iter().map(|model| (model.clone(), model.clone().into())).collect();
         let upstreams =
             json!([{"name": "upstream", "base_url": format!("http://{upstream}"), "models": names}]);
-        Self::serving(directory, Vec::new(), upstreams, json!([])).await
+        Self::of(directory, &json!({"upstreams": upstreams})).await
     }
 
-    async fn serving(directory: &Path, mut processes: Vec<Child>, upstreams: Value, models: Value) -> Self {
+    /// Starts a gateway with these further members of its configuration, without TLS, and waits until it serves.
+    pub async fn of(directory: &Path, more: &Value) -> Self {
+        Self::serving(directory, Vec::new(), more).await
+    }
+
+    /// A client that trusts it.
+    #[must_use]
+    pub fn client(&self) -> reqwest::Client {
+        match &self.certificate {
+            Some(file) => client_trusting(&fs::read(file).expect("a certificate"), &self.url, PATIENCE),
+            None => plain_client(),
+        }
+    }
+
+    async fn serving(directory: &Path, mut processes: Vec<Child>, more: &Value) -> Self {
         let [gateway] = free_addresses::<1>();
-        let config = directory.join("gateway.json");
-        let text = json!({
+        let file = directory.join("gateway.json");
+        let mut config = json!({
             "bind": gateway,
             "state_dir": directory.join("gateway"),
             "capacity_retry_ms": 0,
             "keys": keys(),
-            "upstreams": upstreams,
-            "models": models,
         });
-        std::fs::write(&config, text.to_string()).expect("a file");
-        processes.push(serve(directory, &["inference-gateway", "--config", &config.display().to_string()]));
-        let started = Self { url: format!("http://{gateway}"), _processes: processes };
-        let health = format!("{}/health", started.url);
-        let http = plain_client();
-        eventually("the gateway serves", PATIENCE, async || {
-            http.get(&health).send().await.ok()?.error_for_status().ok().map(drop)
-        })
-        .await;
-        started
+        config.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        fs::write(&file, config.to_string()).expect("a file");
+        processes.push(serve(directory, &["inference-gateway", "--config", &file.display().to_string()]));
+        // A name, which certificates are for.
+        let url = match more.get("tls") {
+            None => format!("http://{gateway}"),
+            Some(_) => format!("https://localhost:{}", gateway.port()),
+        };
+        eventually("the gateway serves", PATIENCE, async || TcpStream::connect(gateway).await.ok().map(drop))
+            .await;
+        Self { url, certificate: None, _processes: processes }
     }
 }
 
@@ -98,5 +123,9 @@ fn serve(directory: &Path, arguments: &[&str]) -> Child {
 pub async fn seen_by(program: &str, gateway: &Inference) -> Value {
     let mut command = published::program("inference-sdks", program, &[&gateway.url]);
     command.env("INFERENCE_KEY", KEY);
+    if let Some(file) = &gateway.certificate {
+        // Where the languages' TLS looks for whom it trusts.
+        command.env("SSL_CERT_FILE", file).env("NODE_EXTRA_CA_CERTS", file);
+    }
     published::printed(command).await
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use cloister_transparency_log::verify::{Checkpoint, MAX_CHECKPOINT_BYTES};
 
 use crate::failure::Failure;
-use crate::files::read_text;
+use crate::files::{read_text, replace};
 
 /// The text that an earlier run saved.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
@@ -21,14 +21,7 @@ pub(super) fn verified(path: &Path, note: &str, key: &str) -> Result<Checkpoint,
     })
 }
 
-/// Replaces the file in one step: an interrupted run leaves the earlier checkpoint.
+/// Keeps a checkpoint in the place of an earlier one.
 pub(super) fn save(path: &Path, note: &str) -> Result<(), Failure> {
-    use std::io::Write as _;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(parent).and_then(|mut file| {
-        file.write_all(note.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(path).map(drop).map_err(|error| error.error)
-    });
-    written.map_err(|error| Failure::local(format!("cannot write {}", path.display()), error))
+    replace(path, note.as_bytes())
 }

@@ -67,4 +67,13 @@ impl Keyset {
     pub fn receipt_key(&self, key_id: &str) -> Option<&PublicKey> {
         self.receipt_signing_keys.iter().find(|key| key.key_id == key_id && key.algo == RECEIPT_ED25519)
     }
+
+    /// The TLS keys that the gateway answers with by a host name: those for that name, and those for every name.
+    pub fn tls_keys_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a TlsKey> {
+        let host = host.trim_end_matches('.');
+        let is_for_it = move |key: &&TlsKey| {
+            key.domain.as_deref().is_none_or(|name| name.trim_end_matches('.').eq_ignore_ascii_case(host))
+        };
+        self.tls_public_keys.iter().filter(is_for_it)
+    }
 }

@@ -11,7 +11,7 @@ use crate::report::{Nonce, bound, report_data, statement};
 use crate::session::{
     ChannelBinding, Claim, ClaimSource, ClaimStatus, Claims, Evidence, Fact, Session, TlsSpkiKind,
 };
-use crate::verify::{self, Check, Finding, Known, Logged};
+use crate::verify::{self, Check, Finding, Known, Logged, gateway};
 use crate::{
     API_VERSION, E2EE_X25519, Keyset, PublicKey, RECEIPT_ED25519, TlsKey, canonical, log, parse, sha256,
 };
@@ -473,5 +473,57 @@ proptest! {
             lowered["signature"] = original["signature"].clone();
             prop_assert!((same_case && lowered == original) || failing(&document).contains(&Check::Signature));
         }
+    }
+}
+
+#[test]
+fn whom_tls_ends_at_is_one_of_the_keys_for_the_host() {
+    let keyset = keyset();
+    let every = Keyset {
+        tls_public_keys: vec![TlsKey { domain: None, spki_sha256: "AB".repeat(32) }],
+        ..keyset.clone()
+    };
+    let none = Keyset { tls_public_keys: Vec::new(), ..keyset.clone() };
+    let (holds, fails, open) = (Some("holds"), Some("fails"), None);
+    for (keyset, host, key, wanted) in [
+        (&keyset, "api.example.com", Some(0xc0), holds),
+        (&keyset, "API.example.com.", Some(0xc0), holds),
+        (&keyset, "api.example.com", Some(0xc1), fails),
+        (&keyset, "example.com", Some(0xc0), fails),
+        (&keyset, "api.example.com", None, open),
+        (&every, "any.example", Some(0xab), holds),
+        (&every, "any.example", Some(0xc0), fails),
+        (&none, "any.example", Some(0xc0), open),
+    ] {
+        let subject = keyset.subject.as_deref();
+        let tls_key = key.map(|byte| [byte; 32]);
+        let known = gateway::Known { keyset, subject, host, tls_key, at: 1_750_000_000 };
+        let found = gateway::gateway(&known);
+        let (_, tls) = found.iter().find(|(check, _)| *check == gateway::Check::Tls).unwrap();
+        let said = match tls {
+            Finding::Holds => Some("holds"),
+            Finding::Fails(_) => Some("fails"),
+            Finding::Open(_) => None,
+        };
+        assert_eq!(said, wanted, "{host} {key:?}");
+        assert_eq!(gateway::holds(&found), wanted != fails, "{host} {key:?}");
+    }
+}
+
+#[test]
+fn a_gateway_is_that_of_the_measured_application_and_its_keyset_holds() {
+    let keyset = keyset();
+    let own = keyset.subject.as_deref();
+    for (subject, at, failing) in [
+        (own, 1_799_999_999, None),
+        (None, 1_750_000_000, None),
+        (Some("app-id:0x00"), 1_750_000_000, Some(gateway::Check::Subject)),
+        (own, 1_800_000_000, Some(gateway::Check::Keyset)),
+    ] {
+        let known = gateway::Known { keyset: &keyset, subject, host: "api.example.com", tls_key: None, at };
+        let found = gateway::gateway(&known);
+        let fails = found.iter().find(|(_, finding)| matches!(finding, Finding::Fails(_)));
+        assert_eq!(fails.map(|(check, _)| *check), failing, "{subject:?} at {at}");
+        assert_eq!(gateway::holds(&found), failing.is_none());
     }
 }

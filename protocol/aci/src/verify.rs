@@ -1,5 +1,7 @@
 //! The checks of a relying party, in their order. Each says what it found; none stops the others.
 
+pub mod gateway;
+
 use std::fmt;
 
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -195,6 +197,17 @@ fn is(holds: bool, otherwise: &str) -> Finding {
     if holds { Finding::Holds } else { fails(otherwise) }
 }
 
+fn subject(said: Option<&str>, measured: Option<&str>) -> Finding {
+    match (said, measured) {
+        (None, _) => open("the keyset does not say whose it is"),
+        (_, None) => open("it is not known which application was measured"),
+        (Some(said), Some(measured)) if said == measured => Finding::Holds,
+        (Some(said), Some(measured)) => {
+            fails(format!("the keyset is that of {said}, and the evidence that of {measured}"))
+        }
+    }
+}
+
 impl<'a> Look<'a> {
     fn at(&self, check: Check) -> Finding {
         match check {
@@ -203,7 +216,9 @@ impl<'a> Look<'a> {
             Check::Key => self.key(),
             Check::Signature => self.signature(),
             Check::Keyset => self.keyset(),
-            Check::Subject => self.subject(),
+            Check::Subject => {
+                subject(self.known.keyset.and_then(|keyset| keyset.subject.as_deref()), self.known.subject)
+            }
             Check::Order => self.order(),
             Check::Request => self.body("request.received", self.known.request, "the request is not at hand"),
             Check::Response => {
@@ -250,18 +265,6 @@ impl<'a> Look<'a> {
         }
         let held = self.served_at().is_some_and(|at| at < keyset.not_after);
         is(held, "the keyset had ended when the request was served")
-    }
-
-    fn subject(&self) -> Finding {
-        let said = self.known.keyset.and_then(|keyset| keyset.subject.as_deref());
-        match (said, self.known.subject) {
-            (None, _) => open("the keyset does not say whose it is"),
-            (_, None) => open("it is not known which application was measured"),
-            (Some(said), Some(measured)) if said == measured => Finding::Holds,
-            (Some(said), Some(measured)) => {
-                fails(format!("the keyset is that of {said}, and the evidence that of {measured}"))
-            }
-        }
     }
 
     fn key(&self) -> Finding {

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::TlsConfig;
+use crate::config::{GatewayConfig, TlsFiles};
 use crate::door::{self, Certificate, CertificateError, Door};
 use crate::gateway::{Gateway, Live};
 use crate::observe;
@@ -60,11 +60,23 @@ pub struct Running {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// The listener's certificate with its files.
+/// The listener's certificate, with its files unless the gateway makes it.
 #[derive(Debug, Clone)]
 struct Tls {
-    files: TlsConfig,
+    files: Option<TlsFiles>,
     certificate: Arc<Certificate>,
+}
+
+impl Tls {
+    async fn of(config: &GatewayConfig) -> Result<Option<Self>, CertificateError> {
+        let Some(tls) = &config.tls else { return Ok(None) };
+        let files = tls.files();
+        let certificate = match &files {
+            Some(files) => Certificate::load(files)?,
+            None => Certificate::self_signed(config.agent_socket.as_deref()).await?,
+        };
+        Ok(Some(Self { files, certificate: Arc::new(certificate) }))
+    }
 }
 
 /// Starts a gateway and returns when it serves.
@@ -75,13 +87,7 @@ pub async fn start(file: &Path) -> Result<Running, StartError> {
 /// The same with records elsewhere than in files, and another clock for keys, records and verifications.
 pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Result<Running, StartError> {
     let (settings, config) = Settings::load(file)?;
-    let tls = match &config.tls {
-        None => None,
-        Some(files) => {
-            let certificate = Arc::new(Certificate::load(files)?);
-            Some(Tls { files: files.clone(), certificate })
-        }
-    };
+    let tls = Tls::of(&config).await?;
     let (listener, address) = listen(config.bind).await?;
     let metrics = match config.metrics_bind {
         None => None,

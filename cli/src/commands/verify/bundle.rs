@@ -1,6 +1,5 @@
 //! Evidence in one file.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use cloister_evidence::report_data::padded;
@@ -11,7 +10,7 @@ use jiff::Timestamp;
 
 use super::{Case, certificate};
 use crate::failure::Failure;
-use crate::files::read;
+use crate::files::{read, replace};
 
 /// Options for bundles.
 #[derive(Debug, clap::Args)]
@@ -61,11 +60,6 @@ pub(super) fn save(path: &Path, case: &Case, appraised: &Appraised) -> Result<()
     bundle.nonce.clone_from(&case.nonce);
     bundle.certificate_chain.clone_from(&case.certificate_chain);
     bundle.collateral = appraised.collateral.as_deref().or(case.collateral.as_ref()).cloned();
-    let failed = |error| Failure::local(format!("cannot write {}", path.display()), error);
     let json = bundle.to_json().map_err(|error| Failure::local("cannot write the bundle", error))?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-    file.write_all(&json).map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
+    replace(path, &json)
 }

@@ -76,7 +76,7 @@ fn refused(url: &Url, status: StatusCode, body: &[u8]) -> Failure {
 }
 
 /// A client that follows nobody elsewhere.
-fn client(url: &Url) -> Result<reqwest::Client, Failure> {
+pub(super) fn client(url: &Url) -> Result<reqwest::Client, Failure> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

@@ -6,7 +6,7 @@ mod expectations;
 mod fetch;
 mod files;
 mod image;
-mod receipt;
+mod inference;
 mod report;
 mod target;
 mod trust;
@@ -49,8 +49,10 @@ pub(crate) struct Args {
 /// What else can be judged.
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// Judge an inference gateway before it is sent anything, and keep its certificate for clients
+    Gateway(Box<inference::gateway::Args>),
     /// Judge an inference gateway's account of one request
-    Receipt(Box<receipt::Args>),
+    Receipt(Box<inference::receipt::Args>),
 }
 
 const AFTER_HELP: &str = "\
@@ -81,8 +83,10 @@ struct Case {
 
 /// Judges and reports.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
-    if let Some(What::Receipt(args)) = args.what {
-        return receipt::run(*args, session).await;
+    match args.what {
+        Some(What::Gateway(args)) => return inference::gateway::run(*args, session).await,
+        Some(What::Receipt(args)) => return inference::receipt::run(*args, session).await,
+        None => {}
     }
     let clock = Clock::system();
     let offline = args.bundle.bundle.is_some() || args.files.has_collateral();

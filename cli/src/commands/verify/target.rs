@@ -32,7 +32,7 @@ pub(super) async fn capture(
     clock: &Clock,
 ) -> Result<Case, Failure> {
     let (url, answer) = if target.contains("://") {
-        let url = address(target)?;
+        let url = document(address(target)?);
         let answer = fetch(&url, &nonce).await?;
         (url, answer)
     } else {
@@ -40,7 +40,7 @@ pub(super) async fn capture(
     };
     expectations.nonce = padded(&nonce).map(Nonce::Own);
     let name = Name::of(&url);
-    name.expect(expectations, &answer);
+    name.expect(expectations, &answer.document.event_log);
     let (connection, certificate_chain) = match &answer.certificate {
         Some(der) => (
             certificate::connected(der, name.ends_at_agent()),
@@ -58,23 +58,65 @@ pub(super) async fn capture(
     })
 }
 
-fn address(text: &str) -> Result<Url, Failure> {
+/// The address of an app, as a person writes it.
+pub(super) fn address(text: &str) -> Result<Url, Failure> {
     let wrong = |reason: &str| {
         Failure::usage(format!("{text} {reason}")).hint("write it like https://APP_ID-8090s.apps.example.org")
     };
-    let mut url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
+    let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
     let bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
     if !matches!(url.scheme(), "https" | "http") || !url.has_host() || !bare {
         return Err(wrong("is not the address of an app"));
     }
-    if url.path() == "/" {
-        url.set_path("/attestation");
-    }
     Ok(url)
 }
 
-/// Asks the API which app a name means and where it is, and then the guest itself. The evidence never comes
-/// from the API.
+/// Where a CVM is, as the API says it.
+pub(super) struct Place {
+    app_id: AppId,
+    /// Domain of the ingress.
+    domain: String,
+    /// Where the app answers as a whole.
+    base: Url,
+    /// Port of the ingress for TLS.
+    tls_port: u16,
+}
+
+impl Place {
+    /// Asks the API which app a name means and where it is; that app is expected, unless something else is.
+    pub(super) async fn of(
+        session: &Session,
+        name: &str,
+        https_port: Option<u16>,
+        expectations: &mut Expectations,
+    ) -> Result<Self, Failure> {
+        let (_, cvm) = follow::detail(&session.client()?, name).await?;
+        let app_id = match name.parse::<AppId>() {
+            // What the person typed counts, not what the server makes of it.
+            Ok(typed) if cvm.instance_id.is_none_or(|id| id.as_bytes() != typed.as_bytes()) => typed,
+            _ => cvm.app_id.ok_or_else(|| no_address(&cvm))?,
+        };
+        if let Ok(typed) = name.parse::<InstanceId>()
+            && cvm.instance_id == Some(typed)
+        {
+            expectations.instance_id.get_or_insert(typed);
+        }
+        expectations.app_id.get_or_insert(app_id);
+        let base = app_url(&cvm).and_then(|url| Url::parse(&url).ok()).ok_or_else(|| no_address(&cvm))?;
+        let domain = base.host_str().and_then(|host| host.split_once('.')).ok_or_else(|| no_address(&cvm))?.1;
+        let tls_port =
+            https_port.or_else(|| base.port_or_known_default().filter(|_| base.scheme() == "https"));
+        let tls_port = tls_port.unwrap_or(if is_loopback(&base) { DEFAULT_HTTPS.port() } else { HTTPS_PORT });
+        Ok(Self { app_id, domain: domain.to_owned(), tls_port, base })
+    }
+
+    /// Where TLS ends in the guest, at this port of it.
+    pub(super) fn inside(&self, port: u16) -> Result<Url, Failure> {
+        address(&format!("https://{}-{port}s.{}:{}", self.app_id, self.domain, self.tls_port))
+    }
+}
+
+/// Asks the guest itself for evidence, which never comes from the API.
 async fn from_cvm(
     session: &Session,
     name: &str,
@@ -82,38 +124,31 @@ async fn from_cvm(
     nonce: &[u8],
     expectations: &mut Expectations,
 ) -> Result<(Url, Answer), Failure> {
-    let (_, cvm) = follow::detail(&session.client()?, name).await?;
-    let app_id = match name.parse::<AppId>() {
-        // What the person typed counts, not what the server makes of it.
-        Ok(typed) if cvm.instance_id.is_none_or(|id| id.as_bytes() != typed.as_bytes()) => typed,
-        _ => cvm.app_id.ok_or_else(|| no_address(&cvm))?,
-    };
-    if let Ok(typed) = name.parse::<InstanceId>()
-        && cvm.instance_id == Some(typed)
-    {
-        expectations.instance_id.get_or_insert(typed);
-    }
-    expectations.app_id.get_or_insert(app_id);
-    let base = app_url(&cvm).and_then(|url| Url::parse(&url).ok()).ok_or_else(|| no_address(&cvm))?;
-    let domain = base.host_str().and_then(|host| host.split_once('.')).ok_or_else(|| no_address(&cvm))?.1;
-
-    let tls_port = https_port.or_else(|| base.port_or_known_default().filter(|_| base.scheme() == "https"));
-    let tls_port = tls_port.unwrap_or(if is_loopback(&base) { DEFAULT_HTTPS.port() } else { HTTPS_PORT });
-    let direct = address(&format!("https://{app_id}-{AGENT_PORT}s.{domain}:{tls_port}"))?;
+    let place = Place::of(session, name, https_port, expectations).await?;
+    let direct = document(place.inside(AGENT_PORT)?);
     match fetch(&direct, nonce).await {
         Ok(answer) => Ok((direct, answer)),
-        Err(failure) if failure.exit == Exit::Unreachable && base.scheme() == "http" => {
+        Err(failure) if failure.exit == Exit::Unreachable && place.base.scheme() == "http" => {
             session.output.say(&format!(
                 "{}: asking through the operator's ingress instead, without TLS; name its TLS port by --https-port \
                  to ask the guest itself",
                 failure.chain()
             ));
+            let Place { app_id, domain, base, .. } = &place;
             let port = base.port_or_known_default().unwrap_or(80);
-            let plain = address(&format!("http://{app_id}-{AGENT_PORT}.{domain}:{port}"))?;
+            let plain = document(address(&format!("http://{app_id}-{AGENT_PORT}.{domain}:{port}"))?);
             fetch(&plain, nonce).await.map(|answer| (plain, answer))
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Where the evidence is, if an address does not say it.
+fn document(mut url: Url) -> Url {
+    if url.path() == "/" {
+        url.set_path("/attestation");
+    }
+    url
 }
 
 fn no_address(cvm: &CvmInfo) -> Failure {
@@ -122,14 +157,14 @@ fn no_address(cvm: &CvmInfo) -> Failure {
 }
 
 /// What the host name of an ingress says: `<app_id or instance_id>[-<port>][s|g].<domain>`.
-struct Name {
+pub(super) struct Name {
     id: Option<[u8; 20]>,
     passthrough: bool,
     port: Option<u16>,
 }
 
 impl Name {
-    fn of(url: &Url) -> Self {
+    pub(super) fn of(url: &Url) -> Self {
         let label = url.host_str().unwrap_or_default().split('.').next().unwrap_or_default();
         let (id, rest) = label.split_at_checked(40).unwrap_or(("", ""));
         let mut bytes = [0; 20];
@@ -148,15 +183,15 @@ impl Name {
         self.passthrough && matches!(self.port, Some(AGENT_PORT))
     }
 
-    /// Expects what the name names, when nothing was said. The answer's log is asked whether that is an
+    /// Expects what the name names, when nothing was said. The event log that came is asked whether that is an
     /// application or an instance; either way it is the verified log that must say so in the end.
-    fn expect(&self, expectations: &mut Expectations, answer: &Answer) {
+    pub(super) fn expect(&self, expectations: &mut Expectations, event_log: &str) {
         let Some(id) =
             self.id.filter(|_| expectations.app_id.is_none() && expectations.instance_id.is_none())
         else {
             return;
         };
-        let log = EventLog::parse(&answer.document.event_log).unwrap_or_default();
+        let log = EventLog::parse(event_log).unwrap_or_default();
         let is_instance = log
             .entries()
             .iter()
@@ -192,8 +227,9 @@ mod tests {
 
     #[test]
     fn the_path_of_the_evidence_is_added_to_a_bare_address() {
-        assert_eq!(address("https://a.example").unwrap().path(), "/attestation");
-        assert_eq!(address("https://a.example/x/evidence").unwrap().path(), "/x/evidence");
+        let path = |text| document(address(text).unwrap()).path().to_owned();
+        assert_eq!(path("https://a.example"), "/attestation");
+        assert_eq!(path("https://a.example/x/evidence"), "/x/evidence");
         for text in ["ftp://a.example", "https://u:p@a.example", "https://", "://"] {
             assert_eq!(address(text).unwrap_err().exit, Exit::Usage, "{text}");
         }

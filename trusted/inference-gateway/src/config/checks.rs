@@ -6,8 +6,8 @@ use rust_decimal::Decimal;
 use url::Url;
 
 use super::{
-    ConfigError, GatewayConfig, KeyConfig, ModelConfig, Pricing, ProviderKind, Timeouts, TracesConfig,
-    UpstreamConfig, identity, verification,
+    ConfigError, GatewayConfig, KeyConfig, ModelConfig, Pricing, ProviderKind, Timeouts, TlsConfig,
+    TracesConfig, UpstreamConfig, identity, verification,
 };
 use crate::door::normal_form;
 
@@ -47,6 +47,7 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
         "body_memory_mib",
         "has to be between 32 and 1048576",
     )?;
+    config.tls.as_ref().map_or(Ok(()), check_tls)?;
     verification::check_trust(config)?;
     verification::check_direct(config)?;
     identity::check(config)?;
@@ -82,6 +83,12 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
         )?;
     }
     unique(config.models.iter().map(|model| model.id.as_str()), "models", "two have the same id")
+}
+
+fn check_tls(tls: &TlsConfig) -> Checked {
+    let files = [&tls.certificate, &tls.key].into_iter().flatten().count();
+    let wanted = if tls.self_signed { 0 } else { 2 };
+    rule(files == wanted, "tls", "needs certificate and key, or else self_signed alone")
 }
 
 fn check_records(config: &GatewayConfig) -> Checked {

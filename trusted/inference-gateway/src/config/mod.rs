@@ -106,14 +106,35 @@ pub struct GatewayConfig {
     pub enable_e2ee: bool,
 }
 
-/// Certificate of the listener, read again when its files change.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Certificate of the listener: one in files, which are read again when they change, or one that the gateway makes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
+    /// PEM chain, the server's own certificate first.
+    pub certificate: Option<PathBuf>,
+    /// PEM private key of that certificate.
+    pub key: Option<PathBuf>,
+    /// Instead of files: a certificate that nobody vouches for, of a key that the keyset names. With `agent_socket` the key is
+    /// the application's, and the same at every start and in every replica.
+    pub self_signed: bool,
+}
+
+/// Files of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
     /// PEM chain, the server's own certificate first.
     pub certificate: PathBuf,
     /// PEM private key of that certificate.
     pub key: PathBuf,
+}
+
+impl TlsConfig {
+    /// The files, unless the gateway makes its certificate.
+    #[must_use]
+    pub fn files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = (self.certificate.clone()?, self.key.clone()?);
+        Some(TlsFiles { certificate, key })
+    }
 }
 
 /// A control plane that is asked before each request and told after it.

@@ -87,6 +87,30 @@ fn broken_rules_are_named_by_their_place() {
 }
 
 #[test]
+fn a_certificate_is_in_two_files_or_of_the_gateways_making() {
+    for (tls, files) in [
+        (json!({"certificate": "c", "key": "k"}), Some(true)),
+        (json!({"self_signed": true}), Some(false)),
+        (json!({"certificate": "c", "key": "k", "self_signed": true}), None),
+        (json!({"certificate": "c", "self_signed": true}), None),
+        (json!({"certificate": "c"}), None),
+        (json!({"key": "k"}), None),
+        (json!({"self_signed": false}), None),
+        (json!({}), None),
+    ] {
+        let mut config = good();
+        config["tls"] = tls.clone();
+        let parsed = parse(&config);
+        assert_eq!(
+            parsed.as_ref().ok().map(|config| config.tls.as_ref().unwrap().files().is_some()),
+            files,
+            "{tls}"
+        );
+        assert!(files.is_some() || parsed.unwrap_err().starts_with("tls: needs"), "{tls}");
+    }
+}
+
+#[test]
 fn two_of_a_name_are_refused() {
     for list in ["keys", "upstreams", "models"] {
         let mut bad = good();

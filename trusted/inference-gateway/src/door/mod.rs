@@ -11,6 +11,7 @@ mod listener;
 mod open;
 mod parts;
 mod pieces;
+mod self_signed;
 mod surfaces;
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,20 @@
-//! The listener's certificate, replaced when its files change.
+//! The listener's certificate: the gateway's own, or one that is replaced when its files change.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use cloister_agent_client::AgentError;
 use parking_lot::RwLock;
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WantsServerCert;
+use rustls::{ConfigBuilder, ServerConfig};
 use sha2::{Digest, Sha256};
 use x509_parser::parse_x509_certificate;
 
-use crate::config::TlsConfig;
+use super::self_signed::SelfSigned;
+use crate::config::TlsFiles;
 
 /// Why a certificate is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +28,15 @@ pub enum CertificateError {
     /// The certificate and the key do not fit.
     #[error("the certificate and its key do not fit")]
     Unfit(#[from] rustls::Error),
+    /// The guest agent gives no key for one that the gateway makes.
+    #[error("the guest agent gives no key for TLS")]
+    Agent(#[source] AgentError),
+    /// It gives bytes that are no key; practically impossible.
+    #[error("the key for TLS cannot be used")]
+    Key,
+    /// The system gives no random bytes for a key.
+    #[error("the system gives no random bytes")]
+    NoRandomness,
 }
 
 /// What the listener shows.
@@ -36,14 +48,24 @@ pub struct Certificate {
 #[derive(Debug)]
 struct Shown {
     config: Arc<ServerConfig>,
+    /// Out of files.
     chain: Vec<CertificateDer<'static>>,
     spki_sha256: [u8; 32],
 }
 
 impl Certificate {
     /// Reads the files.
-    pub fn load(files: &TlsConfig) -> Result<Self, CertificateError> {
+    pub fn load(files: &TlsFiles) -> Result<Self, CertificateError> {
         Ok(Self { current: RwLock::new(Arc::new(Shown::load(files)?)) })
+    }
+
+    /// Makes one for each name that clients ask for, of the application's own key, or of a fresh one where no agent is named.
+    pub async fn self_signed(agent_socket: Option<&Path>) -> Result<Self, CertificateError> {
+        let own = Arc::new(SelfSigned::of(agent_socket).await?);
+        let spki_sha256 = own.spki_sha256();
+        let config = builder()?.with_cert_resolver(own);
+        let shown = Shown { config: with_protocols(config), chain: Vec::new(), spki_sha256 };
+        Ok(Self { current: RwLock::new(Arc::new(shown)) })
     }
 
     /// SHA-256 of the key (`SubjectPublicKeyInfo`, DER) that is shown now.
@@ -54,7 +76,7 @@ impl Certificate {
 
     /// Reads the files again. What they hold now, where that is another certificate than the one that is shown; it is
     /// shown from [`Self::show`] on.
-    pub(crate) fn changed(&self, files: &TlsConfig) -> Result<Option<Next>, CertificateError> {
+    pub(crate) fn changed(&self, files: &TlsFiles) -> Result<Option<Next>, CertificateError> {
         let next = Shown::load(files)?;
         Ok((next.chain != self.current.read().chain).then(|| Next(Arc::new(next))))
     }
@@ -81,7 +103,7 @@ impl Next {
 }
 
 impl Shown {
-    fn load(files: &TlsConfig) -> Result<Self, CertificateError> {
+    fn load(files: &TlsFiles) -> Result<Self, CertificateError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
             move |error| CertificateError::Pem(path, error)
@@ -94,11 +116,17 @@ impl Shown {
         let leaf = chain.first().ok_or_else(no_certificate)?;
         let (_, parsed) = parse_x509_certificate(leaf).map_err(|_| no_certificate())?;
         let spki_sha256 = Sha256::digest(parsed.public_key().raw).into();
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain.clone(), key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), chain, spki_sha256 })
+        let config = builder()?.with_single_cert(chain.clone(), key)?;
+        Ok(Self { config: with_protocols(config), chain, spki_sha256 })
     }
+}
+
+fn builder() -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    Ok(builder.with_safe_default_protocol_versions()?.with_no_client_auth())
+}
+
+fn with_protocols(mut config: ServerConfig) -> Arc<ServerConfig> {
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
 }

@@ -23,6 +23,7 @@ use crate::door::MAX_BODY_BYTES;
 use crate::record::Backing;
 use crate::surface::Surface;
 
+mod certificates;
 mod changes;
 mod records;
 mod traces;

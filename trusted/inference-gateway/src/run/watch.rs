@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Prepared;
 use super::{StartError, Tls};
+use crate::config::TlsFiles;
+use crate::door::Certificate;
 use crate::error::chain;
 use crate::gateway::Gateway;
 
@@ -47,8 +49,8 @@ impl Watch {
 
     fn marks(&self) -> Marks {
         let config = self.gateway.office.settings().and_then(|settings| mark(settings.file()));
-        let files = self.tls.as_ref().map(|tls| (mark(&tls.files.certificate), mark(&tls.files.key)));
-        (config, files)
+        let files = self.tls.as_ref().and_then(|tls| tls.files.as_ref());
+        (config, files.map(|files| (mark(&files.certificate), mark(&files.key))))
     }
 
     /// Stays until it is told to stop. `look_again` is somebody who knows better than the clock.
@@ -77,8 +79,10 @@ impl Watch {
             }
             self.failure = failure;
         }
-        if let Some(tls) = self.tls.as_ref().filter(|_| is_asked || now.1 != self.seen.1) {
-            renew(&self.gateway, tls);
+        if let Some(tls) = self.tls.as_ref().filter(|_| is_asked || now.1 != self.seen.1)
+            && let Some(files) = &tls.files
+        {
+            renew(&self.gateway, &tls.certificate, files);
         }
         self.seen = now;
     }
@@ -96,12 +100,12 @@ async fn reload(gateway: &Gateway) -> Result<(), StartError> {
 }
 
 /// Another certificate is shown when the keyset has its key.
-fn renew(gateway: &Gateway, tls: &Tls) {
-    match tls.certificate.changed(&tls.files) {
+fn renew(gateway: &Gateway, certificate: &Certificate, files: &TlsFiles) {
+    match certificate.changed(files) {
         Ok(None) => {}
         Ok(Some(next)) => {
             gateway.notary.set_tls_keys(vec![tls_key(next.spki_sha256())]);
-            tls.certificate.show(next);
+            certificate.show(next);
             tracing::info!("another certificate holds");
         }
         // Its two files are not replaced at one moment: the next look may find both.

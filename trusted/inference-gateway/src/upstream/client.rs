@@ -15,7 +15,6 @@ use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::GaiResolver;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
@@ -23,6 +22,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tower::Service;
 
+use super::names::Names;
 use super::tls::is_mismatch;
 use super::{SendFailure, Unanswered};
 
@@ -83,7 +83,7 @@ impl Client {
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_INTERVAL)
-            .build(Connector::new(GaiResolver::new(), tls, manner));
+            .build(Connector::new(Names::new(), tls, manner));
         Self(client)
     }
 
@@ -106,7 +106,7 @@ impl Client {
 
 /// Opens connections, with a limit for all that takes.
 #[derive(Clone)]
-pub(super) struct Connector<R = GaiResolver> {
+pub(super) struct Connector<R = Names> {
     https: HttpsConnector<HttpConnector<R>>,
     patience: Duration,
 }

@@ -4,6 +4,7 @@ mod answer;
 mod client;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod names;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;

@@ -13,7 +13,7 @@ use super::client::{Connector, Manner};
 use super::fake::{
     Act, Fake, chunk, gone_after_one, http2, http2_going_away, json as json_reply, reply, stream_head, until,
 };
-use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError};
+use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError, names};
 use crate::config::GatewayConfig;
 use crate::door::{BodyBudget, NoRoom, SMALL, Share};
 use crate::verification::Verified;
@@ -55,6 +55,18 @@ fn share() -> Share {
 
 async fn whole(answer: Result<Answer, SendFailure>) -> Bytes {
     answer.unwrap().whole(1 << 20, IDLE, &mut share()).await.unwrap()
+}
+
+/// Whatever the system's resolver says of them.
+#[tokio::test]
+async fn names_below_localhost_are_this_machine() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    for host in ["localhost", "a.Apps.localhost", "a.localhost."] {
+        let url = fake.url().replace("127.0.0.1", host);
+        assert_eq!(whole(post(&upstream(&url, &json!({})).unwrap(), None).await).await, "{}", "{host}");
+    }
+    assert_eq!(names::of_this_machine("localhost.example.com"), None);
+    assert_eq!(names::of_this_machine("notlocalhost"), None);
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ static NATIVE_ROOTS: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
 });
 
 /// SHA-256 of a `SubjectPublicKeyInfo` in DER.
-pub(super) type Pin = [u8; 32];
+pub(crate) type Pin = [u8; 32];
 
 /// The leaf's key is none of the pins.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ pub(crate) fn by_authorities(ca_file: Option<&Path>) -> Result<ClientConfig, Ups
 }
 
 /// Trusts keys; names and authorities are not asked. A session is never resumed: each connection shows its key.
-pub(super) fn by_pins(pins: &[Pin]) -> Result<ClientConfig, UpstreamError> {
+pub(crate) fn by_pins(pins: &[Pin]) -> Result<ClientConfig, UpstreamError> {
     let verifier = Pinned { pins: pins.into(), provider: ring::default_provider() };
     let mut config =
         builder()?.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();

@@ -124,9 +124,7 @@ fn measured(event_log: &str) -> Result<AppInfo, Reason> {
 
 /// The keys that TLS to the upstream's host may end at.
 fn pins(bound: &Bound, target: &Target) -> Result<Pins, Reason> {
-    let host = target.base_url.host_str().unwrap_or_default().trim_end_matches('.');
-    let keys = bound.keyset.tls_public_keys.iter();
-    let of_host = keys.filter(|key| key.domain.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(host)));
+    let of_host = bound.keyset.tls_keys_of(target.base_url.host_str().unwrap_or_default());
     Pins::from_hex(of_host.map(|key| key.spki_sha256.as_str()))
         .ok_or_else(|| "the keyset ties no TLS key to the upstream's host".into())
 }

@@ -1,11 +1,13 @@
 //! Asking a service for its report, over ordinary TLS. Nothing that comes back is believed.
 
+use std::net::SocketAddr;
+
 use cloister_aci::report::Nonce;
 use reqwest::{Client, redirect};
 
 use super::reason::Reason;
 use super::target::Target;
-use crate::upstream::tls;
+use crate::upstream::{names, tls};
 
 /// Longest report, in bytes: a quote, its log and a compose document have some hundred kilobytes.
 const MAX_REPORT_BYTES: usize = 4 << 20;
@@ -44,7 +46,13 @@ pub(super) async fn report(target: &Target, nonce: &Nonce) -> Result<Vec<u8>, Re
 fn client(target: &Target) -> Result<Client, Reason> {
     let unusable = || Reason::from("no client for the upstream's evidence can be made");
     let tls = tls::by_authorities(target.ca_file.as_deref()).map_err(|_| unusable())?;
-    Client::builder()
+    let mut builder = Client::builder();
+    let host = target.base_url.host_str().unwrap_or_default();
+    if let Some(addresses) = names::of_this_machine(host) {
+        let port = target.base_url.port_or_known_default().unwrap_or_default();
+        builder = builder.resolve_to_addrs(host, &addresses.map(|address| SocketAddr::new(address, port)));
+    }
+    builder
         .tls_backend_preconfigured(tls)
         .redirect(redirect::Policy::none())
         .no_proxy()

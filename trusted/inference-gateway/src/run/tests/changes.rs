@@ -1,16 +1,14 @@
-//! What changes while a gateway runs: upstreams, files, certificates; and its end.
+//! What changes while a gateway runs: upstreams and files; and its end.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
-use super::{Bench, KEY, PATIENCE, Reply, TOKEN, client, entry, reply, start, tls};
+use super::{Bench, KEY, PATIENCE, Reply, TOKEN, entry, reply, start};
 use crate::admission::KeyHash;
 use crate::run::watch::Watch;
 use crate::upstream::fake::until;
@@ -368,61 +366,4 @@ async fn an_urgent_end_waits_for_no_body() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-}
-
-fn roots(pem: &str) -> rustls::RootCertStore {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(pem::parse(pem).unwrap().into_contents().into()).unwrap();
-    roots
-}
-
-#[tokio::test]
-async fn another_certificate_is_shown_and_listed() {
-    let write = |dir: &TempDir| {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        std::fs::write(dir.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
-        std::fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
-        made.cert.pem()
-    };
-    let mut first = String::new();
-    let bench = Bench::new(|config, dir| {
-        first = write(dir);
-        let path = |name: &str| dir.path().join(name);
-        config["tls"] = json!({ "certificate": path("cert.pem"), "key": path("key.pem") });
-    })
-    .await;
-    let port = bench.running.address().port();
-    let get = |pem: String| async move {
-        let client = client(roots(&pem), Some(([127, 0, 0, 1], port).into()));
-        client.get(format!("https://localhost:{port}/")).send().await
-    };
-    let response = get(first.clone()).await.unwrap();
-    assert_eq!(response.version(), http::Version::HTTP_2);
-    // Who does not ask for HTTP/2 speaks HTTP/1.1.
-    for asked in [vec![], vec![&b"http/1.1"[..]]] {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let connector = TlsConnector::from(Arc::new(tls(roots(&first), &asked)));
-        let mut tls = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-        tls.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
-        let mut answer = String::new();
-        let _ = tls.read_to_string(&mut answer).await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    }
-    let digest = response.headers()["x-aci-keyset-digest"].clone();
-    let keys = || bench.running.gateway.notary.identity().keyset.tls_public_keys.clone();
-    let before = keys();
-    assert_eq!(before.len(), 1);
-    let second = write(&bench.dir);
-    bench.running.reload();
-    let deadline = Instant::now() + PATIENCE;
-    let response = loop {
-        if let Ok(response) = get(second.clone()).await {
-            break response;
-        }
-        assert!(Instant::now() < deadline, "the new certificate is not shown");
-        tokio::task::yield_now().await;
-    };
-    assert_ne!(response.headers()["x-aci-keyset-digest"], digest);
-    assert_ne!(keys(), before);
-    assert!(get(first).await.is_err());
 }

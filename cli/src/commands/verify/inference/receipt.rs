@@ -1,29 +1,22 @@
 //! `cloister verify receipt`: whether a gateway's account of one request holds, down to the machine that signed it.
 
-mod gateway;
-mod log;
-mod show;
-
 use std::path::{Path, PathBuf};
 
-use cloister_aci::report::{Bound, Nonce, bound};
+use cloister_aci::report::{Bound, Nonce};
 use cloister_aci::verify::{self, Known};
 use cloister_aci::{Keyset, sha256};
-use cloister_evidence::{AttestationDocument, VersionedAttestation};
 use cloister_verifier::Clock;
-use cloister_verifier::appraisal::{Connection, Evidence, Nonce as Challenge, appraise};
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
-use self::gateway::Gateway;
-use super::{expectations, trust};
+use super::client::Gateway;
+use super::{MAX_DOCUMENT_BYTES, log, parsed, refused, report, show};
 use crate::commands::Outcome;
-use crate::failure::{Exit, Failure};
+use crate::commands::verify::{self as machine, expectations, trust};
+use crate::failure::Failure;
 use crate::files::read;
 use crate::session::Session;
 
-/// Largest document, in bytes: a report has an event log and a compose document, a session such a report.
-const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 /// Largest request or answer, in bytes.
 const MAX_BODY_BYTES: u64 = 256 << 20;
 
@@ -41,6 +34,9 @@ pub(crate) struct Args {
     /// File with the key that the request was made with [default: CLOISTER_INFERENCE_KEY]
     #[arg(long, value_name = "FILE", requires = "url")]
     key_file: Option<PathBuf>,
+    /// Certificate of the gateway, PEM, as `verify gateway` kept it: no other is accepted
+    #[arg(long, value_name = "FILE", requires = "url")]
+    certificate: Option<PathBuf>,
     /// Request body, byte for byte as it was sent; of an encrypted request the decrypted one, compact JSON
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
@@ -86,30 +82,26 @@ Examples:
 /// Judges and reports.
 pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     let (verifier, notes) = args.trust.verifier(session, &Clock::system(), false)?;
-    let mut expectations = args.expectations.read()?;
-    let gateway = args.url.as_ref().map(|url| Gateway::new(url, args.key_file.as_ref())).transpose()?;
+    let expectations = args.expectations.read()?;
+    let gateway = match &args.url {
+        Some(url) => Some(Gateway::new(url, args.certificate.as_deref(), args.key_file.as_ref())?),
+        None => None,
+    };
     let (receipt, id) = receipt(&args, gateway.as_ref()).await?;
     let (report, nonce) = report(&args, gateway.as_ref()).await?;
-    let bound = bound(&report, nonce.as_ref())
-        .map_err(|error| refused("the report does not bind its keys").caused_by(error))?;
+    let bound = report::keys(&report, nonce.as_ref())?;
     let now = u64::try_from(verifier.clock().now().as_second()).unwrap_or_default();
     if args.report.is_none() && bound.keyset.not_after <= now {
         return Err(refused("the gateway shows a keyset that has ended"));
     }
-
-    let mut quoted = [0; 64];
-    quoted.iter_mut().zip(bound.report_data).for_each(|(to, from)| *to = from);
-    expectations.nonce = Some(Challenge::Own(quoted));
-    let evidence = Evidence { document: evidence(&report)?, connection: Connection::None };
-    let appraisal = appraise(&verifier, &evidence, &expectations).await.appraisal;
-
-    let (keyset, digest) = keyset(&args, gateway.as_ref(), &receipt, bound).await?;
+    let judged = report::judge(&report, bound, &verifier, expectations).await?;
+    let measured = judged.subject();
+    let appraisal = judged.appraisal;
+    let (keyset, digest) = keyset(&args, gateway.as_ref(), &receipt, judged.bound).await?;
     let upstream = upstream_session(&args, gateway.as_ref(), &receipt).await?;
     let log = log::look(&args.log, gateway.as_ref(), &receipt, id.is_some()).await?;
     let request = args.request.as_ref().map(|path| read(path, MAX_BODY_BYTES)).transpose()?;
     let response = args.response.as_ref().map(|path| read(path, MAX_BODY_BYTES)).transpose()?;
-    let measured = appraisal.subject.as_ref().and_then(|subject| subject.app_id);
-    let measured = measured.map(|app_id| format!("app-id:0x{app_id}"));
     let serving = report.pointer("/service_capabilities/serving").and_then(Value::as_str);
     let findings = verify::receipt(
         &receipt,
@@ -126,27 +118,19 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
             logged: log.logged(),
         },
     );
-    show::show(&session.output, &appraisal, &findings, report.pointer("/attestation/source_provenance"));
-    if let Some(failure) = super::report::failure(&appraisal, &notes, false, appraisal.judged_at) {
+    let found = show::Found::of_receipt(&findings);
+    show::show(&session.output, &appraisal, &found, report::source(&report), &json!({}));
+    if let Some(failure) = machine::report::failure(&appraisal, &notes, false, appraisal.judged_at) {
         return Err(failure);
     }
-    if let Some(failure) = show::failure(&findings) {
+    if let Some(failure) = show::refusal(&found) {
         return Err(failure);
     }
     log.save(&args.log)?;
     if !session.output.json {
-        session.output.say(&show::conclusion(&appraisal, &findings));
+        session.output.say(&show::conclusion(&appraisal, &found));
     }
     Ok(())
-}
-
-fn refused(message: impl Into<String>) -> Failure {
-    Failure::new(Exit::Unverified, message)
-}
-
-fn parsed(bytes: &[u8], what: &str) -> Result<Value, Failure> {
-    cloister_aci::parse(bytes)
-        .map_err(|error| Failure::usage(format!("{what} cannot be read")).caused_by(error))
 }
 
 fn file(path: &Path) -> Result<Value, Failure> {
@@ -170,45 +154,10 @@ async fn report(args: &Args, gateway: Option<&Gateway>) -> Result<(Value, Option
     match (&args.report, gateway) {
         (Some(path), _) => Ok((file(path)?, args.report_nonce.clone())),
         (None, Some(gateway)) => {
-            let nonce = hex::encode(args.expectations.nonce_or_fresh()?);
-            let nonce: Nonce =
-                nonce.parse().map_err(|_| Failure::usage("--nonce must be 16 or 32 bytes in hex"))?;
-            Ok((gateway.report(&nonce).await?, Some(nonce)))
+            let nonce = report::nonce(&args.expectations)?;
+            Ok((gateway.report(&nonce).await?.0, Some(nonce)))
         }
         (None, None) => Err(Failure::usage("--report or --url is needed")),
-    }
-}
-
-/// What the report shows of its machine, in the form that verifiers of machines take.
-fn evidence(report: &Value) -> Result<AttestationDocument, Failure> {
-    let evidence = report.pointer("/attestation/evidence");
-    let text = |name: &str| evidence.and_then(|evidence| evidence.get(name)?.as_str()).map(ToOwned::to_owned);
-    if evidence.is_none() {
-        return Err(refused("the report has no evidence"));
-    }
-    let (quote, attestation) = (text("quote"), text("attestation"));
-    let said = report.pointer("/attestation/tee_type").and_then(Value::as_str);
-    // What cannot be read is for the appraisal to refuse.
-    if !is_of_kind(said, quote.as_deref(), attestation.as_deref()) {
-        return Err(refused("the report's evidence is of another kind of machine than it says (tee_type)"));
-    }
-    Ok(AttestationDocument {
-        quote,
-        event_log: text("event_log").unwrap_or_default(),
-        report_data: text("quote_report_data").unwrap_or_default(),
-        vm_config: text("vm_config").unwrap_or_default(),
-        attestation,
-        app_compose: text("app_compose"),
-        ..AttestationDocument::default()
-    })
-}
-
-/// Whether evidence is of the kind of machine that is said, as far as its form tells that.
-fn is_of_kind(said: Option<&str>, quote: Option<&str>, attestation: Option<&str>) -> bool {
-    let bytes = attestation.and_then(|text| hex::decode(text.strip_prefix("0x").unwrap_or(text)).ok());
-    match bytes.and_then(|bytes| VersionedAttestation::decode(&bytes).ok()) {
-        Some(versioned) => said.is_some() && said == versioned.evidence.tee_type(),
-        None => quote.is_none() || said == Some("tdx"),
     }
 }
 

@@ -11,7 +11,7 @@ use cloister_transparency_log::verify::{self, Checkpoint, VerifyError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::gateway::{Gateway, Shown};
+use super::client::{Gateway, Shown};
 use super::{MAX_DOCUMENT_BYTES, parsed};
 use crate::commands::checkpoint;
 use crate::failure::Failure;
