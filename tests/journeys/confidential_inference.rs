@@ -153,6 +153,9 @@ async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
 /// For a gateway anywhere else it is an upstream that proves what it is, and gets nothing before it has.
 async fn another_gateway_verifies_it(lab: &Lab, url: &str, proven: &Value) {
     let kms = done(&lab.up, &["--json", "kms", "status"]).await;
+    let roots = |key: &str| -> Vec<Value> {
+        kms["meta"]["roots"].as_array().unwrap().iter().map(|root| root[key].clone()).collect()
+    };
     let api = text(&lab.up.document["api_url"]).trim_end_matches("/api/v1");
     let upstream = |name: &str, compose_hash: &str| {
         json!({
@@ -164,8 +167,8 @@ async fn another_gateway_verifies_it(lab: &Lab, url: &str, proven: &Value) {
             "models": {name: "demo/own"},
             "accepted_compose_hashes": [compose_hash],
             "accepted_os_image_hashes": [proven["evidence"]["subject"]["os_image_hash"]],
-            "accepted_key_provider_ids": [kms["meta"]["ca_pubkey"]],
-            "accepted_kms_root_public_keys": [kms["meta"]["k256_pubkey"]],
+            "accepted_key_provider_ids": roots("ca_pubkey"),
+            "accepted_kms_root_public_keys": roots("k256_pubkey"),
         })
     };
     let directory = lab.dir.path().join("outer");

@@ -103,14 +103,19 @@ impl Inference {
         });
         config.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
         fs::write(&file, config.to_string()).expect("a file");
-        processes.push(serve(directory, &["inference-gateway", "--config", &file.display().to_string()]));
+        let mut process = serve(directory, &["inference-gateway", "--config", &file.display().to_string()]);
         // A name, which certificates are for.
         let url = match more.get("tls") {
             None => format!("http://{gateway}"),
             Some(_) => format!("https://localhost:{}", gateway.port()),
         };
-        eventually("the gateway serves", PATIENCE, async || TcpStream::connect(gateway).await.ok().map(drop))
-            .await;
+        eventually("the gateway serves", PATIENCE, async || {
+            let ended = process.try_wait().expect("its state");
+            assert_eq!(ended, None, "the gateway ended: what it said is above");
+            TcpStream::connect(gateway).await.ok().map(drop)
+        })
+        .await;
+        processes.push(process);
         Self { url, certificate: None, _processes: processes }
     }
 }
