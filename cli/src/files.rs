@@ -1,7 +1,8 @@
 //! Files that the user names, and small ones of Cloister's own: read as a whole, up to a limit.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use zeroize::Zeroizing;
@@ -58,10 +59,12 @@ pub(crate) fn read_own(path: &Path, limit: u64) -> Result<Option<Zeroizing<Strin
     }
 }
 
-/// Replaces a file that the user named in one step: an interrupted run leaves the earlier one.
+/// Replaces a file that the user named, which has nothing secret, in one step: an interrupted run leaves the earlier one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(parent).and_then(|mut file| {
+    // As other programs make files: less what the umask takes.
+    let mode = Permissions::from_mode(0o666);
+    let written = tempfile::Builder::new().permissions(mode).tempfile_in(parent).and_then(|mut file| {
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map(drop).map_err(|error| error.error)

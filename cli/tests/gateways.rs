@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::guest::{Guest, serve};
 use crate::inference::{KEY, Part, echo};
 use crate::receipts::{UNVERIFIED, agent, tls_server};
-use crate::support::bare;
+use crate::support::{bare, tunnel_to};
 
 const NONCE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 /// Code where nobody answers who is believed.
@@ -71,8 +71,13 @@ impl Lab {
     }
 
     fn run(&self, line: &str) -> Found {
+        self.through(None, line)
+    }
+
+    /// By a proxy.
+    fn through(&self, proxy: Option<String>, line: &str) -> Found {
         let line = format!("--json verify {line} --development-root root.pem --pccs {}", self.pccs);
-        let output = bare(&self.home, &line).output().unwrap();
+        let output = bare(&self.home, &line).envs(proxy.map(|url| ("https_proxy", url))).output().unwrap();
         Found {
             code: output.status.code(),
             document: serde_json::from_slice(&output.stdout).unwrap_or_default(),
@@ -126,8 +131,8 @@ async fn what_is_proven_is_kept_and_nobody_else_is_trusted_by_it() {
     );
     assert!(ask(&lab.url("https", "other.localhost")).await.is_err());
 
-    // Nor does the command.
-    let line = format!("receipt {receipt} --url {url} --key-file key");
+    // The command trusts it, too, and nothing else.
+    let line = format!("receipt {receipt} --url {url}/v1 --key-file key");
     let receipt = lab.run(&format!("{line} --certificate {KEPT}"));
     assert_eq!(receipt.outcome("signature"), "holds", "{}", receipt.words);
     assert_eq!(receipt.outcome("request"), "not-checked", "{}", receipt.words);
@@ -138,6 +143,8 @@ async fn what_is_proven_is_kept_and_nobody_else_is_trusted_by_it() {
     fs::write(lab.home.path().join("empty"), "").unwrap();
     let found = lab.run(&format!("{line} --certificate empty"));
     assert!(found.words.contains("empty holds no certificate"), "{}", found.words);
+    let found = lab.run(&format!("{} --certificate {KEPT}", line.replace("https:", "http:")));
+    assert!(found.words.contains("--url has to be https"), "{}", found.words);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,25 +155,62 @@ async fn somebody_between_is_seen_whatever_he_passes_on() {
     let kept = fs::read(lab.kept()).unwrap();
     let report = lab.client().get(format!("{url}/v1/aci/attestation?nonce={NONCE}")).send().await.unwrap();
     let report = report.error_for_status().unwrap().text().await.unwrap();
-    let (between, _) = tls_server(format!("content-type: application/json\r\n\r\n{report}"));
-    let between = format!("https://gateway.localhost:{}", between.port());
+    let (address, _) = tls_server(format!("content-type: application/json\r\n\r\n{report}"));
+    let between = format!("https://gateway.localhost:{}", address.port());
     let found = lab.run(&format!("gateway {between} --nonce {NONCE} --save-certificate {KEPT}"));
     found.is_refused("the gateway is refused: tls");
-    assert!(found.words.contains("do not send it prompts or keys"), "{}", found.words);
+    assert!(found.words.contains("somebody sits between"), "{}", found.words);
     assert_eq!(found.document["verified"], false);
     assert_eq!(found.document["evidence"]["verified"], true, "{}", found.document);
     assert_eq!(fs::read(lab.kept()).unwrap(), kept);
+    // A proxy that he has changes nothing, nor does a genuine one.
+    let named = "gateway https://gateway.example.test";
+    let found = lab.through(Some(tunnel_to(address)), &format!("{named} --nonce {NONCE} --any-tls"));
+    found.is_refused("the gateway is refused: tls");
+    let found = lab.through(Some(tunnel_to(lab.gateway.address)), named);
+    assert_eq!((found.code, found.outcome("tls")), (Some(0), "holds"), "{}", found.words);
     // A report that was kept for later is of no use to him.
     lab.run(&format!("gateway {between}")).is_refused("the report does not bind its keys");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_proves_whom_tls_ends_at_nothing_is_kept() {
+async fn where_nobody_proves_whom_tls_ends_at_that_has_to_be_accepted() {
     let lab = Lab::new(&Value::Null);
     let url = lab.url("http", "gateway.localhost");
-    let found = lab.run(&format!("gateway {url}"));
-    assert_eq!((found.code, found.outcome("tls")), (Some(0), "not-checked"), "{}", found.words);
-    let found = lab.run(&format!("gateway {url} --save-certificate {KEPT}"));
-    found.is_refused("nothing proves whom TLS ends at");
+    for option in [String::new(), format!("--save-certificate {KEPT}")] {
+        let found = lab.run(&format!("gateway {url} {option}"));
+        found.is_refused("too much of the gateway could not be checked: tls");
+        assert!(found.words.contains("--any-tls"), "{}", found.words);
+        assert_eq!((found.outcome("tls"), &found.document["verified"]), ("not-checked", &json!(false)));
+    }
+    assert!(!lab.kept().exists());
+    let found = lab.run(&format!("gateway {url} --any-tls"));
+    assert_eq!((found.code, &found.document["verified"]), (Some(0), &json!(true)), "{}", found.words);
+}
+
+/// Of an authority, or for a name that clients do not ask for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_clients_would_not_take_alone_is_not_kept() {
+    let lab = Lab::new(&json!({ "self_signed": true }));
+    let found = lab.run(&format!("gateway {} --save-certificate {KEPT}", lab.url("https", "127.0.0.1")));
+    assert!(found.words.contains("name the gateway by a host name"), "{}", found.words);
+    assert_eq!(found.document["verified"], true);
+    assert!(!lab.kept().exists());
+
+    let files = tempfile::tempdir().unwrap();
+    let path = |name: &str| files.path().join(name);
+    let (authority, key) = (rcgen::KeyPair::generate().unwrap(), rcgen::KeyPair::generate().unwrap());
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let issuer = rcgen::Issuer::new(params, authority);
+    let own = rcgen::CertificateParams::new(vec!["gateway.localhost".to_owned()]).unwrap();
+    fs::write(path("cert.pem"), own.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+    fs::write(path("key.pem"), key.serialize_pem()).unwrap();
+    let lab = Lab::new(&json!({ "certificate": path("cert.pem"), "key": path("key.pem") }));
+    let line = format!("gateway {}", lab.url("https", "gateway.localhost"));
+    let found = lab.run(&line);
+    assert_eq!((found.code, found.outcome("tls")), (Some(0), "holds"), "{}", found.words);
+    let found = lab.run(&format!("{line} --save-certificate {KEPT}"));
+    assert!(found.code == Some(2) && found.words.contains("tls.self_signed"), "{}", found.words);
     assert!(!lab.kept().exists());
 }

@@ -1,7 +1,8 @@
 //! A scripted management API and a way to run the command against it.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -95,6 +96,28 @@ impl Fake {
         let output = self.command(line).output().unwrap();
         transcript(line, &output).replace(&self.address.to_string(), "SERVER")
     }
+}
+
+/// A proxy that opens a tunnel to one server, whatever is asked for (RFC 9110, 9.3.6). Its URL.
+pub(crate) fn tunnel_to(server: SocketAddr) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let through = move |client: TcpStream| {
+        let mut lines = BufReader::new(client.try_clone()?).lines();
+        while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+        let server = TcpStream::connect(server)?;
+        (&client).write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
+        let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        std::io::copy(&mut &server, &mut &client)?;
+        client.shutdown(Shutdown::Both)
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let _ = client.and_then(through);
+        }
+    });
+    url
 }
 
 /// The command in an empty environment; words are split at spaces.

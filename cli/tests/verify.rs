@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::guest::{APP_ID, COMPOSE, COMPOSE_FILE, Guest, checksums, serve};
-use crate::support::{Fake, bare, cvm, transcript};
+use crate::support::{Fake, bare, cvm, transcript, tunnel_to};
 
 /// A guest with a TLS listener, its collateral service, and a home with its root.
 struct Scene {
@@ -88,6 +88,25 @@ fn a_guest_is_verified_over_its_own_tls() {
         }
     };
     insta::assert_snapshot!(text.lines().map(random).collect::<String>());
+}
+
+/// A proxy is on the way, and could be anybody's.
+#[test]
+fn whom_tls_ends_at_behind_a_proxy_is_judged_like_everywhere() {
+    let scene = Scene::new(Guest::new(), Some(5));
+    let verify = |server| {
+        let line = format!(
+            "verify https://{APP_ID}-8090s.apps.example.test --json --development-root root.pem --pccs http://{}",
+            scene.plain
+        );
+        bare(&scene.home, &line).env("https_proxy", tunnel_to(server)).output().unwrap()
+    };
+    let output = verify(scene.tls);
+    assert_eq!((output.status.code(), &*outcome(&output, "certificate")), (Some(0), "holds"));
+    // Who has another key, and passes evidence on.
+    let between = serve(&scene.guest, Some(Guest::new().tls(Some(5))));
+    let output = verify(between);
+    assert_eq!((output.status.code(), &*outcome(&output, "certificate")), (Some(8), "fails"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The published clients of inference interfaces, unmodified, against a gateway of the real command.
 
-use cloister_tests::inference::{Inference, KEY, seen_by};
+use cloister_tests::inference::{Inference, KEY, complaint_of, seen_by};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -65,4 +65,15 @@ async fn python_clients_get_everything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn javascript_clients_get_everything() {
     a_client_gets_everything("client.mjs", "APIError").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_ask_nobody_whose_certificate_they_did_not_keep() {
+    let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let [gateway, other] = &directories;
+    let (gateway, other) = (Inference::start(gateway.path()).await, Inference::start(other.path()).await);
+    for program in ["client.py", "client.mjs"] {
+        let complaint = complaint_of(program, &gateway, other.certificate.as_deref().unwrap()).await;
+        assert!(complaint.to_lowercase().contains("certificate"), "{program}: {complaint}");
+    }
 }

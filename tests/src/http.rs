@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How long one look may take.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// A client for addresses without TLS, by no proxy.
 #[must_use]
 pub fn plain_client() -> reqwest::Client {
@@ -28,10 +31,16 @@ pub fn client_trusting(pem: &[u8], url: &str, timeout: Duration) -> reqwest::Cli
     here(client, url).and_then(|client| client.build().ok()).expect("an HTTP client")
 }
 
-/// The certificate, PEM, that is shown at a URL, whatever it is worth.
+/// A client that takes any certificate, for a URL whose host name needs no resolver here.
+#[must_use]
+pub fn client_of_anybody(url: &str) -> reqwest::Client {
+    let client = builder().tls_danger_accept_invalid_certs(true).tls_info(true).timeout(LOOK);
+    here(client, url).and_then(|client| client.build().ok()).expect("an HTTP client")
+}
+
+/// The certificate, PEM, that is shown at a URL that answers with success, whatever it is worth.
 pub async fn certificate_of(url: &str) -> Option<String> {
-    let client = here(builder().tls_danger_accept_invalid_certs(true).tls_info(true), url)?;
-    let answer = client.build().ok()?.get(url).send().await.ok()?;
+    let answer = client_of_anybody(url).get(url).send().await.ok()?.error_for_status().ok()?;
     let der = answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate()?.to_vec();
     Some(pem::encode(&pem::Pem::new("CERTIFICATE", der)))
 }
@@ -44,6 +53,6 @@ fn here(client: reqwest::ClientBuilder, url: &str) -> Option<reqwest::ClientBuil
 
 /// The body of a page of an app, if it answers with success.
 pub async fn get_text(app_url: &str) -> Option<String> {
-    let http = client_of(app_url, Duration::from_secs(5))?;
+    let http = client_of(app_url, LOOK)?;
     http.get(app_url).send().await.ok()?.error_for_status().ok()?.text().await.ok()
 }

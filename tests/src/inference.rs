@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::net::TcpStream;
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
-use crate::http::{certificate_of, client_trusting, plain_client};
+use crate::http::{certificate_of, client_of_anybody, client_trusting, plain_client};
 use crate::{PATIENCE, command, eventually, free_addresses, published};
 
 /// The key that the gateway under test knows, and that may do everything.
@@ -109,10 +108,11 @@ impl Inference {
             None => format!("http://{gateway}"),
             Some(_) => format!("https://localhost:{}", gateway.port()),
         };
+        let (http, health) = (client_of_anybody(&url), format!("{url}/health"));
         eventually("the gateway serves", PATIENCE, async || {
             let ended = process.try_wait().expect("its state");
             assert_eq!(ended, None, "the gateway ended: what it said is above");
-            TcpStream::connect(gateway).await.ok().map(drop)
+            http.get(&health).send().await.ok()?.error_for_status().ok().map(drop)
         })
         .await;
         processes.push(process);
@@ -126,11 +126,22 @@ fn serve(directory: &Path, arguments: &[&str]) -> Child {
 
 /// What a program with a published client printed about a gateway, one JSON object.
 pub async fn seen_by(program: &str, gateway: &Inference) -> Value {
+    published::printed(client(program, gateway, gateway.certificate.as_deref())).await
+}
+
+/// What a program with a published client complains of at a gateway whose certificate is not the one that it trusts.
+pub async fn complaint_of(program: &str, gateway: &Inference, trusted: &Path) -> String {
+    let output = published::ended(client(program, gateway, Some(trusted))).await;
+    assert!(!output.status.success(), "{program} trusts anybody");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn client(program: &str, gateway: &Inference, trusted: Option<&Path>) -> Command {
     let mut command = published::program("inference-sdks", program, &[&gateway.url]);
     command.env("INFERENCE_KEY", KEY);
-    if let Some(file) = &gateway.certificate {
+    if let Some(file) = trusted {
         // Where the languages' TLS looks for whom it trusts.
         command.env("SSL_CERT_FILE", file).env("NODE_EXTRA_CA_CERTS", file);
     }
-    published::printed(command).await
+    command
 }

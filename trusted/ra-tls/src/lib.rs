@@ -38,5 +38,5 @@ pub use request::{
 pub use tls::{
     Accepted, Acceptor, Authority, AuthorityConnector, AuthorityError, AuthorityHandshakeError,
     AuthorityPolicy, Clients, Connected, Connector, HandshakeError, Judged, JudgingAcceptor, KMS_USAGE,
-    authority_client_config, client_config, public_key_of_pem, server_config,
+    authority_client_config, client_config, public_key_of, public_key_of_pem, server_config,
 };

@@ -1,15 +1,15 @@
-//! Asking a CVM for evidence over a connection whose certificate is recorded, not believed.
+//! Connections whose certificate is recorded, not believed, and asking a CVM for evidence over one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_evidence::AttestationDocument;
-use reqwest::StatusCode;
-use reqwest::tls::TlsInfo;
+use parking_lot::Mutex;
+use reqwest::{ClientBuilder, RequestBuilder, StatusCode};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme};
 use url::Url;
 
 use crate::api::kept_on_this_machine;
@@ -36,9 +36,9 @@ pub(super) async fn fetch(url: &Url, nonce: &[u8]) -> Result<Answer, Failure> {
             .caused_by(error.without_url())
             .hint("is the CVM running, and is this its address? cloister cvms list")
     };
-    let mut answer = client(&url)?.get(url.clone()).send().await.map_err(unreachable)?;
-    let certificate =
-        answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate).map(<[u8]>::to_vec);
+    let client = Client::new(&url, None)?;
+    let mut answer = client.get(url.clone()).send().await.map_err(unreachable)?;
+    let certificate = client.certificate()?;
     let status = answer.status();
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
@@ -75,39 +75,82 @@ fn refused(url: &Url, status: StatusCode, body: &[u8]) -> Failure {
     }
 }
 
-/// A client that follows nobody elsewhere.
-pub(super) fn client(url: &Url) -> Result<reqwest::Client, Failure> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::local("cannot prepare TLS", error))?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        .with_no_client_auth();
-    let builder = reqwest::Client::builder()
+/// What every client here is: it follows nobody elsewhere, and waits for evidence.
+pub(super) fn builder() -> ClientBuilder {
+    reqwest::Client::builder()
         .user_agent(concat!("cloister/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(ANSWER_TIMEOUT)
-        .tls_backend_preconfigured(tls)
-        .tls_info(true);
-    kept_on_this_machine(builder, url).build().map_err(|error| Failure::local("cannot prepare TLS", error))
 }
 
-/// Takes any certificate whose key the peer proves to have. What the certificate is worth is judged
-/// afterwards, by the evidence in it: no public authority can vouch for the inside of a CVM.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+/// A client for one server, whose certificate it records.
+pub(super) struct Client {
+    http: reqwest::Client,
+    recorder: Arc<Recorder>,
+    is_https: bool,
+}
 
-impl ServerCertVerifier for AnyCertificate {
+impl Client {
+    /// Takes any certificate, or this one alone (DER).
+    pub(super) fn new(url: &Url, only: Option<Vec<u8>>) -> Result<Self, Failure> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let recorder = Arc::new(Recorder { provider: Arc::clone(&provider), only, seen: Mutex::default() });
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Failure::local("cannot prepare TLS", error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&recorder) as _)
+            .with_no_client_auth();
+        let http = kept_on_this_machine(builder().tls_backend_preconfigured(tls), url).build();
+        let http = http.map_err(|error| Failure::local("cannot prepare TLS", error))?;
+        Ok(Self { http, recorder, is_https: url.scheme() == "https" })
+    }
+
+    pub(super) fn get(&self, url: Url) -> RequestBuilder {
+        self.http.get(url)
+    }
+
+    /// The certificate (DER) that the last connection ended at; `None` without TLS.
+    pub(super) fn certificate(&self) -> Result<Option<Vec<u8>>, Failure> {
+        if !self.is_https {
+            return Ok(None);
+        }
+        // Without one nobody would know whom TLS ended at, which is not the same as that there was none.
+        let seen = self.recorder.seen.lock().clone();
+        let unseen = || Failure::new(Exit::Failed, "it was not seen whom TLS ended at");
+        seen.ok_or_else(unseen).map(Some)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it is not the one that was kept")]
+struct NotTheOne;
+
+/// Records certificates whose key the peer proves to have. What one is worth is judged afterwards, by evidence: no public
+/// authority can vouch for the inside of a CVM. A proxy that is reached by TLS comes before the server behind it, so the last
+/// one counts.
+#[derive(Debug)]
+struct Recorder {
+    provider: Arc<CryptoProvider>,
+    /// The only one that is taken.
+    only: Option<Vec<u8>>,
+    seen: Mutex<Option<Vec<u8>>>,
+}
+
+impl ServerCertVerifier for Recorder {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
+        end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.only.as_ref().is_some_and(|only| only[..] != end_entity[..]) {
+            return Err(CertificateError::Other(OtherError(Arc::new(NotTheOne))).into());
+        }
+        *self.seen.lock() = Some(end_entity.to_vec());
         Ok(ServerCertVerified::assertion())
     }
 
@@ -117,7 +160,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -126,10 +169,10 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -61,7 +61,7 @@ pub(super) async fn capture(
 /// The address of an app, as a person writes it.
 pub(super) fn address(text: &str) -> Result<Url, Failure> {
     let wrong = |reason: &str| {
-        Failure::usage(format!("{text} {reason}")).hint("write it like https://APP_ID-8090s.apps.example.org")
+        Failure::usage(format!("{text} {reason}")).hint("write it like https://APP_ID-PORTs.apps.example.org")
     };
     let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
     let bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();

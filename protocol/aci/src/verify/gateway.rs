@@ -63,10 +63,15 @@ pub fn gateway(known: &Known<'_>) -> Vec<(Check, Finding)> {
     Check::ALL.into_iter().map(|check| (check, at(check))).collect()
 }
 
-/// Whether nothing speaks against it. That it cannot be said whom TLS ends at is left to whoever sends something.
+/// Whether nothing speaks against it, and TLS ends at it: else who ends TLS sees what is sent. Where that `may_be_open`, such as
+/// for who encrypts fields, it only may not end at somebody else's key.
 #[must_use]
-pub fn holds(findings: &[(Check, Finding)]) -> bool {
-    !findings.iter().any(|(_, finding)| matches!(finding, Finding::Fails(_)))
+pub fn holds(findings: &[(Check, Finding)], may_be_open: bool) -> bool {
+    findings.iter().all(|(check, finding)| match finding {
+        Finding::Holds => true,
+        Finding::Fails(_) => false,
+        Finding::Open(_) => *check != Check::Tls || may_be_open,
+    })
 }
 
 fn tls(known: &Known<'_>) -> Finding {

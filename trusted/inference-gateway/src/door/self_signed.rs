@@ -2,11 +2,12 @@
 //! for the key that all of them have.
 //!
 //! A certificate follows from the key and the name alone. So whoever keeps one finds the same after a restart, and at every
-//! replica that has the key.
+//! replica that has the key: clients compare all of it, and another form of it would be another certificate to all of them.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cloister_agent_client::{Agent, KeyName};
 use p256::ecdsa::signature::Signer as _;
@@ -35,6 +36,8 @@ const KEY: KeyName = KeyName {
 };
 /// Most certificates that are remembered; more names than this come from nobody who means well.
 const MAX_NAMES: usize = 256;
+/// From the begin of a day to its last second.
+const LAST_SECOND: Duration = Duration::from_secs(24 * 60 * 60 - 1);
 /// Longest common name (RFC 5280, appendix A.1), in characters.
 const MAX_COMMON_NAME: usize = 64;
 /// Bytes of a serial number (RFC 5280, 4.1.2.2: at most 20).
@@ -65,7 +68,7 @@ impl SelfSigned {
         let secret = p256::SecretKey::from_slice(secret).map_err(|_| CertificateError::Key)?;
         let pkcs8 = secret.to_pkcs8_der().map_err(|_| CertificateError::Key)?;
         let pkcs8 = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8.as_bytes()));
-        let key = any_supported_type(&pkcs8)?;
+        let key = any_supported_type(&pkcs8).map_err(|_| CertificateError::Key)?;
         let point = secret.public_key().to_sec1_point(false).as_bytes().to_vec();
         Ok(Self { signer: Signer { key: secret.into(), point }, key, shown: Mutex::default() })
     }
@@ -81,42 +84,47 @@ impl SelfSigned {
         if let Some(known) = self.shown.lock().get(&name) {
             return Ok(Arc::clone(known));
         }
-        let made = params(&name)?.self_signed(&self.signer)?;
+        let made = self.params(&name)?.self_signed(&self.signer)?;
         let made = Arc::new(CertifiedKey::new(vec![made.der().clone()], Arc::clone(&self.key)));
         let mut shown = self.shown.lock();
-        if shown.len() >= MAX_NAMES {
-            shown.clear();
+        if shown.len() >= MAX_NAMES
+            && let Some(any) = shown.keys().next().cloned()
+        {
+            shown.remove(&any);
         }
         shown.insert(name, Arc::clone(&made));
         Ok(made)
+    }
+
+    fn params(&self, name: &str) -> Result<CertificateParams, rcgen::Error> {
+        let names = if name.is_empty() { Vec::new() } else { vec![name.to_owned()] };
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::OrganizationName, "Cloister inference gateway");
+        // So that no certificate looks as if that for another name had issued it.
+        params.distinguished_name.push(DnType::CommonName, name.get(..MAX_COMMON_NAME).unwrap_or(name));
+        // Clients refuse two certificates of one issuer with the same number.
+        let number = Sha256::new().chain_update(self.spki_sha256()).chain_update(name).finalize();
+        let mut serial = [0; SERIAL_BYTES];
+        serial.iter_mut().zip(number).for_each(|(to, from)| *to = from);
+        serial[0] = serial[0] & 0x3f | 0x40;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
+        // How long the key holds is for the keyset to say, and clocks of guests may be wrong. The end is the one without meaning
+        // (RFC 5280, 4.1.2.5).
+        params.not_before = rcgen::date_time_ymd(1970, 1, 1);
+        params.not_after = rcgen::date_time_ymd(9999, 12, 31) + LAST_SECOND;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        Ok(params)
     }
 }
 
 impl ResolvesServerCert for SelfSigned {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.certificate(hello.server_name()).ok()
+        self.certificate(hello.server_name())
+            .inspect_err(|error| tracing::warn!(%error, "no certificate can be made for a name that a client asks for"))
+            .ok()
     }
-}
-
-fn params(name: &str) -> Result<CertificateParams, rcgen::Error> {
-    let names = if name.is_empty() { Vec::new() } else { vec![name.to_owned()] };
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name.push(DnType::OrganizationName, "Cloister inference gateway");
-    // So that no certificate looks as if that for another name had issued it.
-    params.distinguished_name.push(DnType::CommonName, name.get(..MAX_COMMON_NAME).unwrap_or(name));
-    // Clients refuse two certificates of one issuer with the same number.
-    let mut serial = [0; SERIAL_BYTES];
-    serial.iter_mut().zip(Sha256::digest(name)).for_each(|(to, from)| *to = from);
-    serial[0] = serial[0] & 0x3f | 0x40;
-    params.serial_number = Some(SerialNumber::from_slice(&serial));
-    // How long the key holds is for the keyset to say, and clocks of guests may be wrong. The end is the one without meaning
-    // (RFC 5280, 4.1.2.5).
-    params.not_before = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_after = rcgen::date_time_ymd(9999, 12, 31);
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    Ok(params)
 }
 
 /// Signs certificates with numbers that follow from what is signed (RFC 6979), so that each is the same every time.
@@ -166,11 +174,28 @@ mod tests {
         assert_ne!(shown(&one, Some("a.example")), shown(&one, Some("b.example")));
         assert_ne!(shown(&one, Some("a.example")), shown(&other, Some("a.example")));
         assert_eq!(one.spki_sha256(), same.spki_sha256());
+        // What clients have kept, whatever library makes it.
+        assert_eq!(
+            hex::encode(Sha256::digest(shown(&one, Some("a.example")))),
+            "fbe21d8e39c9b8fdaa948a0f3de321f6cabafd36bc8c7572086598d1c46ff8df"
+        );
+        assert_eq!(
+            hex::encode(Sha256::digest(shown(&one, None))),
+            "08f2f29217182e0381826d63688c8d3366531c28d3d286385997df1397738405"
+        );
         let der = shown(&one, Some("a.example"));
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
         parsed.verify_signature(None).unwrap();
         assert_eq!(Sha256::digest(parsed.public_key().raw)[..], one.spki_sha256());
         assert!(!parsed.is_ca());
+        assert_eq!(parsed.validity().not_after.timestamp(), 253_402_300_799);
+        let serial = |key, name| {
+            let der = shown(key, Some(name));
+            let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+            parsed.raw_serial().to_vec()
+        };
+        assert_ne!(serial(&one, "a.example"), serial(&one, "b.example"));
+        assert_ne!(serial(&one, "a.example"), serial(&other, "a.example"));
         shown(&one, Some(&format!("{}.example", ["x"; 64].join("."))));
         assert!(matches!(SelfSigned::new(&[0xff; 32]), Err(CertificateError::Key)));
         assert!(!format!("{one:?}").contains(&hex::encode([7; 32])));

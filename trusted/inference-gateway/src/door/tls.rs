@@ -25,8 +25,8 @@ pub enum CertificateError {
     /// The chain is empty, or its first certificate is none.
     #[error("{0} does not begin with a certificate")]
     NoCertificate(std::path::PathBuf),
-    /// The certificate and the key do not fit.
-    #[error("the certificate and its key do not fit")]
+    /// The certificate and the key do not fit, or are of a kind that is not known.
+    #[error("the certificate and its key do not fit, or cannot be used")]
     Unfit(#[from] rustls::Error),
     /// The guest agent gives no key for one that the gateway makes.
     #[error("the guest agent gives no key for TLS")]
@@ -48,7 +48,7 @@ pub struct Certificate {
 #[derive(Debug)]
 struct Shown {
     config: Arc<ServerConfig>,
-    /// Out of files.
+    /// As it stands in the files; empty for one that the gateway makes.
     chain: Vec<CertificateDer<'static>>,
     spki_sha256: [u8; 32],
 }

@@ -53,7 +53,12 @@ impl AuthorityPolicy {
 pub fn public_key_of_pem(certificate: &str) -> Result<Vec<u8>, InvalidCertificate> {
     let der =
         CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| InvalidCertificate::Malformed)?;
-    Ok(parse(&der)?.public_key().raw.to_vec())
+    public_key_of(&der)
+}
+
+/// `SubjectPublicKeyInfo` (DER) of a certificate (DER).
+pub fn public_key_of(certificate: &[u8]) -> Result<Vec<u8>, InvalidCertificate> {
+    Ok(parse(certificate)?.public_key().raw.to_vec())
 }
 
 /// Why a server is not of the authority.

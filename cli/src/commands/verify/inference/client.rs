@@ -1,12 +1,12 @@
 //! Asking a gateway for what belongs to a receipt. Nothing that it answers is believed: all of it is judged.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cloister_aci::report::Nonce;
 use reqwest::header::RETRY_AFTER;
-use reqwest::tls::TlsInfo;
-use reqwest::{Certificate, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 use url::Url;
 use zeroize::Zeroizing;
@@ -17,9 +17,6 @@ use crate::commands::verify::fetch;
 use crate::failure::{Exit, Failure};
 use crate::files::{read, read_secret};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A quote takes hardware about a second, and several may be waiting.
-const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// What is read, in errors.
 const ANSWER: &str = "the gateway's answer";
 const KEY_VARIABLE: &str = "CLOISTER_INFERENCE_KEY";
@@ -36,16 +33,27 @@ pub(super) enum Shown {
     Nothing,
 }
 
-/// What came, and the certificate (DER) that TLS ended at, where that is recorded.
-struct Reply {
-    shown: Shown,
-    certificate: Option<Vec<u8>>,
+/// How a gateway is spoken with.
+enum Way {
+    /// One that an authority of the system vouches for.
+    Vouched(reqwest::Client),
+    /// One whose certificate is compared, or recorded.
+    Recorded(fetch::Client),
+}
+
+impl Way {
+    fn get(&self, url: Url) -> RequestBuilder {
+        match self {
+            Self::Vouched(http) => http.get(url),
+            Self::Recorded(client) => client.get(url),
+        }
+    }
 }
 
 /// A gateway, and the key that a request was made with.
 pub(super) struct Gateway {
     base: Url,
-    http: reqwest::Client,
+    way: Way,
     key: Option<Zeroizing<String>>,
 }
 
@@ -56,23 +64,22 @@ impl Gateway {
         certificate: Option<&Path>,
         key_file: Option<&PathBuf>,
     ) -> Result<Self, Failure> {
-        let loopback = is_loopback(url);
-        if url.cannot_be_a_base() || (url.scheme() != "https" && !loopback) {
+        let (loopback, is_https) = (is_loopback(url), url.scheme() == "https");
+        if url.cannot_be_a_base() || !(is_https || loopback) {
             return Err(Failure::usage("--url has to be https: a key goes there"));
         }
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("cloister/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT);
-        if let Some(path) = certificate {
-            builder = builder.tls_certs_only(read_certificates(path)?);
-        } else if loopback {
-            builder = builder.tls_certs_only([]);
-        }
-        let http = kept_on_this_machine(builder, url)
-            .build()
-            .map_err(|error| Failure::local("cannot prepare TLS", error))?;
+        let way = match certificate {
+            Some(_) if !is_https => {
+                return Err(Failure::usage("--certificate is of TLS: --url has to be https"));
+            }
+            Some(path) => Way::Recorded(fetch::Client::new(url, Some(read_certificate(path)?))?),
+            None => {
+                let builder = fetch::builder();
+                let builder = if loopback { builder.tls_certs_only([]) } else { builder };
+                let http = kept_on_this_machine(builder, url).build();
+                Way::Vouched(http.map_err(|error| Failure::local("cannot prepare TLS", error))?)
+            }
+        };
         let key = match key_file {
             Some(path) => {
                 let text = read_secret(path, MAX_KEY_BYTES)?;
@@ -80,12 +87,12 @@ impl Gateway {
             }
             None => std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()).map(Zeroizing::new),
         };
-        Ok(Self { base: url.clone(), http, key })
+        Ok(Self { base: base(url), way, key })
     }
 
     /// One of which nothing is known yet, whatever its certificate is: nothing secret may go there.
     pub(super) fn unproven(url: &Url) -> Result<Self, Failure> {
-        Ok(Self { base: url.clone(), http: fetch::client(url)?, key: None })
+        Ok(Self { base: base(url), way: Way::Recorded(fetch::Client::new(url, None)?), key: None })
     }
 
     /// The key that the request was made with.
@@ -101,14 +108,22 @@ impl Gateway {
         found.ok_or_else(|| Failure::new(Exit::NotFound, "the gateway has no such receipt for this key"))
     }
 
-    /// The report over a nonce, and the certificate (DER) that came with it, where those are recorded.
-    pub(super) async fn report(&self, nonce: &Nonce) -> Result<(Value, Option<Vec<u8>>), Failure> {
+    pub(super) async fn report(&self, nonce: &Nonce) -> Result<Value, Failure> {
         let query = [("nonce", nonce.to_string())];
-        let reply = self.ask(&["v1", "aci", "attestation"], &query, None).await?;
-        let Shown::Bytes(bytes) = reply.shown else {
-            return Err(Failure::new(Exit::NotFound, "the gateway gives no report by this name"));
-        };
-        Ok((parsed(&bytes, ANSWER)?, reply.certificate))
+        match self.ask(&["v1", "aci", "attestation"], &query, None).await? {
+            Shown::Bytes(bytes) => parsed(&bytes, ANSWER),
+            Shown::Later | Shown::Nothing => {
+                Err(Failure::new(Exit::NotFound, "the gateway gives no report by this name"))
+            }
+        }
+    }
+
+    /// The certificate (DER) that the last connection ended at, of one of which nothing was known; `None` without TLS.
+    pub(super) fn certificate(&self) -> Result<Option<Vec<u8>>, Failure> {
+        match &self.way {
+            Way::Vouched(_) => Ok(None),
+            Way::Recorded(client) => client.certificate(),
+        }
     }
 
     pub(super) async fn keyset(&self, digest: &str) -> Result<Option<Value>, Failure> {
@@ -121,12 +136,12 @@ impl Gateway {
 
     /// Proof that a receipt is in the log.
     pub(super) async fn inclusion(&self, id: &str) -> Result<Shown, Failure> {
-        Ok(self.ask(&["v1", "aci", "receipts", id, "inclusion"], &[], Some(self.key()?)).await?.shown)
+        self.ask(&["v1", "aci", "receipts", id, "inclusion"], &[], Some(self.key()?)).await
     }
 
     /// The key of the log's checkpoints; `None` if the gateway keeps no log.
     pub(super) async fn log_key(&self) -> Result<Option<String>, Failure> {
-        let shown = self.ask(&["v1", "aci", "log", "key"], &[], None).await?.shown;
+        let shown = self.ask(&["v1", "aci", "log", "key"], &[], None).await?;
         let Shown::Bytes(bytes) = shown else { return Ok(None) };
         let key = String::from_utf8(bytes).map_err(|_| Failure::usage("the log's key cannot be read"))?;
         Ok(Some(key.trim().to_owned()))
@@ -135,7 +150,7 @@ impl Gateway {
     /// Proof that the log of `to` records begins with that of `from` records.
     pub(super) async fn consistency(&self, from: u64, to: u64) -> Result<Option<Vec<u8>>, Failure> {
         let sizes = [("from", from.to_string()), ("to", to.to_string())];
-        match self.ask(&["v1", "aci", "log", "consistency"], &sizes, None).await?.shown {
+        match self.ask(&["v1", "aci", "log", "consistency"], &sizes, None).await? {
             Shown::Bytes(bytes) => Ok(Some(bytes)),
             Shown::Later | Shown::Nothing => Ok(None),
         }
@@ -143,7 +158,7 @@ impl Gateway {
 
     /// A document; `None` where there is none.
     async fn get(&self, path: &[&str], key: Option<&Zeroizing<String>>) -> Result<Option<Value>, Failure> {
-        match self.ask(path, &[], key).await?.shown {
+        match self.ask(path, &[], key).await? {
             Shown::Bytes(bytes) => parsed(&bytes, ANSWER).map(Some),
             Shown::Later | Shown::Nothing => Ok(None),
         }
@@ -154,7 +169,7 @@ impl Gateway {
         path: &[&str],
         query: &[(&str, String)],
         key: Option<&Zeroizing<String>>,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<Shown, Failure> {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
@@ -167,17 +182,15 @@ impl Gateway {
             Failure::new(Exit::Unreachable, format!("{origin} cannot be reached"))
                 .caused_by(error.without_url())
         };
-        let mut request = self.http.get(url);
+        let mut request = self.way.get(url);
         if let Some(key) = key {
             request = request.bearer_auth(key.as_str());
         }
         let mut answer = request.send().await.map_err(unreachable)?;
-        let certificate = answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
-        let certificate = certificate.map(<[u8]>::to_vec);
         let status = answer.status();
         if status == StatusCode::NOT_FOUND {
             let is_later = answer.headers().contains_key(RETRY_AFTER);
-            return Ok(Reply { shown: if is_later { Shown::Later } else { Shown::Nothing }, certificate });
+            return Ok(if is_later { Shown::Later } else { Shown::Nothing });
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
@@ -193,13 +206,21 @@ impl Gateway {
             let reason = said.map(|said| format!(": {said}")).unwrap_or_default();
             return Err(Failure::new(exit, format!("{origin} answered {status}{reason}")));
         }
-        Ok(Reply { shown: Shown::Bytes(bytes), certificate })
+        Ok(Shown::Bytes(bytes))
     }
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<Certificate>, Failure> {
-    let nothing = || Failure::usage(format!("{} holds no certificate", path.display()));
-    let found = Certificate::from_pem_bundle(&read(path, MAX_CERTIFICATE_BYTES)?);
-    let found = found.map_err(|error| nothing().caused_by(error))?;
-    if found.is_empty() { Err(nothing()) } else { Ok(found) }
+/// Where the gateway is, for somebody who names the address that clients of OpenAI's interface have.
+fn base(url: &Url) -> Url {
+    let mut base = url.clone();
+    let path = url.path().trim_end_matches('/');
+    base.set_path(path.strip_suffix("/v1").unwrap_or(path));
+    base
+}
+
+fn read_certificate(path: &Path) -> Result<Vec<u8>, Failure> {
+    let found = CertificateDer::from_pem_slice(&read(path, MAX_CERTIFICATE_BYTES)?);
+    found
+        .map(|der| der.to_vec())
+        .map_err(|error| Failure::usage(format!("{} holds no certificate", path.display())).caused_by(error))
 }

@@ -2,11 +2,15 @@
 //! whether TLS ends at it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use cloister_aci::verify::Finding;
-use cloister_aci::verify::gateway::{Check, Known, gateway};
-use cloister_ra_tls::public_key_of_pem;
+use cloister_aci::verify::gateway::{self as check, Known};
+use cloister_ra_tls::public_key_of;
 use cloister_verifier::Clock;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -16,7 +20,7 @@ use crate::args::path_segment;
 use crate::commands::Outcome;
 use crate::commands::verify::target::{self, Name, Place};
 use crate::commands::verify::{self as machine, expectations, trust};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::files::replace;
 use crate::session::Session;
 
@@ -30,11 +34,13 @@ pub(crate) struct Args {
     /// `https://` or `http://` address of the gateway, app id, or any name of a CVM of the workspace, whose port 443 it is then
     #[arg(value_name = "TARGET", value_parser = path_segment())]
     target: String,
-    /// Keep the certificate that the connection ended at, PEM, if everything holds: clients that trust this one alone send
-    /// nothing to anybody else
+    /// Keep the certificate that the connection ended at, PEM, for clients to trust
     #[arg(long, value_name = "FILE")]
     save_certificate: Option<PathBuf>,
-    /// Port of the ingress for TLS [default: 8743 for a cloud on this machine, else 443]
+    /// Accept that nobody proves whom TLS ends at, such as where fields are encrypted
+    #[arg(long, conflicts_with = "save_certificate")]
+    any_tls: bool,
+    /// Port of the ingress for TLS, for a name of a CVM [default: 8743 for a cloud on this machine, else 443]
     #[arg(long, value_name = "PORT")]
     https_port: Option<u16>,
     #[command(flatten)]
@@ -45,67 +51,88 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 First the machine: the report's evidence has to be genuine, and to bind the gateway's keys. Then these: 'tls' says \
-whether the connection ended at one of them. No certificate authority is asked, and nothing secret is sent. Where \
-somebody else ends TLS and nothing speaks against the gateway, 'tls' is open (mark -) and the exit code 0: \
---save-certificate demands that it holds.
+whether the connection ended at one of them. No certificate authority is asked about the gateway, and nothing secret is \
+sent there. Exit code 0 says that the evidence holds, and that TLS ends at the gateway.
 
 Without --compose, --compose-hash or --app-id, evidence shows only that some machine runs some application.
+
+A client that trusts the kept certificate, and nothing else, sends nothing to anybody else. Many know the system's \
+authorities besides: tell them not to.
 
 Examples:
   cloister verify gateway inference --compose-hash HASH --save-certificate gateway.pem
   cloister verify gateway https://APP_ID-443s.apps.example.org --compose-hash HASH --production
-  SSL_CERT_FILE=gateway.pem python client.py
-  NODE_EXTRA_CA_CERTS=gateway.pem node client.mjs
-  curl --cacert gateway.pem https://APP_ID-443s.apps.example.org/v1/models";
+  SSL_CERT_FILE=gateway.pem python client.py    # OpenAI's and Anthropic's clients; others may not heed it
+  curl --capath /dev/null --cacert gateway.pem https://APP_ID-443s.apps.example.org/v1/models";
 
 /// Judges and reports.
 pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     let (verifier, notes) = args.trust.verifier(session, &Clock::system(), false)?;
     let mut expectations = args.expectations.read()?;
+    let nonce = report::nonce(&args.expectations)?;
     let url = if args.target.contains("://") {
         target::address(&args.target)?
     } else {
         Place::of(session, &args.target, args.https_port, &mut expectations).await?.inside(HTTPS_PORT)?
     };
-    let nonce = report::nonce(&args.expectations)?;
-    let (report, certificate) = Gateway::unproven(&url)?.report(&nonce).await?;
-    let certificate = certificate.map(|der| pem::encode(&pem::Pem::new("CERTIFICATE", der)));
-    let tls_key = certificate.as_deref().map(public_key_of_pem).transpose();
-    let tls_key =
-        tls_key.map_err(|error| refused("the gateway's certificate cannot be read").caused_by(error))?;
+    let gateway = Gateway::unproven(&url)?;
+    let report = gateway.report(&nonce).await?;
+    let certificate = gateway.certificate()?;
     let bound = report::keys(&report, Some(&nonce))?;
     let event_log = report.pointer("/attestation/evidence/event_log").and_then(Value::as_str);
     Name::of(&url).expect(&mut expectations, event_log.unwrap_or_default());
     let judged = report::judge(&report, bound, &verifier, expectations).await?;
 
-    let findings = gateway(&Known {
+    let host = url.host_str().unwrap_or_default();
+    let findings = check::gateway(&Known {
         keyset: &judged.bound.keyset,
         subject: judged.subject().as_deref(),
-        host: url.host_str().unwrap_or_default(),
-        tls_key: tls_key.map(|key| Sha256::digest(key).into()),
+        host,
+        tls_key: certificate.as_deref().map(key_hash).transpose()?,
         at: u64::try_from(judged.appraisal.judged_at.as_second()).unwrap_or_default(),
     });
-    let found = show::Found::of_gateway(&findings);
+    let found = show::Found::of_gateway(&findings, args.any_tls);
     let more = json!({ "url": url, "keyset_digest": judged.bound.digest });
     show::show(&session.output, &judged.appraisal, &found, report::source(&report), &more);
-    if let Some(failure) =
-        machine::report::failure(&judged.appraisal, &notes, false, judged.appraisal.judged_at)
-    {
+    let at = judged.appraisal.judged_at;
+    if let Some(failure) = machine::report::failure(&judged.appraisal, &notes, false, at) {
         return Err(failure);
     }
     if let Some(failure) = show::refusal(&found) {
         return Err(failure);
     }
-    if let Some(path) = &args.save_certificate {
-        let proven = certificate.filter(|_| findings.contains(&(Check::Tls, Finding::Holds)));
-        let proven = proven.ok_or_else(|| {
-            Failure::new(Exit::Unverified, "nothing proves whom TLS ends at: no certificate is kept")
-                .hint("ask the gateway itself: TARGET has to lead to where it ends TLS")
-        })?;
-        replace(path, proven.as_bytes())?;
+    if let (Some(path), Some(certificate)) = (&args.save_certificate, certificate) {
+        is_of_use(&certificate, host)?;
+        replace(path, pem::encode(&pem::Pem::new("CERTIFICATE", certificate)).as_bytes())?;
     }
     if !session.output.json {
         session.output.say(&format!("{url}: {}", show::conclusion(&judged.appraisal, &found)));
     }
     Ok(())
+}
+
+/// SHA-256 of a certificate's key (`SubjectPublicKeyInfo`, DER).
+fn key_hash(certificate: &[u8]) -> Result<[u8; 32], Failure> {
+    let key = public_key_of(certificate)
+        .map_err(|error| refused("the gateway's certificate cannot be read").caused_by(error))?;
+    Ok(Sha256::digest(key).into())
+}
+
+/// Whether a client that trusts a certificate alone takes it of a host.
+fn is_of_use(certificate: &[u8], host: &str) -> Result<(), Failure> {
+    let useless = |error: rustls::Error| {
+        Failure::usage("clients that trust this certificate alone would not take it: nothing is kept")
+            .caused_by(error)
+            .hint("name the gateway by a host name, not by an address")
+            .hint("a certificate of an authority is trusted by that; the gateway's own comes with tls.self_signed")
+    };
+    let certificate = CertificateDer::from(certificate);
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).map_err(useless)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let verifier = verifier.map_err(|error| useless(rustls::Error::General(error.to_string())))?;
+    let name =
+        ServerName::try_from(host).map_err(|error| useless(rustls::Error::General(error.to_string())))?;
+    verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::now()).map(drop).map_err(useless)
 }

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// File with the key that the request was made with [default: CLOISTER_INFERENCE_KEY]
     #[arg(long, value_name = "FILE", requires = "url")]
     key_file: Option<PathBuf>,
-    /// Certificate of the gateway, PEM, as `verify gateway` kept it: no other is accepted
+    /// Certificate of the gateway, PEM, as `verify gateway` kept it: no other is taken, whatever authorities say
     #[arg(long, value_name = "FILE", requires = "url")]
     certificate: Option<PathBuf>,
     /// Request body, byte for byte as it was sent; of an encrypted request the decrypted one, compact JSON
@@ -155,7 +155,7 @@ async fn report(args: &Args, gateway: Option<&Gateway>) -> Result<(Value, Option
         (Some(path), _) => Ok((file(path)?, args.report_nonce.clone())),
         (None, Some(gateway)) => {
             let nonce = report::nonce(&args.expectations)?;
-            Ok((gateway.report(&nonce).await?.0, Some(nonce)))
+            Ok((gateway.report(&nonce).await?, Some(nonce)))
         }
         (None, None) => Err(Failure::usage("--report or --url is needed")),
     }

@@ -48,14 +48,15 @@ impl<'a> Found<'a> {
         Self { of: "receipt", lines: lines.collect(), holds: holds(findings) }
     }
 
-    pub(super) fn of_gateway(findings: &'a [(gateway::Check, Finding)]) -> Self {
+    /// `may_be_open` is whether somebody else may end TLS.
+    pub(super) fn of_gateway(findings: &'a [(gateway::Check, Finding)], may_be_open: bool) -> Self {
         let lines = findings.iter().map(|(check, finding)| Line {
             check: check.as_str(),
             finding,
             may_fail: false,
             hint: GATEWAY_HINTS.iter().find(|(of, _)| of == check).map(|(_, hint)| *hint),
         });
-        Self { of: "gateway", lines: lines.collect(), holds: gateway::holds(findings) }
+        Self { of: "gateway", lines: lines.collect(), holds: gateway::holds(findings, may_be_open) }
     }
 
     fn names(&self, which: impl Fn(&Line<'a>) -> bool) -> String {
@@ -134,11 +135,14 @@ pub(super) fn refusal(found: &Found<'_>) -> Option<Failure> {
     }
     let failing = found.names(Line::fails);
     let message = if failing.is_empty() {
-        format!("the {} could not be checked", found.of)
+        let open = found.names(Line::is_open);
+        format!("too much of the {} could not be checked: {open}", found.of)
     } else {
         format!("the {} is refused: {failing}", found.of)
     };
-    let hints = found.lines.iter().filter(|line| line.fails()).filter_map(|line| line.hint);
+    // What is open is told with what to do where nothing fails.
+    let is_trouble = |line: &&Line<'_>| if failing.is_empty() { line.is_open() } else { line.fails() };
+    let hints = found.lines.iter().filter(is_trouble).filter_map(|line| line.hint);
     Some(hints.fold(Failure::new(Exit::Unverified, message), Failure::hint))
 }
 
@@ -176,7 +180,11 @@ const GATEWAY_HINTS: [(gateway::Check, &str); 2] = [
         gateway::Check::Keyset,
         "its keys have ended, and it should have had others before that: ask its operator why",
     ),
-    (gateway::Check::Tls, "somebody may sit between you and the gateway: do not send it prompts or keys"),
+    (
+        gateway::Check::Tls,
+        "do not send it prompts or keys: name the address at which it ends TLS itself, or say --any-tls if you encrypt \
+         fields, or are on its machine; no word helps where somebody sits between",
+    ),
 ];
 
 #[cfg(test)]
