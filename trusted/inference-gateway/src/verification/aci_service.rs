@@ -43,8 +43,8 @@ pub(super) async fn verify(
         .map_err(|_| "the evidence cannot be judged: no collateral service")?;
     let evidence = Evidence {
         document: document_of(&attestation.evidence),
-        // Whom the connection ended at is for the pins to say.
-        connection: Connection::Terminated,
+        // For the pins to say.
+        connection: Connection::JudgedElsewhere,
     };
     let boot = machine::shown_boot(&attestation.evidence.quote, accepted);
     let appraised = appraise(&verifier, &evidence, &expectations(trust, &bound, boot)).await;

@@ -30,6 +30,13 @@ pub(super) fn judge(
                  ingress, so it proves nothing by itself. The evidence that came over it is judged on its own.",
             );
         }
+        Connection::JudgedElsewhere => {
+            return Claim::not_checked(
+                ID,
+                "No certificate carries this evidence: whom a connection ended at is said by the keys that the \
+                 evidence binds.",
+            );
+        }
         Connection::Unattested(reason) => {
             let sentence =
                 format!("The connection did not end inside the CVM: {}.", reason.trim_end_matches('.'));

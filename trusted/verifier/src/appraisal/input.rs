@@ -33,6 +33,8 @@ pub enum Connection {
     Unattested(String),
     /// TLS, if any, ended at a certificate without evidence, such as that of the operator's ingress.
     Terminated,
+    /// Whom it ended at is said by what the evidence binds, such as a gateway's keys, and judged there.
+    JudgedElsewhere,
 }
 
 /// The evidence that a TLS certificate carries.

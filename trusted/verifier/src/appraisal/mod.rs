@@ -115,7 +115,10 @@ fn enclave(
 const fn certificate_of(evidence: &Evidence) -> Option<&AttestedCertificate> {
     match &evidence.connection {
         Connection::Attested(certificate) | Connection::Recorded(certificate) => Some(certificate),
-        Connection::None | Connection::Unattested(_) | Connection::Terminated => None,
+        Connection::None
+        | Connection::Unattested(_)
+        | Connection::Terminated
+        | Connection::JudgedElsewhere => None,
     }
 }
 

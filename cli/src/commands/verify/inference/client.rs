@@ -181,6 +181,7 @@ impl Gateway {
         let unreachable = |error: reqwest::Error| {
             Failure::new(Exit::Unreachable, format!("{origin} cannot be reached"))
                 .caused_by(error.without_url())
+                .hint("is the gateway up, and is this its address? A CVM answers some time after its start")
         };
         let mut request = self.way.get(url);
         if let Some(key) = key {

@@ -49,7 +49,7 @@ pub(super) async fn judge(
     let mut quoted = [0; 64];
     quoted.iter_mut().zip(bound.report_data).for_each(|(to, from)| *to = from);
     expectations.nonce = Some(Challenge::Own(quoted));
-    let evidence = Evidence { document: evidence(report)?, connection: Connection::None };
+    let evidence = Evidence { document: evidence(report)?, connection: Connection::JudgedElsewhere };
     let appraisal = appraise(verifier, &evidence, &expectations).await.appraisal;
     Ok(Judged { appraisal, bound })
 }

@@ -136,7 +136,7 @@ pub(super) fn refusal(found: &Found<'_>) -> Option<Failure> {
     let failing = found.names(Line::fails);
     let message = if failing.is_empty() {
         let open = found.names(Line::is_open);
-        format!("too much of the {} could not be checked: {open}", found.of)
+        format!("the {} is not proven: {open}", found.of)
     } else {
         format!("the {} is refused: {failing}", found.of)
     };
