@@ -59,11 +59,16 @@ pub(crate) fn read_own(path: &Path, limit: u64) -> Result<Option<Zeroizing<Strin
     }
 }
 
-/// Replaces a file that the user named, which has nothing secret, in one step: an interrupted run leaves the earlier one.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+/// Mode of a file that other users may read.
+pub(crate) const FOR_EVERYBODY: u32 = 0o666;
+/// Mode of one that they may not.
+pub(crate) const FOR_OWNER: u32 = 0o600;
+
+/// Replaces a file that the user named in one step: an interrupted run leaves the earlier one.
+pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // As other programs make files: less what the umask takes.
-    let mode = Permissions::from_mode(0o666);
+    // Less what the umask takes.
+    let mode = Permissions::from_mode(mode);
     let written = tempfile::Builder::new().permissions(mode).tempfile_in(parent).and_then(|mut file| {
         file.write_all(bytes)?;
         file.as_file().sync_all()?;

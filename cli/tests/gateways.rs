@@ -85,6 +85,14 @@ impl Lab {
         }
     }
 
+    /// Keeps the certificate of the application that is there.
+    fn keep(&self, url: &str) -> Found {
+        let found = self.run(&format!("gateway {url}"));
+        let app_id = found.document["evidence"]["subject"]["app_id"].as_str();
+        let app_id = app_id.unwrap_or_else(|| panic!("{}", found.words));
+        self.run(&format!("gateway {url} --app-id {app_id} --save-certificate {KEPT}"))
+    }
+
     fn kept(&self) -> PathBuf {
         self.home.path().join(KEPT)
     }
@@ -106,17 +114,21 @@ impl Lab {
 async fn what_is_proven_is_kept_and_nobody_else_is_trusted_by_it() {
     let lab = Lab::new(&json!({ "self_signed": true }));
     let url = lab.url("https", "gateway.localhost");
-    let refused =
-        lab.run(&format!("gateway {url} --save-certificate {KEPT} --compose-hash {}", "0".repeat(64)));
-    refused.is_refused("the evidence is refused: compose");
+    let keep = format!("gateway {url}/v1 --save-certificate {KEPT}");
+    lab.run(&format!("{keep} --compose-hash {}", "0".repeat(64)))
+        .is_refused("the evidence is refused: compose");
+    let unknown = lab.run(&keep);
+    unknown.is_refused("nothing is kept: the application could be any");
+    assert_eq!(unknown.document["certificate_kept"], false);
     assert!(!lab.kept().exists());
 
-    let found = lab.run(&format!("gateway {url} --save-certificate {KEPT}"));
+    let found = lab.keep(&url);
     assert_eq!((found.code, &found.document["verified"]), (Some(0), &json!(true)), "{}", found.words);
     for check in ["keyset", "subject", "tls"] {
         assert_eq!(found.outcome(check), "holds", "{check}: {}", found.document);
     }
-    assert_eq!(found.document["url"], format!("{url}/"));
+    assert_eq!(found.document["url"], url);
+    assert_eq!(found.document["certificate_kept"], true);
 
     // Clients need no more than the certificate.
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }] }).to_string();
@@ -136,10 +148,11 @@ async fn what_is_proven_is_kept_and_nobody_else_is_trusted_by_it() {
     let receipt = lab.run(&format!("{line} --certificate {KEPT}"));
     assert_eq!(receipt.outcome("signature"), "holds", "{}", receipt.words);
     assert_eq!(receipt.outcome("request"), "not-checked", "{}", receipt.words);
-    for trusted in ["", "--certificate root.pem"] {
-        let found = lab.run(&format!("{line} {trusted}"));
-        assert_eq!(found.code, Some(UNREACHABLE), "{}", found.words);
-    }
+    lab.run(&format!("{line} --certificate root.pem"))
+        .is_refused("its certificate is not the one that was kept");
+    let found = lab.run(&line);
+    assert_eq!(found.code, Some(UNREACHABLE), "{}", found.words);
+    assert!(found.words.contains("is believed by --certificate"), "{}", found.words);
     fs::write(lab.home.path().join("empty"), "").unwrap();
     let found = lab.run(&format!("{line} --certificate empty"));
     assert!(found.words.contains("empty holds no certificate"), "{}", found.words);
@@ -151,7 +164,7 @@ async fn what_is_proven_is_kept_and_nobody_else_is_trusted_by_it() {
 async fn somebody_between_is_seen_whatever_he_passes_on() {
     let lab = Lab::new(&json!({ "self_signed": true }));
     let url = lab.url("https", "gateway.localhost");
-    assert_eq!(lab.run(&format!("gateway {url} --save-certificate {KEPT}")).code, Some(0));
+    assert_eq!(lab.keep(&url).code, Some(0));
     let kept = fs::read(lab.kept()).unwrap();
     let report = lab.client().get(format!("{url}/v1/aci/attestation?nonce={NONCE}")).send().await.unwrap();
     let report = report.error_for_status().unwrap().text().await.unwrap();
@@ -159,7 +172,7 @@ async fn somebody_between_is_seen_whatever_he_passes_on() {
     let between = format!("https://gateway.localhost:{}", address.port());
     let found = lab.run(&format!("gateway {between} --nonce {NONCE} --save-certificate {KEPT}"));
     found.is_refused("the gateway is refused: tls");
-    assert!(found.words.contains("somebody sits between"), "{}", found.words);
+    assert!(found.words.contains("somebody may sit between"), "{}", found.words);
     assert_eq!(found.document["verified"], false);
     assert_eq!(found.document["evidence"]["verified"], true, "{}", found.document);
     assert_eq!(fs::read(lab.kept()).unwrap(), kept);
@@ -167,6 +180,8 @@ async fn somebody_between_is_seen_whatever_he_passes_on() {
     let named = "gateway https://gateway.example.test";
     let found = lab.through(Some(tunnel_to(address)), &format!("{named} --nonce {NONCE} --any-tls"));
     found.is_refused("the gateway is refused: tls");
+    let found = lab.through(Some(format!("https://{address}")), named);
+    assert!(found.words.contains("a proxy that is reached by TLS itself"), "{}", found.words);
     let found = lab.through(Some(tunnel_to(lab.gateway.address)), named);
     assert_eq!((found.code, found.outcome("tls")), (Some(0), "holds"), "{}", found.words);
     // A report that was kept for later is of no use to him.
@@ -192,7 +207,7 @@ async fn where_nobody_proves_whom_tls_ends_at_that_has_to_be_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_clients_would_not_take_alone_is_not_kept() {
     let lab = Lab::new(&json!({ "self_signed": true }));
-    let found = lab.run(&format!("gateway {} --save-certificate {KEPT}", lab.url("https", "127.0.0.1")));
+    let found = lab.keep(&lab.url("https", "127.0.0.1"));
     assert!(found.words.contains("name the gateway by a host name"), "{}", found.words);
     assert_eq!(found.document["verified"], true);
     assert!(!lab.kept().exists());
@@ -207,10 +222,20 @@ async fn a_certificate_that_clients_would_not_take_alone_is_not_kept() {
     fs::write(path("cert.pem"), own.signed_by(&key, &issuer).unwrap().pem()).unwrap();
     fs::write(path("key.pem"), key.serialize_pem()).unwrap();
     let lab = Lab::new(&json!({ "certificate": path("cert.pem"), "key": path("key.pem") }));
-    let line = format!("gateway {}", lab.url("https", "gateway.localhost"));
-    let found = lab.run(&line);
+    let url = lab.url("https", "gateway.localhost");
+    let found = lab.run(&format!("gateway {url}"));
     assert_eq!((found.code, found.outcome("tls")), (Some(0), "holds"), "{}", found.words);
-    let found = lab.run(&format!("{line} --save-certificate {KEPT}"));
-    assert!(found.code == Some(2) && found.words.contains("tls.self_signed"), "{}", found.words);
+    let found = lab.keep(&url);
+    assert!(found.code == Some(1) && found.words.contains("tls.self_signed"), "{}", found.words);
     assert!(!lab.kept().exists());
+}
+
+#[test]
+fn what_is_called_like_a_command_is_verified_all_the_same() {
+    let home = tempfile::tempdir().unwrap();
+    let code = |line| bare(&home, line).output().unwrap().status.code();
+    // Nobody is logged in.
+    assert_eq!(code("verify -- gateway"), code("verify inference"));
+    assert_eq!(code("verify gateway"), Some(2));
+    assert_eq!(code("verify gateway https://gateway.localhost --https-port 1"), Some(2));
 }

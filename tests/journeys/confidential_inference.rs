@@ -52,6 +52,12 @@ impl Lab {
         self.up.document["https_port"].to_string()
     }
 
+    /// One of the keys of each root of the cloud's KMS.
+    async fn kms_roots(&self, key: &str) -> Vec<Value> {
+        let status = done(&self.up, &["--json", "kms", "status"]).await;
+        status["meta"]["roots"].as_array().unwrap().iter().map(|root| root[key].clone()).collect()
+    }
+
     /// Judges something by the evidence of a machine that runs this document.
     async fn verify(&self, arguments: &[&str], compose_hash: &str) -> Ran {
         let root = self.root();
@@ -118,7 +124,9 @@ async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
     let lab = Lab::start().await;
     let (https_port, certificate) = (lab.https_port(), lab.dir.path().join("gateway.pem"));
     let certificate = certificate.to_str().unwrap();
-    let gateway = ["gateway", "inference", "--https-port", &https_port, "--save-certificate", certificate];
+    let kms = lab.kms_roots("ca_pubkey").await;
+    let any_kms = ["gateway", "inference", "--https-port", &https_port, "--save-certificate", certificate];
+    let gateway = [&any_kms[..], &["--key-provider-id", text(&kms[0])]].concat();
     let proven = eventually("the gateway in the guest proves itself", PATIENCE, async || {
         let judged = lab.verify(&gateway, &lab.compose_hash).await;
         (judged.code == 0).then_some(judged)
@@ -126,11 +134,18 @@ async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
     .await;
     assert_eq!(outcome(&proven, "tls"), "holds", "{proven:?}");
     let proven = proven.json();
-    let url = text(&proven["url"]).trim_end_matches('/');
+    let url = text(&proven["url"]);
     let pem = fs::read(certificate).unwrap();
     fs::remove_file(certificate).unwrap();
-    let other = lab.verify(&gateway, &"0".repeat(64)).await;
-    assert_eq!(other.code, REFUTED, "{other:?}");
+    let of_another_kms = [&any_kms[..], &["--key-provider-id", "3059"]].concat();
+    for (line, compose_hash) in [
+        (&gateway, &"0".repeat(64)),
+        (&any_kms.to_vec(), &lab.compose_hash),
+        (&of_another_kms, &lab.compose_hash),
+    ] {
+        let refused = lab.verify(line, compose_hash).await;
+        assert_eq!(refused.code, REFUTED, "{refused:?}");
+    }
     assert!(fs::metadata(certificate).is_err(), "nothing is kept of what is not proven");
     fs::write(certificate, &pem).unwrap();
 
@@ -152,10 +167,8 @@ async fn a_gateway_in_a_cvm_answers_for_the_model_beside_it() {
 
 /// For a gateway anywhere else it is an upstream that proves what it is, and gets nothing before it has.
 async fn another_gateway_verifies_it(lab: &Lab, url: &str, proven: &Value) {
-    let kms = done(&lab.up, &["--json", "kms", "status"]).await;
-    let roots = |key: &str| -> Vec<Value> {
-        kms["meta"]["roots"].as_array().unwrap().iter().map(|root| root[key].clone()).collect()
-    };
+    let providers = lab.kms_roots("ca_pubkey").await;
+    let roots = lab.kms_roots("k256_pubkey").await;
     let api = text(&lab.up.document["api_url"]).trim_end_matches("/api/v1");
     let upstream = |name: &str, compose_hash: &str| {
         json!({
@@ -167,8 +180,8 @@ async fn another_gateway_verifies_it(lab: &Lab, url: &str, proven: &Value) {
             "models": {name: "demo/own"},
             "accepted_compose_hashes": [compose_hash],
             "accepted_os_image_hashes": [proven["evidence"]["subject"]["os_image_hash"]],
-            "accepted_key_provider_ids": roots("ca_pubkey"),
-            "accepted_kms_root_public_keys": roots("k256_pubkey"),
+            "accepted_key_provider_ids": providers,
+            "accepted_kms_root_public_keys": roots,
         })
     };
     let directory = lab.dir.path().join("outer");

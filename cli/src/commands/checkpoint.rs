@@ -5,7 +5,7 @@ use std::path::Path;
 use cloister_transparency_log::verify::{Checkpoint, MAX_CHECKPOINT_BYTES};
 
 use crate::failure::Failure;
-use crate::files::{read_text, replace};
+use crate::files::{FOR_OWNER, read_text, replace};
 
 /// The text that an earlier run saved.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
@@ -23,5 +23,5 @@ pub(super) fn verified(path: &Path, note: &str, key: &str) -> Result<Checkpoint,
 
 /// Keeps a checkpoint in the place of an earlier one.
 pub(super) fn save(path: &Path, note: &str) -> Result<(), Failure> {
-    replace(path, note.as_bytes())
+    replace(path, note.as_bytes(), FOR_OWNER)
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::{Case, certificate};
 use crate::failure::Failure;
-use crate::files::{read, replace};
+use crate::files::{FOR_OWNER, read, replace};
 
 /// Options for bundles.
 #[derive(Debug, clap::Args)]
@@ -61,5 +61,5 @@ pub(super) fn save(path: &Path, case: &Case, appraised: &Appraised) -> Result<()
     bundle.certificate_chain.clone_from(&case.certificate_chain);
     bundle.collateral = appraised.collateral.as_deref().or(case.collateral.as_ref()).cloned();
     let json = bundle.to_json().map_err(|error| Failure::local("cannot write the bundle", error))?;
-    replace(path, &json)
+    replace(path, &json, FOR_OWNER)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cloister_evidence::AttestationDocument;
 use parking_lot::Mutex;
 use reqwest::{ClientBuilder, RequestBuilder, StatusCode};
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -30,13 +31,18 @@ pub(super) struct Answer {
 pub(super) async fn fetch(url: &Url, nonce: &[u8]) -> Result<Answer, Failure> {
     let mut url = url.clone();
     url.query_pairs_mut().append_pair("report_data", &hex::encode(nonce));
+    let client = Client::new(&url, None)?;
     let unreachable = |error: reqwest::Error| {
         let what = if error.is_timeout() { "did not answer in time" } else { "cannot be reached" };
-        Failure::new(Exit::Unreachable, format!("{} {what}", url.origin().ascii_serialization()))
-            .caused_by(error.without_url())
-            .hint("is the CVM running, and is this its address? cloister cvms list")
+        let failure =
+            Failure::new(Exit::Unreachable, format!("{} {what}", url.origin().ascii_serialization()));
+        match client.refusal() {
+            Some(why) => failure.caused_by(why),
+            None => failure
+                .caused_by(error.without_url())
+                .hint("is the CVM running, and is this its address? cloister cvms list"),
+        }
     };
-    let client = Client::new(&url, None)?;
     let mut answer = client.get(url.clone()).send().await.map_err(unreachable)?;
     let certificate = client.certificate()?;
     let status = answer.status();
@@ -95,13 +101,22 @@ impl Client {
     /// Takes any certificate, or this one alone (DER).
     pub(super) fn new(url: &Url, only: Option<Vec<u8>>) -> Result<Self, Failure> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let recorder = Arc::new(Recorder { provider: Arc::clone(&provider), only, seen: Mutex::default() });
-        let tls = ClientConfig::builder_with_provider(provider)
+        let recorder = Arc::new(Recorder {
+            provider: Arc::clone(&provider),
+            host: bare(url.host_str().unwrap_or_default()).to_owned(),
+            only,
+            shown: Mutex::default(),
+            proven: Mutex::default(),
+            refusal: Mutex::default(),
+        });
+        let mut tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| Failure::local("cannot prepare TLS", error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::clone(&recorder) as _)
             .with_no_client_auth();
+        // Each connection shows its certificate.
+        tls.resumption = Resumption::disabled();
         let http = kept_on_this_machine(builder().tls_backend_preconfigured(tls), url).build();
         let http = http.map_err(|error| Failure::local("cannot prepare TLS", error))?;
         Ok(Self { http, recorder, is_https: url.scheme() == "https" })
@@ -117,25 +132,62 @@ impl Client {
             return Ok(None);
         }
         // Without one nobody would know whom TLS ended at, which is not the same as that there was none.
-        let seen = self.recorder.seen.lock().clone();
+        let proven = self.recorder.proven.lock().clone();
         let unseen = || Failure::new(Exit::Failed, "it was not seen whom TLS ended at");
-        seen.ok_or_else(unseen).map(Some)
+        proven.ok_or_else(unseen).map(Some)
+    }
+
+    /// Why a certificate was not taken; the errors of a connection do not tell that in words.
+    pub(super) fn refusal(&self) -> Option<NotTaken> {
+        *self.recorder.refusal.lock()
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("it is not the one that was kept")]
-struct NotTheOne;
+/// A host as TLS names it.
+fn bare(host: &str) -> &str {
+    host.trim_matches(['[', ']']).trim_end_matches('.')
+}
+
+/// Why a certificate is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotTaken {
+    /// It is not the only one that is.
+    #[error("its certificate is not the one that was kept")]
+    Another,
+    /// It is for another name than the server's.
+    #[error("a proxy that is reached by TLS itself is not asked for this: name one by http://")]
+    OfAProxy,
+}
 
 /// Records certificates whose key the peer proves to have. What one is worth is judged afterwards, by evidence: no public
-/// authority can vouch for the inside of a CVM. A proxy that is reached by TLS comes before the server behind it, so the last
-/// one counts.
+/// authority can vouch for the inside of a CVM.
 #[derive(Debug)]
 struct Recorder {
     provider: Arc<CryptoProvider>,
+    host: String,
     /// The only one that is taken.
     only: Option<Vec<u8>>,
-    seen: Mutex<Option<Vec<u8>>>,
+    /// The last one, until the peer has proved that it has the key.
+    shown: Mutex<Option<Vec<u8>>>,
+    proven: Mutex<Option<Vec<u8>>>,
+    refusal: Mutex<Option<NotTaken>>,
+}
+
+impl Recorder {
+    fn refused(&self, why: NotTaken) -> rustls::Error {
+        *self.refusal.lock() = Some(why);
+        CertificateError::Other(OtherError(Arc::new(why))).into()
+    }
+
+    fn proved(
+        &self,
+        outcome: Result<HandshakeSignatureValid, rustls::Error>,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if outcome.is_ok() {
+            *self.proven.lock() = self.shown.lock().take();
+        }
+        outcome
+    }
 }
 
 impl ServerCertVerifier for Recorder {
@@ -143,14 +195,17 @@ impl ServerCertVerifier for Recorder {
         &self,
         end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
+        server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.only.as_ref().is_some_and(|only| only[..] != end_entity[..]) {
-            return Err(CertificateError::Other(OtherError(Arc::new(NotTheOne))).into());
+        if !bare(&server_name.to_str()).eq_ignore_ascii_case(&self.host) {
+            return Err(self.refused(NotTaken::OfAProxy));
         }
-        *self.seen.lock() = Some(end_entity.to_vec());
+        if self.only.as_ref().is_some_and(|only| only[..] != end_entity[..]) {
+            return Err(self.refused(NotTaken::Another));
+        }
+        *self.shown.lock() = Some(end_entity.to_vec());
         Ok(ServerCertVerified::assertion())
     }
 
@@ -160,7 +215,8 @@ impl ServerCertVerifier for Recorder {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        self.proved(verify_tls12_signature(message, cert, dss, algorithms))
     }
 
     fn verify_tls13_signature(
@@ -169,7 +225,8 @@ impl ServerCertVerifier for Recorder {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        self.proved(verify_tls13_signature(message, cert, dss, algorithms))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

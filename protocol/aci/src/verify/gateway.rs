@@ -83,5 +83,5 @@ fn tls(known: &Known<'_>) -> Finding {
     }
     let is_one =
         known.keyset.tls_keys_of(known.host).any(|named| named.spki_sha256.eq_ignore_ascii_case(&key));
-    is(is_one, "TLS ends at a key that is not the gateway's: whoever has it sees what is said")
+    is(is_one, "TLS ends at a key that is not the gateway's for this host: whoever has it sees what is said")
 }

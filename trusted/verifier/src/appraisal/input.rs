@@ -33,7 +33,7 @@ pub enum Connection {
     Unattested(String),
     /// TLS, if any, ended at a certificate without evidence, such as that of the operator's ingress.
     Terminated,
-    /// Whom it ended at is said by what the evidence binds, such as a gateway's keys, and judged there.
+    /// Whom it ended at is for what the evidence binds to say, such as a gateway's keys, and for who compares them.
     JudgedElsewhere,
 }
 

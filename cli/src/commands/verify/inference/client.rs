@@ -13,10 +13,11 @@ use zeroize::Zeroizing;
 
 use super::{MAX_DOCUMENT_BYTES, parsed};
 use crate::api::{is_loopback, kept_on_this_machine};
-use crate::commands::verify::fetch;
+use crate::commands::verify::fetch::{self, NotTaken};
 use crate::failure::{Exit, Failure};
 use crate::files::{read, read_secret};
 
+const UP: &str = "is the gateway up, and is this its address? A CVM answers some time after its start";
 /// What is read, in errors.
 const ANSWER: &str = "the gateway's answer";
 const KEY_VARIABLE: &str = "CLOISTER_INFERENCE_KEY";
@@ -121,8 +122,32 @@ impl Gateway {
     /// The certificate (DER) that the last connection ended at, of one of which nothing was known; `None` without TLS.
     pub(super) fn certificate(&self) -> Result<Option<Vec<u8>>, Failure> {
         match &self.way {
-            Way::Vouched(_) => Ok(None),
+            Way::Vouched(_) => Err(Failure::new(Exit::Failed, "it was not looked whom TLS ended at")),
             Way::Recorded(client) => client.certificate(),
+        }
+    }
+
+    /// Where it is, without the path that clients of OpenAI's interface add.
+    pub(super) const fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// Why nothing came from it.
+    fn unreachable(&self, error: reqwest::Error) -> Failure {
+        let origin = self.base.origin().ascii_serialization();
+        let failure = Failure::new(Exit::Unreachable, format!("{origin} cannot be reached"));
+        let is_vouched = matches!(self.way, Way::Vouched(_)) && self.base.scheme() == "https";
+        match &self.way {
+            Way::Recorded(client) if let Some(why) = client.refusal() => match why {
+                NotTaken::Another => Failure::new(Exit::Unverified, format!("{origin} is refused"))
+                    .caused_by(why)
+                    .hint("somebody may sit between you and the gateway: judge it anew with cloister verify gateway"),
+                NotTaken::OfAProxy => failure.caused_by(why),
+            },
+            _ if is_vouched => failure.caused_by(error.without_url()).hint(UP).hint(
+                "a gateway that makes its certificate itself is believed by --certificate: see cloister verify gateway",
+            ),
+            _ => failure.caused_by(error.without_url()).hint(UP),
         }
     }
 
@@ -178,23 +203,18 @@ impl Gateway {
             url.query_pairs_mut().extend_pairs(query);
         }
         let origin = self.base.origin().ascii_serialization();
-        let unreachable = |error: reqwest::Error| {
-            Failure::new(Exit::Unreachable, format!("{origin} cannot be reached"))
-                .caused_by(error.without_url())
-                .hint("is the gateway up, and is this its address? A CVM answers some time after its start")
-        };
         let mut request = self.way.get(url);
         if let Some(key) = key {
             request = request.bearer_auth(key.as_str());
         }
-        let mut answer = request.send().await.map_err(unreachable)?;
+        let mut answer = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = answer.status();
         if status == StatusCode::NOT_FOUND {
             let is_later = answer.headers().contains_key(RETRY_AFTER);
             return Ok(if is_later { Shown::Later } else { Shown::Nothing });
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+        while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(error))? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
                 return Err(Failure::new(Exit::Failed, "the gateway's answer is too large"));

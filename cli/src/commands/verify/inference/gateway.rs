@@ -1,12 +1,14 @@
 //! `cloister verify gateway`: whether an inference gateway is what it should be, before anything secret is sent there, and
 //! whether TLS ends at it.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use cloister_aci::verify::gateway::{self as check, Known};
 use cloister_ra_tls::public_key_of;
 use cloister_verifier::Clock;
+use cloister_verifier::appraisal::{Appraisal, ClaimId, Connection, Outcome as Claimed};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
@@ -20,8 +22,8 @@ use crate::args::path_segment;
 use crate::commands::Outcome;
 use crate::commands::verify::target::{self, Name, Place};
 use crate::commands::verify::{self as machine, expectations, trust};
-use crate::failure::Failure;
-use crate::files::replace;
+use crate::failure::{Exit, Failure};
+use crate::files::{FOR_EVERYBODY, replace};
 use crate::session::Session;
 
 /// Where services take TLS.
@@ -34,10 +36,11 @@ pub(crate) struct Args {
     /// `https://` or `http://` address of the gateway, app id, or any name of a CVM of the workspace, whose port 443 it is then
     #[arg(value_name = "TARGET", value_parser = path_segment())]
     target: String,
-    /// Keep the certificate that the connection ended at, PEM, for clients to trust
+    /// Keep the certificate that the connection ended at, PEM, for clients to trust; needs the application and
+    /// --key-provider-id
     #[arg(long, value_name = "FILE")]
     save_certificate: Option<PathBuf>,
-    /// Accept that nobody proves whom TLS ends at, such as where fields are encrypted
+    /// Accept that there is no TLS, or that the gateway names no key for it, such as where fields are encrypted
     #[arg(long, conflicts_with = "save_certificate")]
     any_tls: bool,
     /// Port of the ingress for TLS, for a name of a CVM [default: 8743 for a cloud on this machine, else 443]
@@ -52,16 +55,19 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 First the machine: the report's evidence has to be genuine, and to bind the gateway's keys. Then these: 'tls' says \
 whether the connection ended at one of them. No certificate authority is asked about the gateway, and nothing secret is \
-sent there. Exit code 0 says that the evidence holds, and that TLS ends at the gateway.
+sent there. Exit code 0 says that the evidence holds, and that TLS ends at a key that the gateway names.
 
-Without --compose, --compose-hash or --app-id, evidence shows only that some machine runs some application.
+Without --compose, --compose-hash or --app-id, evidence shows only that some machine runs some application; without \
+--key-provider-id the KMS that gave it its keys, and has them, can be anybody's; hardware needs --registers. A key that \
+the gateway reads from files is worth what its document says of those.
 
 A client that trusts the kept certificate, and nothing else, sends nothing to anybody else. Many know the system's \
-authorities besides: tell them not to.
+authorities besides: tell them not to. A CVM that is called like this command is verified by `cloister verify -- gateway`.
 
 Examples:
-  cloister verify gateway inference --compose-hash HASH --save-certificate gateway.pem
-  cloister verify gateway https://APP_ID-443s.apps.example.org --compose-hash HASH --production
+  cloister verify gateway inference --compose-hash HASH --key-provider-id KMS --save-certificate gateway.pem
+  cloister verify gateway https://APP_ID-443s.apps.example.org --compose-hash HASH --key-provider-id KMS \\
+    --registers registers.json --production
   SSL_CERT_FILE=gateway.pem python client.py    # OpenAI's and Anthropic's clients; others may not heed it
   curl --capath /dev/null --cacert gateway.pem https://APP_ID-443s.apps.example.org/v1/models";
 
@@ -71,17 +77,22 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     let mut expectations = args.expectations.read()?;
     let nonce = report::nonce(&args.expectations)?;
     let url = if args.target.contains("://") {
+        if args.https_port.is_some() {
+            return Err(Failure::usage("--https-port is for the name of a CVM: an address has its own"));
+        }
         target::address(&args.target)?
     } else {
         Place::of(session, &args.target, args.https_port, &mut expectations).await?.inside(HTTPS_PORT)?
     };
     let gateway = Gateway::unproven(&url)?;
+    let url = gateway.base().clone();
     let report = gateway.report(&nonce).await?;
     let certificate = gateway.certificate()?;
     let bound = report::keys(&report, Some(&nonce))?;
     let event_log = report.pointer("/attestation/evidence/event_log").and_then(Value::as_str);
     Name::of(&url).expect(&mut expectations, event_log.unwrap_or_default());
-    let judged = report::judge(&report, bound, &verifier, expectations).await?;
+    let is_named = expectations.compose.is_some() || expectations.app_id.is_some();
+    let judged = report::judge(&report, bound, Connection::JudgedElsewhere, &verifier, expectations).await?;
 
     let host = url.host_str().unwrap_or_default();
     let findings = check::gateway(&Known {
@@ -92,7 +103,18 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
         at: u64::try_from(judged.appraisal.judged_at.as_second()).unwrap_or_default(),
     });
     let found = show::Found::of_gateway(&findings, args.any_tls);
-    let more = json!({ "url": url, "keyset_digest": judged.bound.digest });
+    let address = url.as_str().trim_end_matches('/');
+    let kept = match (&args.save_certificate, &certificate) {
+        (Some(path), Some(certificate)) if judged.appraisal.verified && found.holds() => {
+            let kept = is_worth_keeping(&judged.appraisal, is_named, certificate, host);
+            Some(kept.map(|()| (path, certificate)))
+        }
+        _ => None,
+    };
+    let is_kept = matches!(kept, Some(Ok(_)));
+    let more = json!({
+        "url": address, "keyset_digest": judged.bound.digest, "certificate_kept": is_kept,
+    });
     show::show(&session.output, &judged.appraisal, &found, report::source(&report), &more);
     let at = judged.appraisal.judged_at;
     if let Some(failure) = machine::report::failure(&judged.appraisal, &notes, false, at) {
@@ -101,12 +123,12 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     if let Some(failure) = show::refusal(&found) {
         return Err(failure);
     }
-    if let (Some(path), Some(certificate)) = (&args.save_certificate, certificate) {
-        is_of_use(&certificate, host)?;
-        replace(path, pem::encode(&pem::Pem::new("CERTIFICATE", certificate)).as_bytes())?;
+    if let Some((path, certificate)) = kept.transpose()? {
+        let pem = pem::encode(&pem::Pem::new("CERTIFICATE", certificate.as_slice()));
+        replace(path, pem.as_bytes(), FOR_EVERYBODY)?;
     }
     if !session.output.json {
-        session.output.say(&format!("{url}: {}", show::conclusion(&judged.appraisal, &found)));
+        session.output.say(&format!("{address}: {}", show::conclusion(&judged.appraisal, &found)));
     }
     Ok(())
 }
@@ -118,21 +140,48 @@ fn key_hash(certificate: &[u8]) -> Result<[u8; 32], Failure> {
     Ok(Sha256::digest(key).into())
 }
 
-/// Whether a client that trusts a certificate alone takes it of a host.
-fn is_of_use(certificate: &[u8], host: &str) -> Result<(), Failure> {
-    let useless = |error: rustls::Error| {
-        Failure::usage("clients that trust this certificate alone would not take it: nothing is kept")
-            .caused_by(error)
-            .hint("name the gateway by a host name, not by an address")
-            .hint("a certificate of an authority is trusted by that; the gateway's own comes with tls.self_signed")
-    };
+/// Whether a certificate may be kept for clients: it is known whose key it is, of an application that was named, and those that
+/// trust it alone take it.
+fn is_worth_keeping(
+    appraisal: &Appraisal,
+    is_named: bool,
+    certificate: &[u8],
+    host: &str,
+) -> Result<(), Failure> {
+    let unknown = |message: &str| Failure::new(Exit::Unverified, format!("nothing is kept: {message}"));
+    let provider = appraisal.claim(ClaimId::KeyProvider);
+    if provider.is_none_or(|claim| claim.outcome != Claimed::Holds) {
+        return Err(unknown("whoever gave the gateway its keys has that for TLS, too, and could be anybody").hint(
+            "name the KMS as you know it: --key-provider-id, ca_pubkey of `cloister kms status --json` in meta.roots",
+        ));
+    }
+    if !is_named {
+        return Err(
+            unknown("the application could be any").hint("name its document: --compose or --compose-hash")
+        );
+    }
+    is_taken(certificate, host).map_err(|error| {
+        let useless = Failure::new(
+            Exit::Failed,
+            "nothing is kept: clients that trust this certificate alone would not take it",
+        );
+        useless.caused_by(error).hint(if host.parse::<IpAddr>().is_ok() || host.starts_with('[') {
+            "name the gateway by a host name, not by an address"
+        } else {
+            "one of an authority is trusted by that; tls.self_signed makes the gateway's own"
+        })
+    })
+}
+
+/// What a client says of a host's certificate that trusts it alone.
+fn is_taken(certificate: &[u8], host: &str) -> Result<(), rustls::Error> {
+    let other = |error: &dyn std::error::Error| rustls::Error::General(error.to_string());
     let certificate = CertificateDer::from(certificate);
     let mut roots = RootCertStore::empty();
-    roots.add(certificate.clone()).map_err(useless)?;
+    roots.add(certificate.clone())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    let verifier = verifier.map_err(|error| useless(rustls::Error::General(error.to_string())))?;
-    let name =
-        ServerName::try_from(host).map_err(|error| useless(rustls::Error::General(error.to_string())))?;
-    verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::now()).map(drop).map_err(useless)
+    let verifier = verifier.map_err(|error| other(&error))?;
+    let name = ServerName::try_from(host).map_err(|error| other(&error))?;
+    verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::now()).map(drop)
 }

@@ -6,6 +6,7 @@ use cloister_aci::report::{Bound, Nonce};
 use cloister_aci::verify::{self, Known};
 use cloister_aci::{Keyset, sha256};
 use cloister_verifier::Clock;
+use cloister_verifier::appraisal::Connection;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -94,7 +95,8 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     if args.report.is_none() && bound.keyset.not_after <= now {
         return Err(refused("the gateway shows a keyset that has ended"));
     }
-    let judged = report::judge(&report, bound, &verifier, expectations).await?;
+    let connection = if args.report.is_some() { Connection::None } else { Connection::JudgedElsewhere };
+    let judged = report::judge(&report, bound, connection, &verifier, expectations).await?;
     let measured = judged.subject();
     let appraisal = judged.appraisal;
     let (keyset, digest) = keyset(&args, gateway.as_ref(), &receipt, judged.bound).await?;

@@ -39,17 +39,18 @@ pub(super) fn keys(report: &Value, nonce: Option<&Nonce>) -> Result<Bound, Failu
     bound(report, nonce).map_err(|error| refused("the report does not bind its keys").caused_by(error))
 }
 
-/// Judges the machine: its evidence has to carry these keys.
+/// Judges the machine: its evidence, which came over such a connection, has to carry these keys.
 pub(super) async fn judge(
     report: &Value,
     bound: Bound,
+    connection: Connection,
     verifier: &Verifier,
     mut expectations: Expectations,
 ) -> Result<Judged, Failure> {
     let mut quoted = [0; 64];
     quoted.iter_mut().zip(bound.report_data).for_each(|(to, from)| *to = from);
     expectations.nonce = Some(Challenge::Own(quoted));
-    let evidence = Evidence { document: evidence(report)?, connection: Connection::JudgedElsewhere };
+    let evidence = Evidence { document: evidence(report)?, connection };
     let appraisal = appraise(verifier, &evidence, &expectations).await.appraisal;
     Ok(Judged { appraisal, bound })
 }

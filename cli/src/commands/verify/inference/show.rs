@@ -54,9 +54,17 @@ impl<'a> Found<'a> {
             check: check.as_str(),
             finding,
             may_fail: false,
-            hint: GATEWAY_HINTS.iter().find(|(of, _)| of == check).map(|(_, hint)| *hint),
+            hint: GATEWAY_HINTS
+                .iter()
+                .find(|(of, is_open, _)| of == check && *is_open == matches!(finding, Finding::Open(_)))
+                .map(|(_, _, hint)| *hint),
         });
         Self { of: "gateway", lines: lines.collect(), holds: gateway::holds(findings, may_be_open) }
+    }
+
+    /// Whether it is worth something.
+    pub(super) const fn holds(&self) -> bool {
+        self.holds
     }
 
     fn names(&self, which: impl Fn(&Line<'a>) -> bool) -> String {
@@ -174,16 +182,23 @@ const RECEIPT_HINTS: [(Check, &str); 7] = [
     (Check::Upstream, "the gateway says that its upstream proved nothing: ask with provider.aci_verified"),
 ];
 
-/// What to do when a check of a gateway fails.
-const GATEWAY_HINTS: [(gateway::Check, &str); 2] = [
+/// What to do when a check of a gateway fails, or is open.
+const GATEWAY_HINTS: [(gateway::Check, bool, &str); 3] = [
     (
         gateway::Check::Keyset,
+        false,
         "its keys have ended, and it should have had others before that: ask its operator why",
     ),
     (
         gateway::Check::Tls,
-        "do not send it prompts or keys: name the address at which it ends TLS itself, or say --any-tls if you encrypt \
-         fields, or are on its machine; no word helps where somebody sits between",
+        false,
+        "somebody may sit between you and the gateway: do not send it prompts or keys, and name the address at which it ends \
+         TLS itself",
+    ),
+    (
+        gateway::Check::Tls,
+        true,
+        "name the address at which it ends TLS itself, or say --any-tls if you encrypt fields, or are on its machine",
     ),
 ];
 
