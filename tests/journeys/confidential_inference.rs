@@ -31,7 +31,12 @@ impl Lab {
         let compose = compose.replace("IMAGE_DIGEST", text(&pushed["nodes"][0]["digest"]));
         let mut lab = Self { dir, up, compose_hash: String::new() };
         let compose = lab.file("compose.yaml", compose.as_bytes());
-        done(&lab.up, &["--json", "deploy", "-n", "inference", "-c", &compose]).await;
+        let deployed = lab.up.run(&["--json", "deploy", "-n", "inference", "-c", &compose]).await;
+        if deployed.code != 0 {
+            // Only the machine itself knows why it ended.
+            let serial = lab.up.run(&["cvms", "logs", "inference", "--serial"]).await;
+            panic!("{deployed:?}\n{}", serial.stdout);
+        }
         let cvm = done(&lab.up, &["--json", "cvms", "get", "inference"]).await;
         text(&cvm["compose_hash"]).clone_into(&mut lab.compose_hash);
         lab
