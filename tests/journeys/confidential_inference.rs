@@ -99,9 +99,8 @@ struct Asked {
 
 impl Asked {
     fn line<'a>(&'a self, url: &'a str, key: &'a str) -> [&'a str; 10] {
-        let bodies = ["--request", &self.request, "--response", &self.answer];
-        let [a, b, c, d] = bodies;
-        ["receipt", &self.receipt, "--url", url, "--key-file", key, a, b, c, d]
+        let Self { receipt, request, answer } = self;
+        ["receipt", receipt, "--url", url, "--key-file", key, "--request", request, "--response", answer]
     }
 }
 

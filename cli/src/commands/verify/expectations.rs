@@ -47,7 +47,8 @@ pub(super) struct ExpectationArgs {
     /// JSON file with expected registers: mrtd, rtmr0, rtmr1, rtmr2, 96 hex digits each; needed for hardware
     #[arg(long, value_name = "FILE")]
     registers: Option<PathBuf>,
-    /// What the evidence must have been made over: up to 32 bytes for a TARGET, up to 64 for what is at hand
+    /// What the evidence must have been made over: up to 32 bytes for a TARGET (16 or 32 for a gateway), up to 64 for what is
+    /// at hand
     /// [default: fresh random bytes for a TARGET]
     #[arg(long, value_name = "HEX")]
     nonce: Option<String>,

@@ -1,4 +1,4 @@
-//! Asking a gateway for what belongs to a receipt. Nothing that it answers is believed: all of it is judged.
+//! Asking a gateway for its report, and for what belongs to a receipt. Nothing that it answers is believed: all of it is judged.
 
 use std::path::{Path, PathBuf};
 
@@ -136,7 +136,6 @@ impl Gateway {
     fn unreachable(&self, error: reqwest::Error) -> Failure {
         let origin = self.base.origin().ascii_serialization();
         let failure = Failure::new(Exit::Unreachable, format!("{origin} cannot be reached"));
-        let is_vouched = matches!(self.way, Way::Vouched(_)) && self.base.scheme() == "https";
         match &self.way {
             Way::Recorded(client) if let Some(why) = client.refusal() => match why {
                 NotTaken::Another => Failure::new(Exit::Unverified, format!("{origin} is refused"))
@@ -144,7 +143,7 @@ impl Gateway {
                     .hint("somebody may sit between you and the gateway: judge it anew with cloister verify gateway"),
                 NotTaken::OfAProxy => failure.caused_by(why),
             },
-            _ if is_vouched => failure.caused_by(error.without_url()).hint(UP).hint(
+            Way::Vouched(_) if self.base.scheme() == "https" => failure.caused_by(error.without_url()).hint(UP).hint(
                 "a gateway that makes its certificate itself is believed by --certificate: see cloister verify gateway",
             ),
             _ => failure.caused_by(error.without_url()).hint(UP),

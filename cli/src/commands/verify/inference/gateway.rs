@@ -2,7 +2,7 @@
 //! whether TLS ends at it.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cloister_aci::verify::gateway::{self as check, Known};
@@ -106,14 +106,13 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     let address = url.as_str().trim_end_matches('/');
     let kept = match (&args.save_certificate, &certificate) {
         (Some(path), Some(certificate)) if judged.appraisal.verified && found.holds() => {
-            let kept = is_worth_keeping(&judged.appraisal, is_named, certificate, host);
-            Some(kept.map(|()| (path, certificate)))
+            let worth = is_worth_keeping(&judged.appraisal, is_named, certificate, host);
+            worth.and_then(|()| keep(path, certificate)).map(|()| true)
         }
-        _ => None,
+        _ => Ok(false),
     };
-    let is_kept = matches!(kept, Some(Ok(_)));
     let more = json!({
-        "url": address, "keyset_digest": judged.bound.digest, "certificate_kept": is_kept,
+        "url": address, "keyset_digest": judged.bound.digest, "certificate_kept": matches!(kept, Ok(true)),
     });
     show::show(&session.output, &judged.appraisal, &found, report::source(&report), &more);
     let at = judged.appraisal.judged_at;
@@ -123,14 +122,16 @@ pub(crate) async fn run(args: Args, session: &Session) -> Outcome {
     if let Some(failure) = show::refusal(&found) {
         return Err(failure);
     }
-    if let Some((path, certificate)) = kept.transpose()? {
-        let pem = pem::encode(&pem::Pem::new("CERTIFICATE", certificate.as_slice()));
-        replace(path, pem.as_bytes(), FOR_EVERYBODY)?;
-    }
+    kept?;
     if !session.output.json {
         session.output.say(&format!("{address}: {}", show::conclusion(&judged.appraisal, &found)));
     }
     Ok(())
+}
+
+fn keep(path: &Path, certificate: &[u8]) -> Result<(), Failure> {
+    let pem = pem::encode(&pem::Pem::new("CERTIFICATE", certificate));
+    replace(path, pem.as_bytes(), FOR_EVERYBODY)
 }
 
 /// SHA-256 of a certificate's key (`SubjectPublicKeyInfo`, DER).

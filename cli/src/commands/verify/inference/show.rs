@@ -1,4 +1,4 @@
-//! What people and programs see of the checks of a receipt.
+//! What people and programs see of the checks of a gateway or a receipt.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ struct Line<'a> {
     finding: &'a Finding,
     /// Whether nothing is wrong when it fails.
     may_fail: bool,
-    /// What to do when it fails.
+    /// What to do about it when it does not hold.
     hint: Option<&'static str>,
 }
 
