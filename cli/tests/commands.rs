@@ -3,7 +3,7 @@
 use cloister_management_api::CvmId;
 use serde_json::{Value, json};
 
-use crate::support::{Fake, cvm, state, vm};
+use crate::support::{Fake, cvm, state, state_of_hello, vm};
 
 fn page(items: &[Value]) -> Value {
     json!({ "items": items, "total": items.len(), "page": 1, "page_size": 100, "pages": 1 })
@@ -13,12 +13,39 @@ fn page(items: &[Value]) -> Value {
 fn cvms_are_listed_and_shown() {
     let mut stopped = cvm("worker-01", "stopped");
     stopped["endpoints"] = json!([]);
-    let fake = Fake::start().on("GET /cvms/paginated", 200, page(&[cvm("hello", "running"), stopped])).on(
-        "GET /cvms/hello",
-        200,
-        cvm("hello", "running"),
-    );
+    let fake = Fake::start()
+        .on("GET /cvms/paginated", 200, page(&[cvm("hello", "running"), stopped]))
+        .on("GET /cvms/hello", 200, cvm("hello", "running"))
+        .on("GET /cvms/hello/state", 200, state_of_hello("running", false, &json!({})));
     insta::assert_snapshot!([fake.run("cvms list"), fake.run("cvms get hello")].concat());
+}
+
+#[test]
+fn a_cvm_is_shown_with_how_it_does() {
+    let shown = [
+        ("running", false, json!({ "uptime": "1h 2m 3s", "health": "healthy", "boot_progress": "done" })),
+        (
+            "running",
+            false,
+            json!({ "uptime": "9s", "health": "unhealthy", "health_detail": "web: exited with \u{1b}[31m1" }),
+        ),
+        ("starting", true, json!({ "boot_progress": "requesting app keys", "boot_error": "of before" })),
+        (
+            "stopped",
+            false,
+            json!({ "exited_at": "2026-11-21T04:38:00Z",
+                "boot_error": "the VM ended: the guest's kernel panicked or restarted" }),
+        ),
+    ]
+    .map(|(status, in_progress, more)| {
+        let fake = Fake::start().on("GET /cvms/hello", 200, cvm("hello", status)).on(
+            "GET /cvms/hello/state",
+            200,
+            state_of_hello(status, in_progress, &more),
+        );
+        fake.run("cvms get hello")
+    });
+    insta::assert_snapshot!(shown.concat());
 }
 
 #[test]

@@ -247,8 +247,13 @@ pub(crate) fn vm(name: &str, status: &str) -> Value {
 
 /// One event of a state stream.
 pub(crate) fn state(event: &str, status: &str, in_progress: bool, more: &Value) -> String {
+    format!("event: {event}\ndata: {}\n\n", state_of_hello(status, in_progress, more))
+}
+
+/// The state of `hello`.
+pub(crate) fn state_of_hello(status: &str, in_progress: bool, more: &Value) -> Value {
     let mut state = json!({ "id": "0b9f6b0e-3a52-4f0a-9a43-0c9a4a6f2b11", "name": "hello", "status": status,
         "vm_uuid": "0b9f6b0e-3a52-4f0a-9a43-0c9a4a6f2b11", "in_progress": in_progress });
     state.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
-    format!("event: {event}\ndata: {state}\n\n")
+    state
 }

@@ -135,7 +135,8 @@ async fn reached(
     Ok(event.name == "complete" || (state.status == goal.status() && !state.in_progress))
 }
 
-fn phase(state: &CvmState) -> String {
+/// What a CVM does, and how far it is.
+pub(super) fn phase(state: &CvmState) -> String {
     let detail = match state.status.as_str() {
         "shutting_down" | "stopping" => state.shutdown_progress.as_deref(),
         _ => match (state.boot_progress.as_deref(), state.health.as_deref()) {

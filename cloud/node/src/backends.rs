@@ -78,17 +78,9 @@ mod tests {
 
     fn report(state: VmState, boot_progress: &str, health: Option<VmHealth>) -> VmReport {
         VmReport {
-            vm_uuid: Uuid::nil(),
-            state,
-            instance_id: None,
             boot_progress: Some(boot_progress.to_owned()),
-            boot_error: None,
-            shutdown_progress: None,
-            started_at: None,
-            exited_at: None,
             health,
-            health_detail: None,
-            draining: false,
+            ..VmReport::new(Uuid::nil(), state)
         }
     }
 

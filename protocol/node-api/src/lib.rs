@@ -7,6 +7,7 @@
 
 mod enrolment;
 mod errors;
+mod exit;
 mod guests;
 mod nodes;
 mod text;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 pub use enrolment::{EnrolRequest, EnrolResponse, PlatformCertificate, PlatformRequest};
 pub use errors::{NodeError, NodeErrorCode};
+pub use exit::ExitReason;
 pub use guests::{GuestDisk, GuestStats};
 pub use nodes::{
     GpuConfidentialMode, ImportedImage, NodeCapacity, NodeGpu, NodeImage, NodeReport, Platform,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::text;
+use crate::{ExitReason, text};
 
 /// What a node needs to know to run one CVM. Two calls with the same VM and the same specification
 /// change nothing; a different one replaces what the next start uses, the data disk stays.
@@ -156,6 +156,9 @@ pub struct VmReport {
     pub started_at: Option<Timestamp>,
     /// When it ended last.
     pub exited_at: Option<Timestamp>,
+    /// Why it did, where the node was told.
+    #[serde(default)]
+    pub exit_reason: Option<ExitReason>,
     /// How the application does; `None` before it was started, and when the guest does not tell.
     #[serde(default)]
     pub health: Option<VmHealth>,
@@ -168,6 +171,25 @@ pub struct VmReport {
 }
 
 impl VmReport {
+    /// A VM of which nothing is known but its state.
+    #[must_use]
+    pub const fn new(vm_uuid: Uuid, state: VmState) -> Self {
+        Self {
+            vm_uuid,
+            state,
+            instance_id: None,
+            boot_progress: None,
+            boot_error: None,
+            shutdown_progress: None,
+            started_at: None,
+            exited_at: None,
+            exit_reason: None,
+            health: None,
+            health_detail: None,
+            draining: false,
+        }
+    }
+
     /// Whether the ingress may send requests to it: it runs, its application was started and does not fail.
     /// A guest that says nothing of its health is ready with its start.
     #[must_use]

@@ -1,8 +1,10 @@
 //! `cloister cvms get`.
 
+use cloister_management_api::CvmState;
 use cloister_management_api::v20260121::CvmInfo;
 
 use super::list::{app_url, minute};
+use crate::api::read;
 use crate::args::CvmName;
 use crate::commands::{Outcome, follow};
 use crate::output::Output;
@@ -17,17 +19,24 @@ pub(crate) struct Args {
 
 /// Prints one CVM.
 pub(super) async fn run(args: Args, session: &Session) -> Outcome {
-    let (document, cvm) = follow::detail(&session.client()?, &args.name.cvm).await?;
+    let client = session.client()?;
+    let (document, cvm) = follow::detail(&client, &args.name.cvm).await?;
     if session.output.json {
         session.output.document(&document);
-    } else {
-        summary(&session.output, &cvm);
+        return Ok(());
     }
+    let state: CvmState = read(&client.get(&["cvms", &args.name.cvm, "state"], &[]).await?)?;
+    summary(&session.output, &cvm, Some(&state));
     Ok(())
 }
 
-/// Prints what matters about a CVM.
-pub(crate) fn summary(output: &Output, cvm: &CvmInfo) {
+/// Prints what matters about a CVM, and how it does.
+pub(crate) fn summary(output: &Output, cvm: &CvmInfo, state: Option<&CvmState>) {
+    let resting = state.filter(|state| !state.in_progress);
+    let health = state.and_then(|state| {
+        let health = state.health.clone()?;
+        Some(state.health_detail.as_ref().map_or_else(|| health.clone(), |why| format!("{health}: {why}")))
+    });
     let size = &cvm.resource;
     let size = size.vcpu.zip(size.memory_in_gb).zip(size.disk_in_gb);
     let size = size.map(|((vcpu, memory), disk)| format!("{vcpu} vCPU, {memory} GB memory, {disk} GB disk"));
@@ -35,6 +44,11 @@ pub(crate) fn summary(output: &Output, cvm: &CvmInfo) {
         ("Name", Some(cvm.name.clone())),
         ("ID", Some(cvm.id.to_string())),
         ("Status", Some(cvm.status.clone())),
+        ("Phase", state.filter(|state| state.in_progress).map(follow::phase)),
+        ("Reason", resting.and_then(|state| state.boot_error.clone())),
+        ("Health", health),
+        ("Up for", resting.and_then(|state| state.uptime.clone())),
+        ("Ended", resting.and_then(|state| state.exited_at).map(minute)),
         ("URL", app_url(cvm)),
         ("App id", cvm.app_id.map(|id| id.to_string())),
         ("Instance id", cvm.instance_id.map(|id| id.to_string())),

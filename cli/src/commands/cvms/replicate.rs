@@ -59,7 +59,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     if output.json {
         output.document(&document);
     } else {
-        super::summary(output, &detail);
+        super::summary(output, &detail, None);
     }
     Ok(())
 }

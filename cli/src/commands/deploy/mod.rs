@@ -154,7 +154,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         output.document(&document);
         return Ok(());
     }
-    cvms::summary(output, &detail);
+    cvms::summary(output, &detail, None);
     output.say(&format!("Read its logs: cloister cvms logs {}", app.name()));
     output.say(&format!("Delete it: cloister cvms delete {}", app.name()));
     Ok(())

@@ -18,8 +18,8 @@ use cloister_fleet_tls::{
     make_node_request, server_config,
 };
 use cloister_node_api::{
-    EnrolRequest, EnrolResponse, NodeCapacity, NodeError, NodeErrorCode, NodeReport, Platform, ReportReceipt,
-    VmHealth, VmReport, VmState, paths,
+    EnrolRequest, EnrolResponse, ExitReason, NodeCapacity, NodeError, NodeErrorCode, NodeReport, Platform,
+    ReportReceipt, VmHealth, VmReport, VmState, paths,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -109,19 +109,7 @@ fn report(endpoint: &str, vms: Vec<VmReport>) -> NodeReport {
 }
 
 fn vm(vm_uuid: Uuid, state: VmState, boot_progress: Option<&str>) -> VmReport {
-    VmReport {
-        vm_uuid,
-        state,
-        instance_id: None,
-        boot_progress: boot_progress.map(str::to_owned),
-        boot_error: None,
-        shutdown_progress: None,
-        started_at: None,
-        exited_at: None,
-        health: None,
-        health_detail: None,
-        draining: false,
-    }
+    VmReport { boot_progress: boot_progress.map(str::to_owned), ..VmReport::new(vm_uuid, state) }
 }
 
 /// Calls that a node received, as `METHOD path`.
@@ -232,7 +220,7 @@ async fn leftovers_are_removed_and_statuses_follow_the_truth() {
     change.commit().await.unwrap();
     let stranger = Uuid::from_bytes([77; 16]);
     let vms = vec![
-        vm(fell_over.vm_uuid, VmState::Exited, None),
+        VmReport { exit_reason: Some(ExitReason::Restarted), ..vm(fell_over.vm_uuid, VmState::Exited, None) },
         vm(should_be_off.vm_uuid, VmState::Running, Some("done")),
         vm(stranger, VmState::Running, Some("done")),
         VmReport { draining: true, ..vm(drained.vm_uuid, VmState::Running, Some("done")) },
@@ -240,7 +228,12 @@ async fn leftovers_are_removed_and_statuses_follow_the_truth() {
     let answer = installation.report(&credentials, &report(&endpoint, vms)).await;
     assert_eq!(answer.status(), StatusCode::OK);
 
-    assert_eq!(store.cvm(fell_over.id).await.unwrap().unwrap().status, CvmStatus::Stopped);
+    let fell_over = store.cvm(fell_over.id).await.unwrap().unwrap();
+    assert_eq!(fell_over.status, CvmStatus::Stopped);
+    assert_eq!(
+        fell_over.boot_error.as_deref(),
+        Some("the VM ended: the guest's kernel panicked or restarted")
+    );
     let expected = [
         format!("DELETE /v1/vms/{stranger}"),
         format!("POST /v1/vms/{}/stop", should_be_off.vm_uuid),

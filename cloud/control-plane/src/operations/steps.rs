@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cloister_app_compose::{AppId, ComposeHash};
 use cloister_node_api::{
-    DrainRequest, NodeError, PortMapping, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
+    DrainRequest, ExitReason, NodeError, PortMapping, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -132,11 +132,16 @@ pub(super) enum StepError {
     )]
     RunsOn,
     /// The VM ended before its application did well.
-    #[error("the VM ended before its application was healthy; its serial log says more")]
-    EndedBeforeHealthy,
+    #[error("the VM ended before its application was healthy{}; its serial log says more", because(*.0))]
+    EndedBeforeHealthy(Option<ExitReason>),
     /// The VM ended before its application was started.
-    #[error("the VM ended during boot; its serial log says more")]
-    EndedDuringBoot,
+    #[error("the VM ended during boot{}; its serial log says more", because(*.0))]
+    EndedDuringBoot(Option<ExitReason>),
+}
+
+/// A reason, as words that follow what happened.
+fn because(reason: Option<ExitReason>) -> String {
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
 impl StepError {
@@ -148,8 +153,8 @@ impl StepError {
             Self::Store(_) => true,
             Self::CannotTell(error) => matches!(error, CannotTell::Chain(_)),
             Self::Boot(_)
-            | Self::EndedDuringBoot
-            | Self::EndedBeforeHealthy
+            | Self::EndedDuringBoot(_)
+            | Self::EndedBeforeHealthy(_)
             | Self::NoRevision
             | Self::NotAllowed { .. }
             | Self::RunsOn
@@ -327,7 +332,9 @@ async fn await_boot<N: Nodes>(nodes: &Arc<N>, node: i64, vm: Uuid) -> Result<VmR
         match report.state {
             VmState::Running if report.boot_progress.as_deref() == Some("done") => return Ok(report),
             VmState::Running => {}
-            VmState::Stopped | VmState::Stopping | VmState::Exited => return Err(StepError::EndedDuringBoot),
+            VmState::Stopped | VmState::Stopping | VmState::Exited => {
+                return Err(StepError::EndedDuringBoot(report.exit_reason));
+            }
         }
         let _ = tokio::time::timeout(LOOK_AGAIN, nodes.changed(vm)).await;
     }
@@ -344,7 +351,7 @@ async fn await_healthy<N: Nodes>(
     loop {
         let report = nodes.look(node, vm).await?;
         if report.state != VmState::Running {
-            return Err(StepError::EndedBeforeHealthy);
+            return Err(StepError::EndedBeforeHealthy(report.exit_reason));
         }
         if report.health != since.0 {
             since = (report.health, Instant::now());

@@ -88,8 +88,10 @@ pub(crate) struct Channels {
     pub(crate) serial_log: PathBuf,
     /// Socket that leads to the console and back; `None` leaves nobody a way to type on it.
     pub(crate) console: Option<PathBuf>,
-    /// Monitor socket (QMP).
+    /// Monitor socket (QMP) that takes commands.
     pub(crate) monitor: PathBuf,
+    /// Monitor socket that is listened to for as long as the VM runs.
+    pub(crate) events: PathBuf,
     /// Status channel socket.
     pub(crate) status: PathBuf,
     /// Socket of the development TEE's channel; guests with hardware of their own have none.
@@ -250,11 +252,10 @@ impl Machine {
         };
         line.pair("-chardev", serial);
         line.pair("-serial", "chardev:serial");
-        line.pair(
-            "-chardev",
-            format!("socket,id=monitor,server=on,wait=off,path={}", value(&channels.monitor)),
-        );
-        line.pair("-mon", "chardev=monitor,mode=control");
+        for (name, socket) in [("monitor", &channels.monitor), ("events", &channels.events)] {
+            line.pair("-chardev", format!("socket,id={name},server=on,wait=off,path={}", value(socket)));
+            line.pair("-mon", format!("chardev={name},mode=control"));
+        }
         line.pair(
             "-chardev",
             format!("socket,id=status,server=on,wait=off,path={}", value(&channels.status)),

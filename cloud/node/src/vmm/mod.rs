@@ -5,6 +5,7 @@
 //! remembered, answers whether a VM runs and lets at most one process per VM live ([`Process::find`]).
 
 mod command_line;
+mod events;
 mod forwards;
 mod launch;
 mod monitor;
@@ -12,6 +13,7 @@ mod platform;
 mod process;
 
 pub(crate) use command_line::{BootFiles, Channels, Disks, GpuDevice, ImageMirror, Machine, Protection};
+pub(crate) use events::last_words;
 pub(crate) use forwards::{Forward, PortForwards, PublishError};
 pub(crate) use launch::{LaunchError, launch};
 pub(crate) use monitor::{Monitor, MonitorError};

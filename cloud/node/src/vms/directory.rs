@@ -9,7 +9,7 @@ use cloister_app_compose::InstanceId;
 use cloister_guest_channel::NodeToken;
 use cloister_guest_channel::config_disk::{ConfigDisk, ConfigDiskError};
 use cloister_guest_channel::status::GuestStatus;
-use cloister_node_api::{VmSpec, VmState};
+use cloister_node_api::{ExitReason, VmSpec, VmState};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -43,6 +43,8 @@ pub(crate) struct PowerRecord {
     pub(crate) state: VmState,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) exited_at: Option<Timestamp>,
+    #[serde(default)]
+    pub(crate) exit_reason: Option<ExitReason>,
     /// Until when a VM that is stopping may take.
     stop_by: Option<Timestamp>,
     /// What happens then.
@@ -68,6 +70,7 @@ impl PowerRecord {
         state: VmState::Stopped,
         started_at: None,
         exited_at: None,
+        exit_reason: None,
         stop_by: None,
         overdue: Overdue::TakePower,
         draining: false,
@@ -261,6 +264,7 @@ impl VmDirectory {
             serial_log: self.dir.join("serial.log"),
             console: None,
             monitor: self.sockets.join("qmp"),
+            events: self.sockets.join("events"),
             status: self.sockets.join("status"),
             tee: self.sockets.join("tee"),
         }

@@ -1,10 +1,12 @@
 //! What goes on beside a running VM: its end, its words, its needs, its deadline.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cloister_guest_channel::status::NodeMessage;
+use cloister_node_api::ExitReason;
 use tokio::sync::{mpsc, watch};
 
 use super::deadline::Overdue;
@@ -13,7 +15,10 @@ use super::vm::Vm;
 use super::{blocking, status};
 use crate::development;
 use crate::images::Mirror;
+use crate::vmm::last_words;
 
+/// Time that is left for reading what a process said before it ended.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 /// Between two looks at what a VM may need.
 const TEND_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -32,16 +37,32 @@ pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<N
     let ended = tokio::select! {
         // What the guest said before its end no longer counts then: another one may run already.
         biased;
-        () = live.process.ended() => true,
-        () = vm.host.stopping.cancelled() => false,
-        () = tend(&vm, &live) => false,
-        () = keep_news(&vm, heard) => false,
-        () = end_patience(&vm, &live) => false,
-        () = play_hardware(&vm) => false,
-        _ = status::follow(&channels.status, messages, listen) => false,
+        reason = end(&live, &channels.events) => Some(reason),
+        () = vm.host.stopping.cancelled() => None,
+        () = tend(&vm, &live) => None,
+        () = keep_news(&vm, heard) => None,
+        () = end_patience(&vm, &live) => None,
+        () = play_hardware(&vm) => None,
+        _ = status::follow(&channels.status, messages, listen) => None,
     };
-    if ended {
-        vm.process_ended(&live).await;
+    if let Some(reason) = ended {
+        vm.process_ended(&live, reason).await;
+    }
+}
+
+/// Returns when the process has ended, with what it said of that.
+async fn end(live: &Live, events: &Path) -> Option<ExitReason> {
+    let ended = async {
+        live.process.ended().await;
+        tokio::time::sleep(LAST_WORDS_LIMIT).await;
+    };
+    tokio::select! {
+        biased;
+        reason = last_words(events) => {
+            live.process.ended().await;
+            reason
+        }
+        () = ended => None,
     }
 }
 

@@ -80,6 +80,7 @@ impl View {
             shutdown_progress: guest.and_then(|guest| guest.shutdown_progress.clone()),
             started_at: self.power.started_at,
             exited_at: self.power.exited_at,
+            exit_reason: self.power.exit_reason,
             health: self.health().map(health),
             health_detail: self.health().and(guest).and_then(|guest| guest.health_detail.clone()),
             draining: self.power.draining,

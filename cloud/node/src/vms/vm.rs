@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cloister_guest_channel::status::{GuestStatus, NodeMessage};
-use cloister_node_api::{VmReport, VmSpec, VmState};
+use cloister_node_api::{ExitReason, VmReport, VmSpec, VmState};
 use tokio::sync::{Mutex, mpsc, watch};
 use uuid::Uuid;
 
@@ -201,15 +201,16 @@ impl Vm {
     }
 
     /// Notes that the process of `live` ended.
-    pub(super) async fn process_ended(self: &Arc<Self>, live: &Arc<Live>) {
+    pub(super) async fn process_ended(self: &Arc<Self>, live: &Arc<Live>, reason: Option<ExitReason>) {
         let mut control = self.control.lock().await;
         if !control.is_running(live) || self.host.is_retiring() {
             return;
         }
+        control.power.exit_reason = reason;
         if let Err(error) = self.apply(&mut control, Event::ProcessEnded).await {
             tracing::error!(vm = %self.id, error = &error as &dyn std::error::Error, "cannot note the end of a VM");
         }
-        tracing::info!(vm = %self.id, state = ?control.power.state, "a VM's process ended");
+        tracing::info!(vm = %self.id, state = ?control.power.state, ?reason, "a VM's process ended");
     }
 
     /// Takes what the guest said and tells whether it is news.
@@ -277,7 +278,7 @@ impl Vm {
         match (has_process(before), has_process(next)) {
             (false, true) => {
                 control.power.started_at = Some(now);
-                control.power.exited_at = None;
+                (control.power.exited_at, control.power.exit_reason) = (None, None);
             }
             (true, false) => control.power.exited_at = Some(now),
             _ => {}

@@ -2,8 +2,8 @@
 """Stands in for qemu-system-x86_64: same command line, same lock, same sockets, no machine.
 
 Words of the kernel command line decide how it behaves: `die` ends at start, `deaf` ignores the guest's
-shutdown, `stuck` ignores the monitor's quit as well, `crash` ends by itself once the guest is up, `sick`
-says that its application fails.
+shutdown, `stuck` ignores the monitor's quit as well, `crash` and `panic` end by themselves once the
+guest is up, the latter not without a word, `sick` says that its application fails.
 """
 import contextlib, fcntl, http.server, json, os, socket, sys, threading
 
@@ -59,6 +59,7 @@ def listen(path):
 
 
 monitor = listen(option("-chardev", "monitor", "path"))
+events = listen(option("-chardev", "events", "path"))
 status = listen(option("-chardev", "status", "path"))
 # The port to the hardware; a test plays the guest at the second socket.
 hardware = listen(option("-chardev", "tee", "path"))
@@ -162,6 +163,26 @@ def monitor_talk(lines):
         lines.flush()
 
 
+heard = threading.Event()
+listeners = []
+
+
+def events_talk(lines):
+    lines.write('{"QMP": {}}\n')
+    lines.flush()
+    for _ in lines:
+        lines.write('{"return": {}}\n{"event": "RESUME"}\n')
+        lines.flush()
+        listeners.append(lines)
+        heard.set()
+
+
+def tell(event, data):
+    for lines in listeners:
+        lines.write(json.dumps({"event": event, "data": data}) + "\n")
+        lines.flush()
+
+
 def status_talk(lines):
     report = {
         "boot_id": "00000000-0000-0000-0000-000000000001",
@@ -175,7 +196,10 @@ def status_talk(lines):
         report |= {"health": "unhealthy", "health_detail": "web: exited with 1"}
     lines.write("half a line}\n" + json.dumps(report) + "\n")
     lines.flush()
-    if "crash" in mode:
+    if {"crash", "panic"} & set(mode):
+        heard.wait()
+        if "panic" in mode:
+            tell("SHUTDOWN", {"guest": True, "reason": "guest-reset"})
         os._exit(1)
     for line in lines:
         if json.loads(line)["type"] == "shutdown" and not {"deaf", "stuck"} & set(mode):
@@ -200,7 +224,8 @@ null = os.open(os.devnull, os.O_RDWR)
 os.write(done, b"1")
 for stream in (0, 1, 2):
     os.dup2(null, stream)
-threading.Thread(target=serve, args=(monitor, monitor_talk), daemon=True).start()
+for channel in ((monitor, monitor_talk), (events, events_talk)):
+    threading.Thread(target=serve, args=channel, daemon=True).start()
 for side in (("node", hardware, "guest"), ("guest", guest, "node")):
     threading.Thread(target=serve_side, args=side, daemon=True).start()
 serve(status, status_talk)

@@ -1,6 +1,6 @@
 use cloister_guest_channel::config_disk::ConfigDisk;
 use cloister_node::{Backend, Readiness};
-use cloister_node_api::{NodeErrorCode, Platform, VmState, paths};
+use cloister_node_api::{ExitReason, NodeErrorCode, Platform, VmState, paths};
 use futures_util::future::join_all;
 use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -105,10 +105,14 @@ async fn a_shutdown_ends_at_its_deadline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_that_nobody_asked_for_is_reported() {
     let mut world = World::new().await;
-    let spec = world.spec(1, "crash");
-    world.prepare(&spec).await.unwrap();
-    world.power(spec.vm_uuid, "start").await.unwrap();
-    assert!(world.reported_state(spec.vm_uuid, VmState::Exited).await.exited_at.is_some());
+    for (number, mode, reason) in [(1, "crash", ExitReason::Silent), (2, "panic", ExitReason::Restarted)] {
+        let spec = world.spec(number, mode);
+        world.prepare(&spec).await.unwrap();
+        world.power(spec.vm_uuid, "start").await.unwrap();
+        let report = world.reported_state(spec.vm_uuid, VmState::Exited).await;
+        assert!(report.exited_at.is_some());
+        assert_eq!(report.exit_reason, Some(reason));
+    }
     world.end().await;
 }
 

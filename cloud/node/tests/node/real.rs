@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use cloister_node::OnExit;
-use cloister_node_api::{Platform, PortProtocol, VmNetwork, VmSpec, VmState, paths};
+use cloister_node_api::{ExitReason, Platform, PortProtocol, VmNetwork, VmSpec, VmState, paths};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use uuid::Uuid;
@@ -19,14 +19,17 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// What the program boots by itself; its Debian package depends on this one.
 const FIRMWARE: &str = "/usr/share/seabios/bios-256k.bin";
 
-/// A kernel in the format that boot loaders know whose code writes `up` to the console and halts.
+/// A kernel in the format that boot loaders know whose code writes `up` to the console, and restarts the machine at the
+/// press of a key.
 fn tiny_kernel() -> Vec<u8> {
-    const CODE: [u8; 16] = [
+    const CODE: [u8; 25] = [
+        0xfa, // cli
         0xba, 0xf8, 0x03, // mov dx, 0x3f8
         0xb0, b'u', 0xee, // mov al, 'u'; out dx, al
         0xb0, b'p', 0xee, // mov al, 'p'; out dx, al
         0xb0, b'\n', 0xee, // mov al, '\n'; out dx, al
-        0xfa, 0xf4, 0xeb, 0xfd, // cli; hlt; jmp to hlt
+        0xe4, 0x64, 0xa8, 0x01, 0x74, 0xfa, // in al, 0x64; test al, 1; jz to in
+        0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee, // mov dx, 0xcf9; mov al, 6; out dx, al
     ];
     let mut kernel = vec![0; 8192];
     let mut put = |offset: usize, bytes: &[u8]| kernel[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -67,11 +70,7 @@ async fn the_real_hypervisor_runs_is_adopted_and_ends() {
     world.start().await;
     world.prepare(&spec).await.unwrap();
     assert_eq!(world.power(vm, "start").await.unwrap().state, VmState::Running);
-    let serial = format!("{}/{vm}/serial", paths::VMS);
-    while world.raw(Method::GET, &serial, None).await.1 != "up\n" {
-        assert_eq!(world.get(vm).await.unwrap().state, VmState::Running);
-        tokio::task::yield_now().await;
-    }
+    until_up(&world, vm).await;
     let backends = world.node.as_ref().unwrap().backends();
     let port = backends.connect(vm, 80).await.unwrap().peer_addr().unwrap();
     drop(backends);
@@ -97,18 +96,25 @@ async fn the_real_hypervisor_runs_is_adopted_and_ends() {
 /// memory.
 type Behind = (String, [u64; 2], Option<i64>);
 
-/// What is behind ports.
-async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<Behind> {
+/// What the hypervisor answers to a command that it understands.
+async fn ask_monitor(world: &World, vm: Uuid, command: Value) -> Value {
     let socket = world.dir.path().join("node/run").join(vm.simple().to_string()).join("qmp");
     let (read, mut write) = UnixStream::connect(socket).await.unwrap().into_split();
     let mut lines = BufReader::new(read).lines();
-    write.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-pci\"}\n").await.unwrap();
-    let buses = loop {
+    let command = format!("{{\"execute\":\"qmp_capabilities\",\"id\":0}}\n{command}\n");
+    write.write_all(command.as_bytes()).await.unwrap();
+    loop {
         let line: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
-        if line["return"].is_array() {
-            break line["return"].clone();
+        assert_eq!(line["error"], Value::Null);
+        if line["return"] != Value::Null && line["id"] != 0 {
+            return line["return"].clone();
         }
-    };
+    }
+}
+
+/// What is behind ports.
+async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<Behind> {
+    let buses = ask_monitor(world, vm, json!({ "execute": "query-pci" })).await;
     let mut found = Vec::new();
     for port in buses[0]["devices"].as_array().unwrap() {
         for device in port["pci_bridge"]["devices"].as_array().into_iter().flatten() {
@@ -120,6 +126,56 @@ async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<Behind> {
         }
     }
     found
+}
+
+/// Returns when the guest is up and the node listens to its hypervisor.
+async fn until_up(world: &World, vm: Uuid) {
+    let serial = format!("{}/{vm}/serial", paths::VMS);
+    let is_heard = async || {
+        let devices = ask_monitor(world, vm, json!({ "execute": "query-chardev" })).await;
+        let events = devices.as_array().unwrap().iter().find(|device| device["label"] == "events").cloned();
+        !events.unwrap()["filename"].as_str().unwrap().starts_with("disconnected")
+    };
+    while world.raw(Method::GET, &serial, None).await.1.lines().last() != Some("up") || !is_heard().await {
+        assert_eq!(world.get(vm).await.unwrap().state, VmState::Running);
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_hypervisor_tells_why_a_vm_ended() {
+    let Some((mut world, spec)) = real_world().await else { return };
+    let vm = spec.vm_uuid;
+    world.start().await;
+    world.prepare(&spec).await.unwrap();
+    let signal = |world: &World, name: &str| {
+        let pid = world.pid(vm).unwrap().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    for (step, expected) in
+        [("key", ExitReason::Restarted), ("-TERM", ExitReason::Signalled), ("-KILL", ExitReason::Silent)]
+    {
+        let started = world.power(vm, "start").await.unwrap();
+        assert_eq!((started.state, started.exit_reason), (VmState::Running, None));
+        until_up(&world, vm).await;
+        // A node that took it over hears it, too.
+        world.stop(OnExit::LeaveRunning).await;
+        world.start().await;
+        until_up(&world, vm).await;
+        if step == "key" {
+            let key = json!([{ "type": "qcode", "data": "a" }]);
+            ask_monitor(&world, vm, json!({ "execute": "send-key", "arguments": { "keys": key } })).await;
+        } else {
+            signal(&world, step);
+        }
+        let report = world.reported_state(vm, VmState::Exited).await;
+        assert_eq!(report.exit_reason, Some(expected), "{step}");
+    }
+    // What was told outlives the node.
+    world.stop(OnExit::LeaveRunning).await;
+    world.start().await;
+    assert_eq!(world.get(vm).await.unwrap().exit_reason, Some(ExitReason::Silent));
+    world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

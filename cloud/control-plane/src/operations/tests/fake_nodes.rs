@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use cloister_node_api::{
-    DrainRequest, NodeError, NodeErrorCode, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
+    DrainRequest, ExitReason, NodeError, NodeErrorCode, ShutdownRequest, VmHealth, VmReport, VmSpec, VmState,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -30,6 +30,8 @@ pub(crate) enum Fault {
     BootErrorOnce(&'static str),
     /// The next boot fails, and the one after it hangs.
     BootErrorThenHang(&'static str),
+    /// The VM ends in the next boot.
+    ExitOnce(Option<ExitReason>),
     /// The application of the next boot does badly.
     UnhealthyOnce(&'static str),
 }
@@ -177,19 +179,7 @@ fn power_off(state: &mut State, vm: Uuid) -> Result<VmReport, NodeCallError> {
 impl Nodes for FakeNodes {
     async fn prepare(&self, _node: i64, spec: &VmSpec) -> Result<VmReport, NodeCallError> {
         self.call(Step::PrepareDisk, |state| {
-            let fresh = || VmReport {
-                vm_uuid: spec.vm_uuid,
-                state: VmState::Stopped,
-                instance_id: None,
-                boot_progress: None,
-                boot_error: None,
-                shutdown_progress: None,
-                started_at: None,
-                exited_at: None,
-                health: None,
-                health_detail: None,
-                draining: false,
-            };
+            let fresh = || VmReport::new(spec.vm_uuid, VmState::Stopped);
             state.specs.insert(spec.vm_uuid, spec.clone());
             Ok(state.vms.entry(spec.vm_uuid).or_insert_with(fresh).clone())
         })
@@ -204,7 +194,7 @@ impl Nodes for FakeNodes {
             }
             let fault = state.faults.get(&Step::AwaitBoot).cloned();
             match fault {
-                Some(Fault::BootErrorOnce(_) | Fault::UnhealthyOnce(_)) => {
+                Some(Fault::BootErrorOnce(_) | Fault::ExitOnce(_) | Fault::UnhealthyOnce(_)) => {
                     state.faults.remove(&Step::AwaitBoot);
                 }
                 Some(Fault::BootErrorThenHang(_)) => {
@@ -215,7 +205,7 @@ impl Nodes for FakeNodes {
             state.started.extend(state.specs.get(&vm).cloned().map(|spec| (vm, spec)));
             let now = state.now();
             let report = known(state, vm)?;
-            (report.started_at, report.exited_at) = (now, None);
+            (report.started_at, report.exited_at, report.exit_reason) = (now, None, None);
             report.state = VmState::Running;
             report.boot_error = None;
             match fault {
@@ -225,6 +215,9 @@ impl Nodes for FakeNodes {
                     | Fault::BootErrorThenHang(reason),
                 ) => {
                     report.boot_error = Some(reason.to_owned());
+                }
+                Some(Fault::ExitOnce(reason)) => {
+                    (report.state, report.exited_at, report.exit_reason) = (VmState::Exited, now, reason);
                 }
                 Some(Fault::UnhealthyOnce(reason)) => {
                     report.boot_progress = Some("done".to_owned());

@@ -21,6 +21,7 @@ fn machine(platform: Platform) -> Machine {
             serial_log: directory("vm/serial.log"),
             console: None,
             monitor: directory("run/qmp"),
+            events: directory("run/events"),
             status: directory("run/status"),
             tee: directory("run/tee"),
         },

@@ -1,5 +1,7 @@
 //! Changes that fail or are cancelled: the way back, and what it leaves.
 
+use cloister_node_api::ExitReason;
+
 use super::*;
 use crate::store::NewCvm;
 
@@ -14,6 +16,16 @@ async fn whatever_fails_the_cvm_has_its_last_good_revision_back() {
             (Step::PrepareDisk, no(), "no"),
             (Step::StartVm, no(), "no"),
             (Step::AwaitBoot, Fault::BootErrorOnce("bad image"), "the application did not start: bad image"),
+            (
+                Step::AwaitBoot,
+                Fault::ExitOnce(None),
+                "the VM ended during boot; its serial log says more",
+            ),
+            (
+                Step::AwaitBoot,
+                Fault::ExitOnce(Some(ExitReason::Restarted)),
+                "the VM ended during boot (the guest's kernel panicked or restarted); its serial log says more",
+            ),
             (Step::AwaitBoot, Fault::UnhealthyOnce("web fails"), "the application is not healthy: web fails"),
         ] {
             bench.nodes.set_fault(step, fault);
