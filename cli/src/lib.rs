@@ -10,6 +10,7 @@ mod commands;
 mod credentials;
 mod failure;
 mod files;
+mod key_provider;
 mod logging;
 mod output;
 mod parts;

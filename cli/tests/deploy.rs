@@ -54,6 +54,21 @@ fn a_compose_file_becomes_a_running_cvm() {
 }
 
 #[test]
+fn a_document_names_the_kms_that_its_keys_come_from() {
+    let authority = format!("3059{}", "ab".repeat(89));
+    let fake = with_compose(Fake::start().on("POST /cvms/provision", 400, json!({ "detail": "no" })));
+    let pinned = fake.run(&format!("{LINE} --key-provider-id 0x{}", authority.to_uppercase()));
+    assert!(pinned.contains("exit 1"), "{pinned}");
+    assert_eq!(fake.seen()[0].body["compose_file"]["key_provider_id"], json!(authority));
+    // The other key of the root, and what is none.
+    for text in [format!("02{}", "ab".repeat(32)), "3".to_owned(), "0x".to_owned()] {
+        let refused = fake.run(&format!("{LINE} --key-provider-id {text}"));
+        assert!(refused.contains("cloister kms status") && refused.contains("exit 2"), "{refused}");
+    }
+    assert_eq!(fake.seen().len(), 1);
+}
+
+#[test]
 fn a_server_that_changes_the_document_gets_no_cvm() {
     let fake = with_compose(Fake::start().on("POST /cvms/provision", 200, provision(&"ab".repeat(32))));
     let transcript = fake.run(LINE).replace(&hash_of_what_is_sent(), "OURS");

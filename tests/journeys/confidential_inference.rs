@@ -31,7 +31,10 @@ impl Lab {
         let compose = compose.replace("IMAGE_DIGEST", text(&pushed["nodes"][0]["digest"]));
         let mut lab = Self { dir, up, compose_hash: String::new() };
         let compose = lab.file("compose.yaml", compose.as_bytes());
-        let deployed = lab.up.run(&["--json", "deploy", "-n", "inference", "-c", &compose]).await;
+        let authority = lab.kms_roots("ca_pubkey").await;
+        let line =
+            ["--json", "deploy", "-n", "inference", "-c", &compose, "--key-provider-id", text(&authority[0])];
+        let deployed = lab.up.run(&line).await;
         if deployed.code != 0 {
             // Only the machine itself knows why it ended.
             let serial = lab.up.run(&["cvms", "logs", "inference", "--serial"]).await;

@@ -9,6 +9,22 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::files;
+use crate::key_provider::KeyProviderId;
+
+/// What a document is made of.
+#[derive(Debug, Default)]
+pub(crate) struct Parts<'a> {
+    /// Text of the compose file.
+    pub(crate) compose_file: &'a str,
+    /// Text of the script that runs before the application.
+    pub(crate) pre_launch_script: Option<&'a str>,
+    /// Whether anybody may read the logs.
+    pub(crate) public_logs: bool,
+    /// Names of variables that it takes from its sealed environment.
+    pub(crate) allowed_envs: &'a [&'a str],
+    /// The KMS that its keys have to come from; `None` takes any.
+    pub(crate) key_provider_id: Option<KeyProviderId>,
+}
 
 /// An application with a name and a document that the server must take as it is.
 #[derive(Debug)]
@@ -20,30 +36,15 @@ pub(crate) struct App {
 impl App {
     /// Checks everything that can be checked without the server. The document is completed with the
     /// service's defaults here, so that its hash is known before the server says it.
-    pub(crate) fn new(
-        name: CvmName,
-        compose_file: &str,
-        pre_launch_script: Option<&str>,
-        public_logs: bool,
-    ) -> Result<Self, Failure> {
-        Self::with_envs(name, compose_file, pre_launch_script, public_logs, &[])
-    }
-
-    /// The same for an application that takes variables of these names from its sealed environment.
-    pub(crate) fn with_envs(
-        name: CvmName,
-        compose_file: &str,
-        pre_launch_script: Option<&str>,
-        public_logs: bool,
-        allowed_envs: &[&str],
-    ) -> Result<Self, Failure> {
+    pub(crate) fn new(name: CvmName, parts: &Parts<'_>) -> Result<Self, Failure> {
         let members = json!({
             "name": name.as_str(),
-            "docker_compose_file": compose_file,
-            "pre_launch_script": pre_launch_script,
-            "public_logs": public_logs,
+            "docker_compose_file": parts.compose_file,
+            "pre_launch_script": parts.pre_launch_script,
+            "public_logs": parts.public_logs,
             "public_sysinfo": false,
-            "allowed_envs": allowed_envs,
+            "allowed_envs": parts.allowed_envs,
+            "key_provider_id": parts.key_provider_id.as_ref().map(KeyProviderId::to_string),
         });
         let wrong = |error| Failure::usage("the compose file cannot be used").caused_by(error);
         let draft: Draft = decode::decode(&members, Source::Json, &[])
@@ -79,7 +80,7 @@ mod tests {
     use crate::failure::Exit;
 
     fn app(compose_file: &str) -> Result<App, Failure> {
-        App::new("hello".parse().unwrap(), compose_file, None, false)
+        App::new("hello".parse().unwrap(), &Parts { compose_file, ..Parts::default() })
     }
 
     #[test]

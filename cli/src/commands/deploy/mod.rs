@@ -6,7 +6,7 @@ mod environment;
 mod estimate;
 mod size;
 
-pub(super) use app::{App, read_text};
+pub(super) use app::{App, Parts, read_text};
 pub(super) use contract::{Contract, Made};
 pub(super) use environment::{EnvArgs, seal};
 pub(crate) use environment::{KnownRoots, RootKey, check_root};
@@ -28,6 +28,7 @@ use super::{Outcome, commit, cvms, owners};
 use crate::api::{Client, read};
 use crate::args::Waiting;
 use crate::failure::{Exit, Failure};
+use crate::key_provider::KeyProviderId;
 use crate::session::Session;
 
 /// Names that a compose file has when nobody names it, in the order of the compose specification.
@@ -98,6 +99,10 @@ pub(crate) struct Keys {
     /// Contract of the application, where a contract decides for the KMS [default: a new one is made]
     #[arg(long, value_name = "ADDRESS", requires = "kms")]
     pub(crate) app: Option<AppId>,
+    /// Root that the KMS must have, or have had: "Root authority" of `cloister kms status`. It stands in the document, so that
+    /// the guest takes keys of no other KMS [default: it takes those of the KMS that the cloud names]
+    #[arg(long, value_name = "HEX")]
+    pub(crate) key_provider_id: Option<KeyProviderId>,
 }
 
 /// Deploys and says where the application answers.
@@ -180,7 +185,14 @@ fn app(args: &Args, environment: Option<&Environment>) -> Result<App, Failure> {
     let script = args.pre_launch_script.as_deref().map(read_text).transpose()?;
     let name = args.name.clone().map_or_else(|| name_from(&path), Ok)?;
     let names: Vec<_> = environment.into_iter().flat_map(Environment::iter).map(|(name, _)| name).collect();
-    App::with_envs(name, &compose, script.as_deref(), args.public_logs, &names)
+    let parts = Parts {
+        compose_file: &compose,
+        pre_launch_script: script.as_deref(),
+        public_logs: args.public_logs,
+        allowed_envs: &names,
+        key_provider_id: args.keys.key_provider_id.clone(),
+    };
+    App::new(name, &parts)
 }
 
 fn default_compose_file() -> Result<PathBuf, Failure> {

@@ -52,7 +52,7 @@ fn quiet(failure: Failure, session: &Session) -> Outcome {
 }
 
 fn show(meta: &Meta, session: &Session) {
-    let current = meta.roots.last().map(|root| root.version.to_string());
+    let current = meta.roots.last();
     session.output.fields(&[
         ("Domain", Some(meta.domain.clone())),
         ("Version", Some(meta.version.clone())),
@@ -60,7 +60,8 @@ fn show(meta: &Meta, session: &Session) {
             "Evidence",
             Some(if meta.is_dev { "development: NO HARDWARE PROTECTION" } else { "hardware" }.to_owned()),
         ),
-        ("Current root", current),
+        ("Current root", current.map(|root| root.version.to_string())),
+        ("Root authority", current.map(|root| hex::encode(&root.ca_pubkey))),
         ("Root key (secp256k1)", Some(hex::encode(&meta.k256_pubkey))),
         ("Log verifier key", Some(meta.log_verifier_key.clone())),
         ("Contract", meta.kms_contract_address.clone()),

@@ -8,7 +8,7 @@ use url::Url;
 use super::cloud::Cloud;
 use super::ready;
 use crate::api::Client;
-use crate::commands::deploy::{self, App, Contract, Keys, Size, read_text};
+use crate::commands::deploy::{self, App, Contract, Keys, Parts, Size, read_text};
 use crate::commands::follow::{self, Goal};
 use crate::commands::image;
 use crate::failure::{Exit, Failure};
@@ -49,7 +49,8 @@ pub(super) async fn deploy(
         }
         Ok(_) => {}
         Err(failure) if failure.exit == Exit::NotFound => {
-            let app = App::new(name, &read_text(&compose)?, None, false)?;
+            let compose_file = read_text(&compose)?;
+            let app = App::new(name, &Parts { compose_file: &compose_file, ..Parts::default() })?;
             for archive in archives(directory)? {
                 progress.phase(&format!("sending {}", archive.display()));
                 image::push(client, &archive, None).await?;
@@ -75,7 +76,7 @@ async fn under_contract(
     chain: &ChainPart,
     progress: &mut Progress,
 ) -> Result<Value, Failure> {
-    let keys = Keys { kms: Some(development_chain::SLUG.to_owned()), app: None };
+    let keys = Keys { kms: Some(development_chain::SLUG.to_owned()), ..Keys::default() };
     let provision = deploy::provision(client, app, &Size::default(), &keys).await?;
     let contract = Contract::of(&provision).ok_or_else(|| {
         Failure::new(Exit::Failed, "no contract decides for the KMS of the development chain")

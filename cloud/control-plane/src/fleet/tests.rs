@@ -331,6 +331,42 @@ async fn a_report_that_is_older_than_a_change_settles_nothing() {
 }
 
 #[tokio::test]
+async fn an_end_counts_at_once_and_an_earlier_one_never() {
+    let installation = installation().await;
+    let store = installation.store();
+    let mut ground = ground(store).await;
+    let token = installation.control_plane.invite_node().await.unwrap();
+    let credentials = installation.enrol(&token, "beta").await.1.unwrap();
+    ground.node = store.node_by_name("beta").await.unwrap().unwrap().id;
+    let (endpoint, _) = fake_node(&credentials).await;
+    let row = cvm(store, &ground, 1, "web-1").await;
+    let mut change = store.change().await.unwrap();
+    change.set_cvm_status(row.id, CvmStatus::Running, 0).await.unwrap();
+    change.commit().await.unwrap();
+
+    let at = |second: i64| Some(Timestamp::from_second(1_790_000_000 + second).unwrap());
+    let up = VmReport { started_at: at(7), ..vm(row.vm_uuid, VmState::Running, Some("done")) };
+    let off = |started_at| VmReport {
+        started_at,
+        exited_at: at(9),
+        exit_reason: Some(ExitReason::Silent),
+        ..vm(row.vm_uuid, VmState::Exited, None)
+    };
+    installation.clock.advance_ms(5000);
+    for (report_of_it, expected) in
+        [(up, CvmStatus::Running), (off(at(5)), CvmStatus::Running), (off(None), CvmStatus::Running)]
+    {
+        installation.report(&credentials, &report(&endpoint, vec![report_of_it])).await;
+        assert_eq!(store.cvm(row.id).await.unwrap().unwrap().status, expected);
+    }
+    let up = VmReport { started_at: at(8), ..vm(row.vm_uuid, VmState::Running, Some("done")) };
+    for (report_of_it, expected) in [(up, CvmStatus::Running), (off(at(8)), CvmStatus::Stopped)] {
+        installation.report(&credentials, &report(&endpoint, vec![report_of_it])).await;
+        assert_eq!(store.cvm(row.id).await.unwrap().unwrap().status, expected);
+    }
+}
+
+#[tokio::test]
 async fn nobody_who_waited_is_remembered() {
     let changes = crate::fleet::VmChanges::default();
     let (told, gave_up) = (Uuid::from_bytes([1; 16]), Uuid::from_bytes([2; 16]));

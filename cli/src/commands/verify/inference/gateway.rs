@@ -152,9 +152,10 @@ fn is_worth_keeping(
     let unknown = |message: &str| Failure::new(Exit::Unverified, format!("nothing is kept: {message}"));
     let provider = appraisal.claim(ClaimId::KeyProvider);
     if provider.is_none_or(|claim| claim.outcome != Claimed::Holds) {
-        return Err(unknown("whoever gave the gateway its keys has that for TLS, too, and could be anybody").hint(
-            "name the KMS as you know it: --key-provider-id, ca_pubkey of `cloister kms status --json` in meta.roots",
-        ));
+        return Err(unknown("whoever gave the gateway its keys has that for TLS, too, and could be anybody")
+            .hint(
+                "name the KMS as you know it: --key-provider-id, \"Root authority\" of `cloister kms status`",
+            ));
     }
     if !is_named {
         return Err(
