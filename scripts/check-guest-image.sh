@@ -65,11 +65,12 @@ boots_until() {
     mkfifo "$keyboard"
     # For reading and writing, so that neither end waits for the other.
     exec 3<>"$keyboard"
+    # CPU and last word as for the node's emulated machines, which says why.
     qemu-system-x86_64 -M q35,hpet=off -accel tcg,thread=single -cpu max,-erms -smp 1 -m 512 \
         -nodefaults -no-user-config -no-reboot -display none \
         -chardev stdio,id=console,signal=off -serial chardev:console \
         -bios "$image/bios.bin" -kernel "$image/vmlinuz" -initrd "$image/initrd.img" \
-        -append "$(sed -n 's/^  "cmdline": "\(.*\)",$/\1/p' "$image/metadata.json")" \
+        -append "$(sed -n 's/^  "cmdline": "\(.*\)",$/\1/p' "$image/metadata.json") clearcpuid=cx16" \
         -blockdev "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=$2" \
         -device virtio-blk-pci,drive=root,serial=cloister-root -device virtio-rng-pci <&3 >"$console" 3>&- &
     hypervisor=$!

@@ -10,7 +10,6 @@ mod commands;
 mod credentials;
 mod failure;
 mod files;
-mod key_provider;
 mod logging;
 mod output;
 mod parts;

@@ -16,7 +16,7 @@ fn cvms_are_listed_and_shown() {
     let fake = Fake::start()
         .on("GET /cvms/paginated", 200, page(&[cvm("hello", "running"), stopped]))
         .on("GET /cvms/hello", 200, cvm("hello", "running"))
-        .on("GET /cvms/hello/state", 200, state_of_hello("running", false, &json!({})));
+        .on("GET /cvms/cvm_RMer/state", 200, state_of_hello("running", false, &json!({})));
     insta::assert_snapshot!([fake.run("cvms list"), fake.run("cvms get hello")].concat());
 }
 
@@ -27,25 +27,28 @@ fn a_cvm_is_shown_with_how_it_does() {
         (
             "running",
             false,
-            json!({ "uptime": "9s", "health": "unhealthy", "health_detail": "web: exited with \u{1b}[31m1" }),
+            json!({ "uptime": "9s", "health": "unhealthy", "health_detail": "web: exited with \u{1b}[31m1\nStatus fine" }),
         ),
         ("starting", true, json!({ "boot_progress": "requesting app keys", "boot_error": "of before" })),
         (
             "stopped",
             false,
             json!({ "exited_at": "2026-11-21T04:38:00Z",
-                "boot_error": "the VM ended: the guest's kernel panicked or restarted" }),
+                "exit_reason": "the guest's kernel panicked or restarted", "health": "healthy" }),
         ),
+        ("error", false, json!({ "uptime": "3m", "health": "healthy", "boot_error": "its node is gone" })),
     ]
     .map(|(status, in_progress, more)| {
         let fake = Fake::start().on("GET /cvms/hello", 200, cvm("hello", status)).on(
-            "GET /cvms/hello/state",
+            "GET /cvms/cvm_RMer/state",
             200,
             state_of_hello(status, in_progress, &more),
         );
         fake.run("cvms get hello")
     });
-    insta::assert_snapshot!(shown.concat());
+    // What is known is shown, and that something is not.
+    let half = Fake::start().on("GET /cvms/hello", 200, cvm("hello", "running")).run("cvms get hello");
+    insta::assert_snapshot!([shown.concat(), half].concat());
 }
 
 #[test]

@@ -55,13 +55,16 @@ fn a_compose_file_becomes_a_running_cvm() {
 
 #[test]
 fn a_document_names_the_kms_that_its_keys_come_from() {
-    let authority = format!("3059{}", "ab".repeat(89));
+    const HEAD: &str = "3059301306072a8648ce3d020106082a8648ce3d030107034200";
+    let authority = format!("{HEAD}04{}", "ab".repeat(64));
     let fake = with_compose(Fake::start().on("POST /cvms/provision", 400, json!({ "detail": "no" })));
     let pinned = fake.run(&format!("{LINE} --key-provider-id 0x{}", authority.to_uppercase()));
     assert!(pinned.contains("exit 1"), "{pinned}");
     assert_eq!(fake.seen()[0].body["compose_file"]["key_provider_id"], json!(authority));
     // The other key of the root, and what is none.
-    for text in [format!("02{}", "ab".repeat(32)), "3".to_owned(), "0x".to_owned()] {
+    let root_key = format!("02{}", "ab".repeat(32));
+    let (cut, long) = (authority[..authority.len() - 2].to_owned(), format!("{authority}00"));
+    for text in [root_key, "3".to_owned(), "0x".to_owned(), "30".to_owned(), cut, long] {
         let refused = fake.run(&format!("{LINE} --key-provider-id {text}"));
         assert!(refused.contains("cloister kms status") && refused.contains("exit 2"), "{refused}");
     }

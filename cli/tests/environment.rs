@@ -130,6 +130,20 @@ fn the_first_root_is_remembered_and_another_one_refused() {
     assert!(fake.run(LINE).ends_with("--- exit 0\n"));
 }
 
+/// The document keeps a guest from other KMSes, and cannot keep what was sealed to one of them.
+#[test]
+fn who_names_the_kms_in_the_document_seals_to_no_unknown_root() {
+    let root = root(1);
+    let fake = cloud(&root);
+    let authority = format!("3059301306072a8648ce3d020106082a8648ce3d03010703420004{}", "ab".repeat(64));
+    let line = format!("{LINE} --key-provider-id {authority}");
+    let refused = fake.run(&line);
+    assert!(refused.ends_with("--- exit 8\n") && refused.contains("--kms-root"), "{refused}");
+    assert!(fake.seen().iter().all(|seen| seen.line != "POST /cvms"), "nothing was sealed, and nothing sent");
+    assert!(fake.run(&format!("{line} --kms-root {}", k256(&root))).ends_with("--- exit 0\n"));
+    assert!(fake.run(&line).ends_with("--- exit 0\n"), "it is known now");
+}
+
 /// An operator with two KMSes cannot show one of them for an application of the other.
 #[test]
 fn every_application_stays_with_its_kms_among_several() {

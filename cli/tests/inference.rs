@@ -24,8 +24,14 @@ pub(crate) struct Part {
 
 impl Part {
     pub(crate) fn start(home: &TempDir, line: &str, log: &str) -> Self {
+        Self::start_with(home, line, log, &[])
+    }
+
+    /// With these variables.
+    fn start_with(home: &TempDir, line: &str, log: &str, variables: &[(&str, &str)]) -> Self {
         let path = home.path().join(log);
         let mut command = bare(home, &format!("{line} --log-format json"));
+        command.envs(variables.iter().copied());
         command.stdout(Stdio::null()).stderr(File::create(&path).unwrap());
         let mut child = command.spawn().unwrap();
         let address = eventually("it says where it listens", || {
@@ -156,6 +162,24 @@ async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
     assert!(!log.contains("hello") && !log.contains("word") && !log.contains(KEY), "{log}");
     upstream.signal(Signal::TERM);
     assert_eq!(upstream.ended(), Some(0));
+}
+
+/// As in an image that holds the program and nothing else.
+#[tokio::test]
+async fn a_gateway_without_authorities_answers_and_says_what_it_cannot_do() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let home = tempfile::tempdir().unwrap();
+    let upstream = echo(&home, 0);
+    let file = home.path().join("gateway.json");
+    fs::write(&file, config(&home, &upstream).to_string()).unwrap();
+    let line = format!("serve inference-gateway --config {}", file.display());
+    let nowhere = [("SSL_CERT_FILE", "/nowhere"), ("SSL_CERT_DIR", "/nowhere")];
+    let gateway = Part::start_with(&home, &line, "gateway.log", &nowhere);
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let answer = chat(&client, &gateway, "hello", false).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let log = fs::read_to_string(home.path().join("gateway.log")).unwrap();
+    assert_eq!(log.matches("its collateral cannot be fetched").count(), 1, "{log}");
 }
 
 /// The first request to stop lets answers end, however long they take; the next one does not.

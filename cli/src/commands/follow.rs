@@ -30,7 +30,8 @@ pub(super) enum Goal {
 }
 
 impl Goal {
-    const fn status(self) -> &'static str {
+    /// The status of a CVM that is there.
+    pub(super) const fn status(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Stopped => "stopped",
@@ -150,12 +151,14 @@ pub(super) fn phase(state: &CvmState) -> String {
     detail.map_or_else(|| status.clone(), |detail| format!("{status}: {}", printable(detail)))
 }
 
-/// Why the CVM did not get there: the guest's own words, else those of its last operation.
+/// Why the CVM did not get there: the guest's own words, else those of its last operation, else how it ended.
 async fn missed(client: &Client, cvm: &str, state: &CvmState) -> Failure {
     let reason = match &state.boot_error {
         Some(error) if !error.is_empty() => Some(error.clone()),
         _ => last_error(client, cvm).await,
     };
+    let reason =
+        reason.or_else(|| state.exit_reason.as_ref().map(|reason| format!("the VM ended: {reason}")));
     let reason = reason.unwrap_or_else(|| format!("it is {}", state.status));
     Failure::new(Exit::Failed, format!("{cvm} did not start: {reason}"))
         .hint(format!("see what it said: cloister cvms logs {cvm} --serial"))

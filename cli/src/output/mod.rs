@@ -109,13 +109,15 @@ impl Output {
         self.data(&format!("{}\n", printable(text)));
     }
 
-    /// Prints labelled values, aligned; pairs without a value are left out.
+    /// Prints labelled values, aligned; pairs without a value are left out. A value that has several lines makes none that
+    /// looks like another pair.
     pub(crate) fn fields(&self, fields: &[(&str, Option<String>)]) {
         let width = fields.iter().map(|(label, _)| label.len()).max().unwrap_or(0) + 2;
         let mut text = String::new();
         for (label, value) in fields {
             if let Some(value) = value {
-                let _ = writeln!(text, "{label:width$}{}", self.toned(&printable(value)));
+                let value = printable(value).replace('\n', &format!("\n{:width$}", ""));
+                let _ = writeln!(text, "{label:width$}{}", self.toned(&value));
             }
         }
         self.data(&text);

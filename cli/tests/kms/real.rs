@@ -37,6 +37,10 @@ fn a_kms_is_onboarded_once_and_verified_from_outside() {
     let status = code(&service.run("kms status --json"), 0);
     assert_eq!(status["meta"]["k256_pubkey"], root_key.as_str());
     assert_eq!(status["rotation"]["pending_total"], 0);
+    let shown = service.run("kms status");
+    let authority = status["meta"]["roots"][0]["ca_pubkey"].as_str().unwrap();
+    let line = format!("Root authority        {authority}\n");
+    assert!(String::from_utf8_lossy(&shown.stdout).contains(&line), "{}", transcript("", &shown));
 
     let trust = format!("--json --development-root root.pem --pccs {}", service.pccs);
     let verified = code(&service.run(&format!("kms verify {trust}")), 0);

@@ -119,6 +119,9 @@ pub struct CvmState {
     /// When it ended last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<Timestamp>,
+    /// Why it did, for people, if nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_reason: Option<String>,
     /// How far the boot came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_progress: Option<String>,
@@ -158,6 +161,9 @@ pub struct CvmStatus {
     pub boot_error: Option<String>,
     /// How far the shutdown came.
     pub shutdown_progress: Option<String>,
+    /// Why its VM ended, for people, if nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_reason: Option<String>,
     /// How its application does, as its guest tells: `starting`, `healthy` or `unhealthy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "healthy")]

@@ -45,6 +45,7 @@ fn the_state_leaves_unknown_members_out() {
         instance_id: None,
         uptime: None,
         exited_at: None,
+        exit_reason: None,
         boot_progress: Some("booting".into()),
         boot_error: None,
         shutdown_progress: None,

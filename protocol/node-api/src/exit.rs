@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a VM's process ended, as its hypervisor said before it did: the reasons of QEMU's event `SHUTDOWN`
-/// (QAPI `ShutdownCause`), by what they mean here.
+/// Why a VM's process ended, as far as its node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitReason {
@@ -15,14 +14,25 @@ pub enum ExitReason {
     Restarted,
     /// The guest's kernel said that it panicked.
     Panicked,
-    /// The hypervisor could not go on.
+    /// The hypervisor could not go on, and said so.
     HostError,
-    /// Somebody on the node ended it by a signal that lets the hypervisor say so.
-    Signalled,
-    /// The node took its power.
-    PowerTaken,
-    /// It ended without a word: killed, as by a host that is out of memory, or crashed.
+    /// Somebody on the node told the hypervisor to end.
+    ToldToEnd,
+    /// The hypervisor was listened to and ended without a word: killed, as by a host that is out of memory, or crashed.
     Silent,
+    /// The node was restarted, and could not start it again.
+    NotStartedAgain,
+    /// One that another version of the node knows.
+    #[serde(other)]
+    Other,
+}
+
+impl ExitReason {
+    /// Whether the guest itself is the cause, so that its console may say more.
+    #[must_use]
+    pub const fn is_of_guest(self) -> bool {
+        matches!(self, Self::PoweredOff | Self::Restarted | Self::Panicked)
+    }
 }
 
 /// For people: goes on from "the VM ended: ".
@@ -33,9 +43,10 @@ impl fmt::Display for ExitReason {
             Self::Restarted => "the guest's kernel panicked or restarted",
             Self::Panicked => "the guest's kernel panicked",
             Self::HostError => "the node's hypervisor could not go on",
-            Self::Signalled => "its process was told to end on the node",
-            Self::PowerTaken => "its node took its power",
-            Self::Silent => "its process was killed or crashed on the node, whose kernel log may say why",
+            Self::ToldToEnd => "its process was told to end on the node",
+            Self::Silent => "its process was killed on the node, as where memory runs out, or crashed",
+            Self::NotStartedAgain => "its node was restarted and could not start it again",
+            Self::Other => "its node gives a reason that this version does not know",
         })
     }
 }

@@ -6,6 +6,7 @@ use cloister_management_api::v20260121::CvmInfo;
 use super::list::{app_url, minute};
 use crate::api::read;
 use crate::args::CvmName;
+use crate::commands::follow::Goal;
 use crate::commands::{Outcome, follow};
 use crate::output::Output;
 use crate::session::Session;
@@ -25,15 +26,19 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         session.output.document(&document);
         return Ok(());
     }
-    let state: CvmState = read(&client.get(&["cvms", &args.name.cvm, "state"], &[]).await?)?;
-    summary(&session.output, &cvm, Some(&state));
-    Ok(())
+    let state = client.get(&["cvms", &cvm.id.to_string(), "state"], &[]).await;
+    let state = state.and_then(|state| read::<CvmState>(&state));
+    // What is known already is of use without the rest.
+    summary(&session.output, &cvm, state.as_ref().ok());
+    state.map(drop)
 }
 
 /// Prints what matters about a CVM, and how it does.
 pub(crate) fn summary(output: &Output, cvm: &CvmInfo, state: Option<&CvmState>) {
-    let resting = state.filter(|state| !state.in_progress);
-    let health = state.and_then(|state| {
+    let (working, resting) =
+        (state.filter(|state| state.in_progress), state.filter(|state| !state.in_progress));
+    let (running, off) = (resting.filter(|state| is_up(state)), resting.filter(|state| !is_up(state)));
+    let health = working.or(running).and_then(|state| {
         let health = state.health.clone()?;
         Some(state.health_detail.as_ref().map_or_else(|| health.clone(), |why| format!("{health}: {why}")))
     });
@@ -44,11 +49,11 @@ pub(crate) fn summary(output: &Output, cvm: &CvmInfo, state: Option<&CvmState>) 
         ("Name", Some(cvm.name.clone())),
         ("ID", Some(cvm.id.to_string())),
         ("Status", Some(cvm.status.clone())),
-        ("Phase", state.filter(|state| state.in_progress).map(follow::phase)),
-        ("Reason", resting.and_then(|state| state.boot_error.clone())),
+        ("Phase", working.map(follow::phase)),
+        ("Reason", off.and_then(|state| state.boot_error.clone())),
+        ("Ended", off.and_then(ended)),
         ("Health", health),
-        ("Up for", resting.and_then(|state| state.uptime.clone())),
-        ("Ended", resting.and_then(|state| state.exited_at).map(minute)),
+        ("Up for", running.and_then(|state| state.uptime.clone())),
         ("URL", app_url(cvm)),
         ("App id", cvm.app_id.map(|id| id.to_string())),
         ("Instance id", cvm.instance_id.map(|id| id.to_string())),
@@ -58,4 +63,14 @@ pub(crate) fn summary(output: &Output, cvm: &CvmInfo, state: Option<&CvmState>) 
         ("Node", cvm.node_info.as_ref().and_then(|node| node.name.clone())),
         ("Created", cvm.created_at.map(minute)),
     ]);
+}
+
+fn is_up(state: &CvmState) -> bool {
+    state.status == Goal::Running.status()
+}
+
+/// When it ended, and why if nobody asked for it.
+fn ended(state: &CvmState) -> Option<String> {
+    let at = minute(state.exited_at?);
+    Some(state.exit_reason.as_ref().map_or_else(|| at.clone(), |reason| format!("{at}: {reason}")))
 }

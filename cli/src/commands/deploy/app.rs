@@ -7,9 +7,9 @@ use cloister_app_compose::{Additions, AppCompose, ComposeHash, Draft, MAX_COMBIN
 use cloister_management_api::CvmName;
 use serde_json::{Map, Value, json};
 
+use super::key_provider::KeyProviderId;
 use crate::failure::Failure;
 use crate::files;
-use crate::key_provider::KeyProviderId;
 
 /// What a document is made of.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl App {
             "public_logs": parts.public_logs,
             "public_sysinfo": false,
             "allowed_envs": parts.allowed_envs,
-            "key_provider_id": parts.key_provider_id.as_ref().map(KeyProviderId::to_string),
+            "key_provider_id": parts.key_provider_id.as_ref().map(KeyProviderId::as_str),
         });
         let wrong = |error| Failure::usage("the compose file cannot be used").caused_by(error);
         let draft: Draft = decode::decode(&members, Source::Json, &[])

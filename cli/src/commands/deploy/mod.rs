@@ -4,6 +4,7 @@ mod app;
 mod contract;
 mod environment;
 mod estimate;
+mod key_provider;
 mod size;
 
 pub(super) use app::{App, Parts, read_text};
@@ -22,13 +23,13 @@ use cloister_sealed_env::Environment;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use self::key_provider::KeyProviderId;
 use super::chain::OwnerOptions;
 use super::follow::{self, Goal};
 use super::{Outcome, commit, cvms, owners};
 use crate::api::{Client, read};
 use crate::args::Waiting;
 use crate::failure::{Exit, Failure};
-use crate::key_provider::KeyProviderId;
 use crate::session::Session;
 
 /// Names that a compose file has when nobody names it, in the order of the compose specification.
@@ -99,8 +100,8 @@ pub(crate) struct Keys {
     /// Contract of the application, where a contract decides for the KMS [default: a new one is made]
     #[arg(long, value_name = "ADDRESS", requires = "kms")]
     pub(crate) app: Option<AppId>,
-    /// Root that the KMS must have, or have had: "Root authority" of `cloister kms status`. It stands in the document, so that
-    /// the guest takes keys of no other KMS [default: it takes those of the KMS that the cloud names]
+    /// Authority that the KMS must have, or have had: "Root authority" of `cloister kms status`. It stands in the document, so that
+    /// the guest takes keys of no other KMS; what is sealed goes by --kms-root [default: the KMS that the cloud names]
     #[arg(long, value_name = "HEX")]
     pub(crate) key_provider_id: Option<KeyProviderId>,
 }
@@ -133,7 +134,7 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
         None => None,
         Some(environment) => {
             progress.phase("sealing the environment");
-            Some(sealed(&provision, made.as_ref(), environment, &args.environment, &client, session).await?)
+            Some(sealed(&provision, made.as_ref(), environment, &args, &client, session).await?)
         }
     };
     let created = create_from(&client, &app, &provision, made.as_ref(), sealed).await?;
@@ -241,7 +242,7 @@ async fn sealed(
     provision: &ProvisionResponse,
     made: Option<&Made>,
     environment: &Environment,
-    args: &EnvArgs,
+    args: &Args,
     client: &Client,
     session: &Session,
 ) -> Result<String, Failure> {
@@ -254,7 +255,18 @@ async fn sealed(
         .hint("nothing was created; deploy without --env-file and -e, or ask the operator for a KMS"));
     };
     let kms = kms.id.to_string();
-    let root = args.root(made.and_then(|made| made.root))?;
+    let root = args.environment.root(made.and_then(|made| made.root))?;
+    // The document keeps the guest from another KMS, and not what is sealed before there is a guest.
+    if args.keys.key_provider_id.is_some()
+        && root.is_none()
+        && !environment::is_root_known(app_id, client, session)?
+    {
+        return Err(Failure::new(
+            Exit::Unverified,
+            "the environment would be sealed to a KMS that is taken at its word, and not to the one that was named",
+        )
+        .hint("nothing was created; name the KMS's other key, too: --kms-root, \"Root key (secp256k1)\" of `cloister kms status`"));
+    }
     seal(environment, app_id, &kms, root, client, session).await
 }
 

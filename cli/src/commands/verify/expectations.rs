@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::image;
 use crate::failure::Failure;
 use crate::files::{read, read_text};
-use crate::key_provider::KeyProviderId;
 
 /// Largest compose or app-compose document, in bytes (platform limit: 50 MB).
 const MAX_COMPOSE_BYTES: u64 = 50_000_000;
@@ -32,7 +31,7 @@ pub(super) struct ExpectationArgs {
     instance_id: Option<InstanceId>,
     /// Root of the KMS that its keys must come from, as in `key_provider_id` of the document
     #[arg(long, value_name = "HEX")]
-    key_provider_id: Option<KeyProviderId>,
+    key_provider_id: Option<String>,
     /// Compose file, or app-compose document, that must run
     #[arg(long, value_name = "FILE", conflicts_with = "compose_hash")]
     compose: Option<PathBuf>,
@@ -76,8 +75,12 @@ impl ExpectationArgs {
             Some(path) => registers(path)?,
             None => ExpectedRegisters::default(),
         };
+        let key_provider_id = self.key_provider_id.as_deref().map(|id| {
+            hex::decode(id.strip_prefix("0x").unwrap_or(id))
+                .map_err(|_| Failure::usage("--key-provider-id is not hexadecimal"))
+        });
         Ok(Expectations {
-            key_provider_id: self.key_provider_id.clone().map(KeyProviderId::into_bytes),
+            key_provider_id: key_provider_id.transpose()?,
             app_id: self.app_id,
             compose,
             os_image_hash,

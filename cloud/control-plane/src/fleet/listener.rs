@@ -15,7 +15,7 @@ use cloister_development_tee::{IssuedPlatform, RegisterError, Registration, Vend
 use cloister_fleet_tls::{Authority, Identity, Peer, TlsListener};
 use cloister_node_api::{
     NodeError, NodeErrorCode, NodeReport, Platform, PlatformCertificate, PlatformRequest, ReportReceipt,
-    VmReport, VmState, paths,
+    VmReport, paths,
 };
 use cloister_verifier::{TcbStatus, TrustRoot};
 use tokio_util::sync::CancellationToken;
@@ -268,13 +268,8 @@ impl Shared {
         let is_unaccounted = cvm.unaccounted_since_ms.is_some();
         let is_news = seen.as_ref().is_some_and(|seen| is_unaccounted || !cvm.shows(seen));
         let at_rest_ms = i64::try_from(AT_REST_FOR.as_millis()).unwrap_or(i64::MAX);
-        let is_known = received_ms.saturating_sub(cvm.updated_at_ms) >= at_rest_ms;
-        // The end of what the row says that it runs is no report of before.
-        let has_ended = report.is_some_and(|report| report.state == VmState::Exited)
-            && seen
-                .as_ref()
-                .is_some_and(|seen| seen.started_at_ms.is_some() && seen.started_at_ms == cvm.started_at_ms);
-        let is_at_rest = cvm.operation_id.is_none() && (is_known || has_ended);
+        let is_at_rest =
+            cvm.operation_id.is_none() && received_ms.saturating_sub(cvm.updated_at_ms) >= at_rest_ms;
         let action = if is_at_rest { remedy(cvm.status, Finding::of(report)) } else { Remedy::Nothing };
         let is_lost = is_at_rest && report.is_none() && !is_unaccounted;
         if !is_news && !is_lost && action == Remedy::Nothing {
@@ -284,7 +279,9 @@ impl Shared {
         let mut change = self.store.change().await?;
         // An operation may have taken the CVM since the list was read; it then decides.
         let Some(current) = change.lock_living_cvm(cvm.id).await? else { return Ok(()) };
-        let undisturbed = current.operation_id.is_none() && current.status == cvm.status;
+        let undisturbed = current.operation_id.is_none()
+            && current.status == cvm.status
+            && current.started_at_ms == cvm.started_at_ms;
         if let Some(exited_at_ms) = seen.as_ref().and_then(|seen| seen.exited_at_ms) {
             change.note_exit(cvm.id, exited_at_ms, now_ms).await?;
         }

@@ -17,7 +17,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cloister_node_api::{VmHealth, VmReport, VmState};
+use cloister_node_api::{ExitReason, VmHealth, VmReport, VmState};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -84,19 +84,19 @@ pub(crate) fn observed(report: &VmReport) -> ObservedVm {
     ObservedVm {
         instance_id: report.instance_id,
         boot_progress: report.boot_progress.clone(),
-        boot_error: report.boot_error.clone().or_else(|| unasked_end(report)),
+        boot_error: report.boot_error.clone(),
         shutdown_progress: report.shutdown_progress.clone(),
         started_at_ms: report.started_at.map(jiff::Timestamp::as_millisecond),
         exited_at_ms: report.exited_at.map(jiff::Timestamp::as_millisecond),
+        exit_reason: unasked_end(report).map(|reason| reason.to_string()),
         health: report.health.map(|health| health_name(health).to_owned()),
         health_detail: report.health_detail.clone(),
     }
 }
 
-/// Why a VM is off that should run, where its node was told.
-fn unasked_end(report: &VmReport) -> Option<String> {
-    let reason = report.exit_reason.filter(|_| report.state == VmState::Exited)?;
-    Some(format!("the VM ended: {reason}"))
+/// Why a VM is off that should run, where its node knows.
+fn unasked_end(report: &VmReport) -> Option<ExitReason> {
+    report.exit_reason.filter(|_| report.state == VmState::Exited)
 }
 
 /// The name of a VM's health on the wire and in the database.

@@ -132,16 +132,20 @@ pub(super) enum StepError {
     )]
     RunsOn,
     /// The VM ended before its application did well.
-    #[error("the VM ended before its application was healthy{}; its serial log says more", because(*.0))]
+    #[error("the VM ended before its application was healthy{}", why(*.0))]
     EndedBeforeHealthy(Option<ExitReason>),
     /// The VM ended before its application was started.
-    #[error("the VM ended during boot{}; its serial log says more", because(*.0))]
+    #[error("the VM ended during boot{}", why(*.0))]
     EndedDuringBoot(Option<ExitReason>),
 }
 
-/// A reason, as words that follow what happened.
-fn because(reason: Option<ExitReason>) -> String {
-    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+/// A reason, and who says more, as words that follow what happened.
+fn why(reason: Option<ExitReason>) -> String {
+    match reason {
+        None => "; its serial log says more".to_owned(),
+        Some(reason) if reason.is_of_guest() => format!(" ({reason}); its serial log says more"),
+        Some(reason) => format!(" ({reason}); logs of the node and of its kernel say more"),
+    }
 }
 
 impl StepError {

@@ -191,7 +191,7 @@ impl Change {
              ELSE COALESCE($2, instance_id) END, boot_progress = $3, \
              boot_error = CASE WHEN status = 'error' THEN COALESCE(boot_error, $4) ELSE $4 END, \
              shutdown_progress = $5, started_at_ms = $6, exited_at_ms = $7, health = $8, health_detail = $9, \
-             updated_at_ms = $10, unaccounted_since_ms = NULL WHERE id = $1",
+             updated_at_ms = $10, exit_reason = $11, unaccounted_since_ms = NULL WHERE id = $1",
         )
         .bind(id)
         .bind(seen.instance_id.map(|instance| instance.to_string()))
@@ -203,6 +203,7 @@ impl Change {
         .bind(&seen.health)
         .bind(&seen.health_detail)
         .bind(now_ms)
+        .bind(&seen.exit_reason)
         .execute(&mut *self.transaction)
         .await?;
         self.meter_as_told(id, is_up, now_ms).await

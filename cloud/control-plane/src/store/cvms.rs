@@ -95,6 +95,8 @@ pub struct CvmRow {
     pub started_at_ms: Option<i64>,
     /// When it ended last.
     pub exited_at_ms: Option<i64>,
+    /// Why it did, for people, if nobody asked for it.
+    pub exit_reason: Option<String>,
     /// Creation time.
     pub created_at_ms: i64,
     /// Last change of this row.
@@ -195,6 +197,8 @@ pub struct ObservedVm {
     pub started_at_ms: Option<i64>,
     /// When it ended last.
     pub exited_at_ms: Option<i64>,
+    /// Why it did, for people, if nobody asked for it.
+    pub exit_reason: Option<String>,
     /// How its application does.
     pub health: Option<String>,
     /// What is not healthy.
@@ -242,6 +246,7 @@ impl CvmRow {
             && self.shutdown_progress == seen.shutdown_progress
             && self.started_at_ms == seen.started_at_ms
             && self.exited_at_ms == seen.exited_at_ms
+            && self.exit_reason == seen.exit_reason
             && self.health == seen.health
             && self.health_detail == seen.health_detail
     }
@@ -253,7 +258,7 @@ macro_rules! cvm_columns {
          app_compose, encrypted_env, env_pubkey, kms_id, user_config, os_image_hash, os_image_name, instance_type, vcpu, \
          memory_mb, disk_gb, gpus, revision_id, rollback_on_failure, health_timeout_s, health, \
          health_detail, scheduled_delete_at_ms, ports, kms_urls, gateway_urls, operation_count, listed, boot_progress, boot_error, shutdown_progress, started_at_ms, \
-         exited_at_ms, created_at_ms, updated_at_ms, deleted_at_ms, operation_id, unaccounted_since_ms"
+         exited_at_ms, exit_reason, created_at_ms, updated_at_ms, deleted_at_ms, operation_id, unaccounted_since_ms"
     };
 }
 

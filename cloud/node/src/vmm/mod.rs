@@ -13,7 +13,7 @@ mod platform;
 mod process;
 
 pub(crate) use command_line::{BootFiles, Channels, Disks, GpuDevice, ImageMirror, Machine, Protection};
-pub(crate) use events::last_words;
+pub(crate) use events::Events;
 pub(crate) use forwards::{Forward, PortForwards, PublishError};
 pub(crate) use launch::{LaunchError, launch};
 pub(crate) use monitor::{Monitor, MonitorError};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cloister_node_api::VmState;
+use cloister_node_api::{ExitReason, VmState};
 
 use super::live::{self, Live};
 use super::power::{Event, has_process};
@@ -41,10 +41,10 @@ impl Vm {
             // A later order may be for other things than the process has.
             let need = self.dir.read_need().unwrap_or(ordered);
             let share = self.host.budget.acknowledge(self.id, need);
-            let (live, messages) = Live::new(process, &self.dir.channels());
+            let (live, ends) = Live::new(process, &self.dir.channels()).await;
             // An earlier life of the node made the mappings that there are.
             live.doubt_mappings().await;
-            self.attach(&mut control, live, messages, share);
+            self.attach(&mut control, live, ends, share);
             if let Err(error) = self.map_ports(&control).await {
                 tracing::warn!(vm = %self.id, %error, "cannot map the ports of an adopted VM");
             }
@@ -54,6 +54,7 @@ impl Vm {
         };
         let result = self.apply(&mut control, event).await;
         if result.is_err() && control.running.is_none() && has_process(control.power.state) {
+            control.power.exit_reason = Some(ExitReason::NotStartedAgain);
             self.record(&mut control, VmState::Exited).await?;
         }
         result

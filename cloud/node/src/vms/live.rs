@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::deadline::{Deadline, Overdue};
 use crate::error::VmError;
 use crate::ports::HostPorts;
-use crate::vmm::{Channels, Forward, Monitor, MonitorError, PortForwards, Process, PublishError};
+use crate::vmm::{Channels, Events, Forward, Monitor, MonitorError, PortForwards, Process, PublishError};
 
 /// Time that the hypervisor gets to flush its disks and end.
 const QUIT_LIMIT: Duration = Duration::from_secs(3);
@@ -28,9 +28,18 @@ pub(crate) struct Live {
     stop_by: watch::Sender<Option<Deadline<Instant>>>,
 }
 
+/// Ends of a VM's channels, for who accompanies it.
+#[derive(Debug)]
+pub(super) struct Ends {
+    /// The queue from which the status channel takes messages.
+    pub(super) messages: mpsc::Receiver<NodeMessage>,
+    pub(super) events: Events,
+}
+
 impl Live {
-    /// Handles to `process`, and the end of the queue from which the status channel takes messages.
-    pub(super) fn new(process: Process, channels: &Channels) -> (Self, mpsc::Receiver<NodeMessage>) {
+    /// Handles to `process`, and what whoever accompanies it needs. From now on it is heard why it ends.
+    pub(super) async fn new(process: Process, channels: &Channels) -> (Self, Ends) {
+        let events = Events::listen(channels.events.clone()).await;
         let (outbox, messages) = mpsc::channel(4);
         let live = Self {
             process,
@@ -39,7 +48,7 @@ impl Live {
             outbox,
             stop_by: watch::Sender::new(None),
         };
-        (live, messages)
+        (live, Ends { messages, events })
     }
 
     /// The loopback address of a guest's port.

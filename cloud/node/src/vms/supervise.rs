@@ -1,21 +1,20 @@
 //! What goes on beside a running VM: its end, its words, its needs, its deadline.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloister_guest_channel::status::NodeMessage;
 use cloister_node_api::ExitReason;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::deadline::Overdue;
-use super::live::Live;
+use super::live::{Ends, Live};
 use super::vm::Vm;
 use super::{blocking, status};
 use crate::development;
 use crate::images::Mirror;
-use crate::vmm::last_words;
+use crate::vmm::Events;
 
 /// Time that is left for reading what a process said before it ended.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
@@ -23,7 +22,8 @@ const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 const TEND_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accompanies a VM until its process ends or the node stops.
-pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<NodeMessage>, workspace: i64) {
+pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, ends: Ends, workspace: i64) {
+    let Ends { messages, events } = ends;
     let channels = vm.dir.channels();
     // A guest without a mirror pulls from the registries themselves.
     let _mirror = Mirror::serve(&vm.dir.mirror_socket(), workspace, &vm.host.app_images)
@@ -37,7 +37,7 @@ pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<N
     let ended = tokio::select! {
         // What the guest said before its end no longer counts then: another one may run already.
         biased;
-        reason = end(&live, &channels.events) => Some(reason),
+        reason = end(&live, events) => Some(reason),
         () = vm.host.stopping.cancelled() => None,
         () = tend(&vm, &live) => None,
         () = keep_news(&vm, heard) => None,
@@ -51,16 +51,18 @@ pub(super) async fn run(vm: Arc<Vm>, live: Arc<Live>, messages: mpsc::Receiver<N
 }
 
 /// Returns when the process has ended, with what it said of that.
-async fn end(live: &Live, events: &Path) -> Option<ExitReason> {
+async fn end(live: &Live, events: Events) -> Option<ExitReason> {
+    // A task of its own: a guest that causes events without end takes no time of those beside it.
+    let mut told = AbortOnDropHandle::new(tokio::spawn(events.exit_reason()));
     let ended = async {
         live.process.ended().await;
         tokio::time::sleep(LAST_WORDS_LIMIT).await;
     };
     tokio::select! {
         biased;
-        reason = last_words(events) => {
+        reason = &mut told => {
             live.process.ended().await;
-            reason
+            reason.ok()
         }
         () = ended => None,
     }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloister_guest_channel::status::{GuestStatus, NodeMessage};
+use cloister_guest_channel::status::GuestStatus;
 use cloister_node_api::{ExitReason, VmReport, VmSpec, VmState};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::deadline::Overdue;
 use super::directory::{GuestRecord, Order, PowerRecord, VmDirectory};
-use super::live::Live;
+use super::live::{Ends, Live};
 use super::orderly::MAX_SHUTDOWN;
 use super::power::{Action, Event, has_process, step};
 use super::view::View;
@@ -310,31 +310,25 @@ impl Vm {
         let machine = blocking(move || machine::make(&dir, &host, &order, &guest)).await?;
         let process = launch(&self.host.hypervisor.program, &machine).await?;
         tracing::info!(vm = %self.id, pid = process.pid(), "started a VM");
-        let (live, messages) = Live::new(process, &self.dir.channels());
+        let (live, ends) = Live::new(process, &self.dir.channels()).await;
         // Without the ports that were ordered it would run and not be of use.
         if let Err(error) = self.map_ports_of(&live, &ports).await {
             live.power_off().await?;
             return Err(error);
         }
         self.view.send_modify(|view| (view.guest.status, view.heard_at) = (None, None));
-        self.attach(control, live, messages, share);
+        self.attach(control, live, ends, share);
         Ok(())
     }
 
     /// Takes a process over: from now on it is heard and watched.
-    pub(super) fn attach(
-        self: &Arc<Self>,
-        control: &mut Control,
-        live: Live,
-        messages: mpsc::Receiver<NodeMessage>,
-        share: Share,
-    ) {
+    pub(super) fn attach(self: &Arc<Self>, control: &mut Control, live: Live, ends: Ends, share: Share) {
         let live = Arc::new(live);
         control.running = Some((Arc::clone(&live), share));
         // Before it is heard: what a guest says counts from here on.
         self.view.send_modify(|view| view.live = Some(Arc::clone(&live)));
         let workspace = control.order.as_ref().map_or(0, |order| order.spec.workspace_id);
-        self.host.tasks.spawn(supervise::run(Arc::clone(self), live, messages, workspace));
+        self.host.tasks.spawn(supervise::run(Arc::clone(self), live, ends, workspace));
     }
 
     pub(super) fn publish(&self, control: &Control) {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use cloister_node::{Node, OnExit, StartError};
-use cloister_node_api::{VmState, paths};
+use cloister_node_api::{ExitReason, VmState, paths};
 use reqwest::Method;
 
 use crate::support::{World, runs};
@@ -34,6 +34,18 @@ async fn what_should_run_runs_again_and_what_should_not_does_not() {
     assert_eq!(world.get(up).await.unwrap().state, VmState::Running);
     assert_ne!(world.pid(up), pid);
     assert_eq!(world.get(down).await.unwrap().state, VmState::Stopped);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_run_again_is_off_and_says_why() {
+    let mut world = World::new().await;
+    let vm = world.running(1, "").await;
+    world.stop(OnExit::Shutdown(Duration::from_secs(20))).await;
+    std::fs::remove_dir_all(world.dir.path().join("images/plain")).unwrap();
+    world.start().await;
+    let report = world.get(vm).await.unwrap();
+    assert_eq!((report.state, report.exit_reason), (VmState::Exited, Some(ExitReason::NotStartedAgain)));
     world.end().await;
 }
 

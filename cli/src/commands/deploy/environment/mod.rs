@@ -11,7 +11,7 @@ use cloister_sealed_env::{Environment, danger};
 use zeroize::Zeroizing;
 
 pub(crate) use known::KnownRoots;
-pub(crate) use root::{RootKey, check as check_root};
+pub(crate) use root::{RootKey, check as check_root, is_known as is_root_known};
 pub(crate) use seal::seal;
 
 use crate::failure::{Exit, Failure};

@@ -104,6 +104,12 @@ pub(crate) async fn check(
     credentials.store(&path)
 }
 
+/// Whether a root is trusted that an application may have its keys from.
+pub(crate) fn is_known(app_id: AppId, client: &Client, session: &Session) -> Result<bool, Failure> {
+    let credentials = Credentials::load(&place(session, client.server())?)?;
+    Ok(!credentials.kms_roots(client.server()).of(app_id).is_empty())
+}
+
 /// The file that holds what is known of a server: that of the cloud on this machine, or that of logins.
 fn place(session: &Session, server: &BaseUrl) -> Result<PathBuf, Failure> {
     let local = session.data_dir()?.join(FILE_NAME);

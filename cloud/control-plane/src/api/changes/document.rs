@@ -133,11 +133,13 @@ mod tests {
     fn settings_are_kept_and_programs_are_not() {
         let present = compose(&json!({
             "public_logs": false, "gateway_enabled": false, "pre_launch_script": "echo", "salt": "x",
+            "key_provider_id": "ab",
         }));
         let new = json!({"name": "web-1", "docker_compose_file": "x", "public_sysinfo": false, "public_logs": null});
         let kept = Value::Object(with_kept_settings(new.as_object().unwrap().clone(), &present));
         assert_eq!((&kept["public_logs"], &kept["public_sysinfo"]), (&json!(false), &json!(false)));
         assert_eq!((&kept["gateway_enabled"], &kept["storage_fs"]), (&json!(false), &json!("zfs")));
+        assert_eq!(kept["key_provider_id"], "ab");
         assert!(kept.get("pre_launch_script").is_none() && kept.get("salt").is_none());
         let renamed = json!({"tproxy_enabled": true});
         let kept = with_kept_settings(renamed.as_object().unwrap().clone(), &present);

@@ -26,6 +26,12 @@ async fn whatever_fails_the_cvm_has_its_last_good_revision_back() {
                 Fault::ExitOnce(Some(ExitReason::Restarted)),
                 "the VM ended during boot (the guest's kernel panicked or restarted); its serial log says more",
             ),
+            (
+                Step::AwaitBoot,
+                Fault::ExitOnce(Some(ExitReason::HostError)),
+                "the VM ended during boot (the node's hypervisor could not go on); logs of the node and of its kernel \
+                 say more",
+            ),
             (Step::AwaitBoot, Fault::UnhealthyOnce("web fails"), "the application is not healthy: web fails"),
         ] {
             bench.nodes.set_fault(step, fault);
