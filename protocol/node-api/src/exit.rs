@@ -50,3 +50,18 @@ impl fmt::Display for ExitReason {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_another_version_says_spoils_no_report() {
+        let read = |text: &str| serde_json::from_value::<Option<ExitReason>>(json!(text)).unwrap();
+        assert_eq!(read("restarted"), Some(ExitReason::Restarted));
+        assert_eq!(read("struck_by_lightning"), Some(ExitReason::Other));
+        assert_eq!(serde_json::to_value(ExitReason::NotStartedAgain).unwrap(), "not_started_again");
+    }
+}

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use cloister_management_api::EnvsUpdate;
 use cloister_management_api::v20260121::CvmInfoDetail;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::read;
 use crate::args::{CvmName, Waiting};
 use crate::commands::Outcome;
 use crate::commands::chain::ChainOptions;
-use crate::commands::deploy::{EnvArgs, seal};
+use crate::commands::deploy::{EnvArgs, names_kms, seal};
 use crate::commands::follow::{self, Goal};
 use crate::failure::Failure;
 use crate::session::Session;
@@ -52,7 +52,8 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     progress.phase("sealing the environment");
     let published = args.chain.published_root(detail.info.kms_info.as_ref(), session).await?;
     let root = args.environment.root(published)?;
-    let sealed = seal(&environment, app_id, OWN_KMS, root, &client, session).await?;
+    let is_pinned = detail.compose_file.as_ref().and_then(Value::as_object).is_some_and(names_kms);
+    let sealed = seal(&environment, app_id, OWN_KMS, root, is_pinned, &client, session).await?;
     let body = json!({ "encrypted_env": sealed });
     let accepted = client.patch(&["cvms", cvm, "envs"], &body).await?;
     read::<EnvsUpdate>(&accepted)?;

@@ -11,6 +11,7 @@ pub(super) use app::{App, Parts, read_text};
 pub(super) use contract::{Contract, Made};
 pub(super) use environment::{EnvArgs, seal};
 pub(crate) use environment::{KnownRoots, RootKey, check_root};
+pub(super) use key_provider::names_kms;
 pub(super) use size::{Gibibytes, Mebibytes, Size};
 
 use std::path::{Path, PathBuf};
@@ -114,6 +115,10 @@ pub(super) async fn run(args: Args, session: &Session) -> Outcome {
     let environment = args.environment.read()?;
     let app = app(&args, environment.as_ref())?;
     let app_owners = args.owners.read()?;
+    // Before anything is made, on a chain or here: it would fail afterwards.
+    if environment.is_some() && args.keys.key_provider_id.is_some() && !args.environment.names_root() {
+        return Err(environment::unnamed_root());
+    }
     let (client, output) = (session.client()?, &session.output);
     let mut progress = output.progress();
     progress.phase("checking the compose file");
@@ -256,18 +261,8 @@ async fn sealed(
     };
     let kms = kms.id.to_string();
     let root = args.environment.root(made.and_then(|made| made.root))?;
-    // The document keeps the guest from another KMS, and not what is sealed before there is a guest.
-    if args.keys.key_provider_id.is_some()
-        && root.is_none()
-        && !environment::is_root_known(app_id, client, session)?
-    {
-        return Err(Failure::new(
-            Exit::Unverified,
-            "the environment would be sealed to a KMS that is taken at its word, and not to the one that was named",
-        )
-        .hint("nothing was created; name the KMS's other key, too: --kms-root, \"Root key (secp256k1)\" of `cloister kms status`"));
-    }
-    seal(environment, app_id, &kms, root, client, session).await
+    let is_pinned = args.keys.key_provider_id.is_some();
+    seal(environment, app_id, &kms, root, is_pinned, client, session).await
 }
 
 /// Makes the CVM of a provision. The server may need more confirmations than this command before it sees what was

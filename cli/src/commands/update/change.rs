@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{Client, read};
 use crate::commands::chain::ChainOptions;
-use crate::commands::deploy::{EnvArgs, Gibibytes, Mebibytes, read_text, seal};
+use crate::commands::deploy::{EnvArgs, Gibibytes, Mebibytes, names_kms, read_text, seal};
 use crate::commands::follow::Goal;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
@@ -128,7 +128,8 @@ impl Plan {
         if let Some(environment) = &self.environment {
             let published = chain.published_root(self.cvm.info.kms_info.as_ref(), session).await?;
             let root = wanted.environment.root(published)?;
-            let sealed = seal(environment, self.app_id()?, OWN_KMS, root, client, session).await?;
+            let is_pinned = names_kms(self.after.document());
+            let sealed = seal(environment, self.app_id()?, OWN_KMS, root, is_pinned, client, session).await?;
             members.insert("encrypted_env".to_owned(), json!(sealed));
         }
         Ok(members)

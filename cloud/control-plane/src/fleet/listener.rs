@@ -279,9 +279,11 @@ impl Shared {
         let mut change = self.store.change().await?;
         // An operation may have taken the CVM since the list was read; it then decides.
         let Some(current) = change.lock_living_cvm(cvm.id).await? else { return Ok(()) };
-        let undisturbed = current.operation_id.is_none()
-            && current.status == cvm.status
-            && current.started_at_ms == cvm.started_at_ms;
+        if current.started_at_ms != cvm.started_at_ms {
+            // It was started meanwhile, and the report is of its life before.
+            return Ok(());
+        }
+        let undisturbed = current.operation_id.is_none() && current.status == cvm.status;
         if let Some(exited_at_ms) = seen.as_ref().and_then(|seen| seen.exited_at_ms) {
             change.note_exit(cvm.id, exited_at_ms, now_ms).await?;
         }

@@ -261,7 +261,8 @@ fn judge(row: &mut MemberRow, new: &PlacedRow, ready_elsewhere: i64, is_late: bo
     } else if new.operation_id.is_some() {
         // Still on its way.
     } else if matches!(new.status, CvmStatus::Error | CvmStatus::Stopped) {
-        let reason = new.boot_error.clone().unwrap_or_else(|| format!("it is {}", new.status));
+        let reason = new.boot_error.as_ref().or(new.exit_reason.as_ref());
+        let reason = reason.cloned().unwrap_or_else(|| format!("it is {}", new.status));
         discard(row, Some(format!("its replacement did not become ready: {reason}")));
     } else if new.status == CvmStatus::Running && is_healthy(new) && ready_elsewhere >= 2 {
         (row.state, row.correlation_id) = (MemberState::Retiring, None);

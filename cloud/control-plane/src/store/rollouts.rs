@@ -46,7 +46,7 @@ macro_rules! select_placed {
     ($condition:literal) => {
         concat!(
             "SELECT c.id, c.vm_uuid, c.name, c.app_id, c.workspace_id, c.user_id, c.status, c.health, \
-             c.boot_error, c.operation_id, c.deleted_at_ms, n.name AS node_name, n.reported_at_ms, \
+             c.boot_error, c.exit_reason, c.operation_id, c.deleted_at_ms, n.name AS node_name, n.reported_at_ms, \
              (SELECT COUNT(*) FROM cvms s JOIN nodes sn ON sn.id = s.node_id WHERE s.app_id = c.app_id \
              AND s.workspace_id = c.workspace_id AND s.node_id <> c.node_id AND s.deleted_at_ms IS NULL \
              AND s.status = 'running' AND (s.health IS NULL OR s.health = 'healthy') \

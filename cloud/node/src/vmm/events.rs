@@ -12,8 +12,8 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec};
 
-/// Longest time until QEMU understands that it is listened to.
-const GREETING_LIMIT: Duration = Duration::from_secs(5);
+/// Longest time until QEMU understands that it is listened to: who starts a VM waits for it, and is waited for.
+const GREETING_LIMIT: Duration = Duration::from_secs(1);
 /// Longest line that is understood, in bytes; events are much shorter.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Most lines in a second. A usual VM has some in an hour, but a guest can cause them: of each failed write, for one.
@@ -28,6 +28,7 @@ pub(crate) struct Events {
     socket: PathBuf,
     /// `None` where nobody answers.
     open: Option<Connection>,
+    pause: Duration,
 }
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl Events {
     /// Begins to listen at `socket`. What happens from now on is heard, unless nobody answers there.
     pub(crate) async fn listen(socket: PathBuf) -> Self {
         let open = Connection::open(&socket).await;
-        Self { socket, open }
+        Self { socket, open, pause: PAUSE }
     }
 
     /// Listens until the VM's process ends, and returns why it did; pending where nobody can be heard.
@@ -52,7 +53,7 @@ impl Events {
             {
                 return reason;
             }
-            sleep(PAUSE).await;
+            sleep(self.pause).await;
             self.open = Connection::open(&self.socket).await;
         }
     }
@@ -128,6 +129,9 @@ mod tests {
 
     use super::*;
 
+    const SHUTDOWN: &str =
+        "{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true, \"reason\": \"guest-reset\"}}\n";
+
     async fn told(lines: &[&str]) -> Option<ExitReason> {
         let lines = lines.iter().map(|line| Ok::<_, io::Error>((*line).to_owned()));
         reason_among(&mut stream::iter(lines)).await
@@ -161,13 +165,38 @@ mod tests {
         assert_eq!(told(&[r#"{"event": "STOP"}"#]).await, Some(ExitReason::Silent));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn nothing_is_concluded_from_noise() {
         let many = vec![r#"{"event": "BLOCK_IO_ERROR"}"#; 201];
         assert_eq!(told(&many).await, None, "too much");
         assert_eq!(told(&many[..200]).await, Some(ExitReason::Silent));
         let broken = [Ok("{}".to_owned()), Err(io::Error::other("too long"))];
         assert_eq!(reason_among(&mut stream::iter(broken)).await, None);
+    }
+
+    /// A node that is too busy, or heard too much, goes on with it later.
+    #[tokio::test]
+    async fn it_is_listened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("events");
+        let mut events = Events::listen(socket.clone()).await;
+        events.pause = Duration::from_millis(1);
+        let monitor = UnixListener::bind(&socket).unwrap();
+        let script = async {
+            for said in ["{\"event\": \"BLOCK_IO_ERROR\"}\n".repeat(500), SHUTDOWN.to_owned()] {
+                let (stream, _) = monitor.accept().await.unwrap();
+                let (read, mut write) = stream.into_split();
+                write.write_all(b"{\"QMP\": {}}\n").await.unwrap();
+                let mut lines = BufReader::new(read).lines();
+                lines.next_line().await.unwrap().unwrap();
+                write.write_all(b"{\"return\": {}}\n").await.unwrap();
+                // It may have gone before it heard all.
+                let _ = write.write_all(said.as_bytes()).await;
+                while let Ok(Some(_)) = lines.next_line().await {}
+            }
+        };
+        let (reason, ()) = tokio::join!(events.exit_reason(), script);
+        assert_eq!(reason, ExitReason::Restarted);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use uuid::Uuid;
 
 use crate::ports::{free_ports, mapping};
-use crate::support::{World, spec, write_image_with};
+use crate::support::{PATIENCE, World, spec, write_image_with};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 /// What the program boots by itself; its Debian package depends on this one.
@@ -22,13 +22,14 @@ const FIRMWARE: &str = "/usr/share/seabios/bios-256k.bin";
 /// A kernel in the format that boot loaders know whose code writes `up` to the console, and restarts the machine at the
 /// press of a key.
 fn tiny_kernel() -> Vec<u8> {
-    const CODE: [u8; 25] = [
+    const CODE: [u8; 30] = [
         0xfa, // cli
         0xba, 0xf8, 0x03, // mov dx, 0x3f8
         0xb0, b'u', 0xee, // mov al, 'u'; out dx, al
         0xb0, b'p', 0xee, // mov al, 'p'; out dx, al
         0xb0, b'\n', 0xee, // mov al, '\n'; out dx, al
-        0xe4, 0x64, 0xa8, 0x01, 0x74, 0xfa, // in al, 0x64; test al, 1; jz to in
+        0xb9, 0xff, 0xff, 0xe2, 0xfe, // mov cx, 0xffff; loop to loop
+        0xe4, 0x64, 0xa8, 0x01, 0x74, 0xf5, // in al, 0x64; test al, 1; jz to mov
         0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee, // mov dx, 0xcf9; mov al, 6; out dx, al
     ];
     let mut kernel = vec![0; 8192];
@@ -128,13 +129,23 @@ async fn devices_behind_ports(world: &World, vm: Uuid) -> Vec<Behind> {
     found
 }
 
-/// Returns when the guest has come up for so many times.
+/// Returns when the guest has come up for so many times, and the node listens to its hypervisor, which it tries again after a
+/// while where that was too busy.
 async fn until_up(world: &World, vm: Uuid, times: usize) {
     let serial = format!("{}/{vm}/serial", paths::VMS);
-    while world.raw(Method::GET, &serial, None).await.1 != "up\n".repeat(times) {
-        assert_eq!(world.get(vm).await.unwrap().state, VmState::Running);
-        tokio::task::yield_now().await;
-    }
+    let is_up = async || world.raw(Method::GET, &serial, None).await.1 == "up\n".repeat(times);
+    let is_heard = async || {
+        let devices = ask_monitor(world, vm, json!({ "execute": "query-chardev" })).await;
+        let events = devices.as_array().unwrap().iter().find(|device| device["label"] == "events").cloned();
+        !events.unwrap()["filename"].as_str().unwrap().starts_with("disconnected")
+    };
+    let both = async {
+        while !(is_up().await && is_heard().await) {
+            assert_eq!(world.get(vm).await.unwrap().state, VmState::Running);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, both).await.expect("it comes up");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,6 +167,7 @@ async fn the_real_hypervisor_tells_why_a_vm_ended() {
         // A node that took it over hears it, too.
         world.stop(OnExit::LeaveRunning).await;
         world.start().await;
+        until_up(&world, vm, times).await;
         if step == "key" {
             let key = json!([{ "type": "qcode", "data": "a" }]);
             ask_monitor(&world, vm, json!({ "execute": "send-key", "arguments": { "keys": key } })).await;

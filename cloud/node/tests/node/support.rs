@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::control_plane::{Catalogue, listen};
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A control plane, a node's directories and, most of the time, the node.
 pub(crate) struct World {

@@ -50,6 +50,7 @@ impl Parts {
             ),
         };
         let trust = Trust::new(&config.trust, clock.clone())
+            .and_then(|trust| trust.check(&config.upstreams).map(|()| trust))
             .map_err(|error| StartError::Part("verification of upstreams", error.into()))?;
         let verifications = Verifications::new(trust, store.clone(), clock.clone());
         let traces = config.traces.as_ref().map(Traces::start).transpose();

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 use url::Url;
 
-use crate::config::TrustConfig;
+use crate::config::{ProviderKind, TrustConfig, UpstreamConfig};
 
 /// Intel's own collateral service.
 const INTEL: &str = "https://api.trustedservices.intel.com";
@@ -70,17 +70,19 @@ impl Trust {
             warn!("not in production: the development root is trusted, which proves no hardware protection");
         }
         let development = config.development_pccs_url.clone();
-        let trust =
-            Self(Arc::new(Inner { roots, development, clock, verifiers: Mutex::default(), only: None }));
-        // What cannot work is told at the start. An image without authorities is enough for upstreams that prove nothing.
-        match trust.verifier(None) {
-            Err(TrustError::Pccs(PccsError::Client(error))) => warn!(
-                error = &error as &dyn std::error::Error,
-                "no upstream can prove itself by evidence of hardware: its collateral cannot be fetched"
-            ),
-            other => drop(other?),
+        if let Some(development) = &development {
+            Pccs::new(development)?;
         }
-        Ok(trust)
+        Ok(Self(Arc::new(Inner { roots, development, clock, verifiers: Mutex::default(), only: None })))
+    }
+
+    /// Fails if one of these could not be verified whatever it shows: what cannot work is told at the start. Nothing is made
+    /// for others, so that an image without certificate authorities is enough for them.
+    pub fn check(&self, upstreams: &[UpstreamConfig]) -> Result<(), TrustError> {
+        let proving = upstreams.iter().filter(|upstream| upstream.provider == ProviderKind::AciService);
+        proving
+            .map(|upstream| self.verifier(upstream.pccs_url.as_ref()))
+            .try_for_each(|verifier| verifier.map(drop))
     }
 
     /// Whom a verifier trusts, for every upstream.

@@ -11,7 +11,7 @@ use cloister_sealed_env::{Environment, danger};
 use zeroize::Zeroizing;
 
 pub(crate) use known::KnownRoots;
-pub(crate) use root::{RootKey, check as check_root, is_known as is_root_known};
+pub(crate) use root::{RootKey, check as check_root, unnamed as unnamed_root};
 pub(crate) use seal::seal;
 
 use crate::failure::{Exit, Failure};
@@ -47,6 +47,11 @@ impl EnvArgs {
             }
             (named, published) => Ok(named.or(published)),
         }
+    }
+
+    /// Whether a root was named here.
+    pub(crate) const fn names_root(&self) -> bool {
+        self.kms_root.is_some()
     }
 
     /// The environment; `None` when no option gives one.

@@ -71,10 +71,13 @@ impl fmt::Debug for RootKey {
 /// Lets `met`, the root that signed for an application, count only if it is the trusted one or follows it: the named
 /// one, else the one that is remembered of the application, else one that is remembered of the server. The first root
 /// that is met at a server is trusted, and said to be. What was trusted last is remembered.
+///
+/// For an application that `is_pinned` to a KMS by its document, nothing counts but the named root or its own.
 pub(crate) async fn check(
     met: RootKey,
     app_id: AppId,
     named: Option<RootKey>,
+    is_pinned: bool,
     kms: &str,
     client: &Client,
     session: &Session,
@@ -82,8 +85,12 @@ pub(crate) async fn check(
     let path = place(session, client.server())?;
     let mut credentials = Credentials::load(&path)?;
     let (remembered, output) = (credentials.kms_roots(client.server()), &session.output);
-    let trusted = named.map_or_else(|| remembered.of(app_id), |root| vec![root]);
+    let known = || if is_pinned { remembered.of_none_but(app_id) } else { remembered.of(app_id) };
+    let trusted = named.map_or_else(known, |root| vec![root]);
     let mut roots = remembered.clone();
+    if trusted.is_empty() && is_pinned {
+        return Err(unnamed());
+    }
     if trusted.is_empty() {
         output.say(&format!(
             "First environment for {}: its KMS is taken at its word, and its root {met} is remembered in {}. \
@@ -104,10 +111,13 @@ pub(crate) async fn check(
     credentials.store(&path)
 }
 
-/// Whether a root is trusted that an application may have its keys from.
-pub(crate) fn is_known(app_id: AppId, client: &Client, session: &Session) -> Result<bool, Failure> {
-    let credentials = Credentials::load(&place(session, client.server())?)?;
-    Ok(!credentials.kms_roots(client.server()).of(app_id).is_empty())
+/// Nobody but the server says what root it is, and the document is meant to keep others away.
+pub(crate) fn unnamed() -> Failure {
+    let text = "the document names the KMS that the guest takes keys of, and what is sealed goes by another key of it, which was \
+                not named";
+    Failure::new(Exit::Unverified, text)
+        .hint("nothing was sealed and nothing was sent")
+        .hint("name it: --kms-root, \"Root key (secp256k1)\" of `cloister kms status`")
 }
 
 /// The file that holds what is known of a server: that of the cloud on this machine, or that of logins.

@@ -11,17 +11,19 @@ use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
 /// Asks for the application's key, verifies who signed it, and seals: hex of what only the
-/// guest can open. `kms` is an id or slug, or the kind `phala` for that of the application's CVM.
+/// guest can open. `kms` is an id or slug, or the kind `phala` for that of the application's CVM; `is_pinned`, whether the
+/// application's document names it.
 pub(crate) async fn seal(
     environment: &Environment,
     app_id: AppId,
     kms: &str,
     named_root: Option<RootKey>,
+    is_pinned: bool,
     client: &Client,
     session: &Session,
 ) -> Result<String, Failure> {
     let key = SignedKey::get(app_id, kms, client).await?;
-    root::check(key.signer, app_id, named_root, kms, client, session).await?;
+    root::check(key.signer, app_id, named_root, is_pinned, kms, client, session).await?;
     key.seal(environment)
 }
 

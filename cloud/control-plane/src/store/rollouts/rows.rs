@@ -162,6 +162,8 @@ pub struct PlacedRow {
     pub health: Option<String>,
     /// Why the last boot failed.
     pub boot_error: Option<String>,
+    /// Why it ended, if nobody asked for that.
+    pub exit_reason: Option<String>,
     /// The operation that holds it.
     pub operation_id: Option<String>,
     /// When it was deleted.
