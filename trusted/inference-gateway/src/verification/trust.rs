@@ -79,10 +79,8 @@ impl Trust {
     /// Fails if one of these could not be verified whatever it shows: what cannot work is told at the start. Nothing is made
     /// for others, so that an image without certificate authorities is enough for them.
     pub fn check(&self, upstreams: &[UpstreamConfig]) -> Result<(), TrustError> {
-        let proving = upstreams.iter().filter(|upstream| upstream.provider == ProviderKind::AciService);
-        proving
-            .map(|upstream| self.verifier(upstream.pccs_url.as_ref()))
-            .try_for_each(|verifier| verifier.map(drop))
+        let mut proving = upstreams.iter().filter(|upstream| upstream.provider == ProviderKind::AciService);
+        proving.try_for_each(|upstream| self.verifier(upstream.pccs_url.as_ref()).map(drop))
     }
 
     /// Whom a verifier trusts, for every upstream.

@@ -46,11 +46,6 @@ impl KnownRoots {
         }
     }
 
-    /// Its own alone.
-    pub(crate) fn of_none_but(&self, app: AppId) -> Vec<RootKey> {
-        self.apps.get(&app.to_string()).copied().into_iter().collect()
-    }
-
     /// Trusts a root, which is that of an application.
     pub(crate) fn trust(&mut self, app: AppId, root: RootKey) {
         self.roots.insert(root);

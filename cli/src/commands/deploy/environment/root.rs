@@ -72,7 +72,8 @@ impl fmt::Debug for RootKey {
 /// one, else the one that is remembered of the application, else one that is remembered of the server. The first root
 /// that is met at a server is trusted, and said to be. What was trusted last is remembered.
 ///
-/// For an application that `is_pinned` to a KMS by its document, nothing counts but the named root or its own.
+/// For an application that `is_pinned` to a KMS by its document, the named root alone counts: one that is remembered may have
+/// been taken at its word.
 pub(crate) async fn check(
     met: RootKey,
     app_id: AppId,
@@ -85,12 +86,11 @@ pub(crate) async fn check(
     let path = place(session, client.server())?;
     let mut credentials = Credentials::load(&path)?;
     let (remembered, output) = (credentials.kms_roots(client.server()), &session.output);
-    let known = || if is_pinned { remembered.of_none_but(app_id) } else { remembered.of(app_id) };
-    let trusted = named.map_or_else(known, |root| vec![root]);
-    let mut roots = remembered.clone();
-    if trusted.is_empty() && is_pinned {
+    if named.is_none() && is_pinned {
         return Err(unnamed());
     }
+    let trusted = named.map_or_else(|| remembered.of(app_id), |root| vec![root]);
+    let mut roots = remembered.clone();
     if trusted.is_empty() {
         output.say(&format!(
             "First environment for {}: its KMS is taken at its word, and its root {met} is remembered in {}. \
