@@ -191,6 +191,31 @@ fn every_application_stays_with_its_kms_among_several() {
     assert_eq!(patches, 3);
 }
 
+/// Nor what it is changed to, on a machine that keeps its root since it was taken at its word.
+#[test]
+fn an_application_whose_document_names_the_kms_is_never_sealed_to_a_root_that_is_only_kept() {
+    let root = root(1);
+    let detail = |key_provider_id: &str| {
+        let mut detail = cvm("alpha", "running");
+        detail["app_id"] = json!(APP);
+        detail["compose_file"] =
+            json!({ "allowed_envs": ["API_KEY", "LEVEL"], "key_provider_id": key_provider_id });
+        detail
+    };
+    let fake = home(Fake::start())
+        .on("GET /cvms/alpha", 200, detail(""))
+        .on("GET /cvms/alpha", 200, detail("3059"))
+        .on(&format!("GET /kms/phala/pubkey/{APP}"), 200, pubkey(&root))
+        .on("PATCH /cvms/alpha/envs", 202, accepted());
+    let line = "cvms envs alpha --env-file hello/secrets.env --no-wait";
+    assert!(fake.run(line).ends_with("--- exit 0\n"), "it is kept from now on");
+    let refused = fake.run(line);
+    assert!(refused.ends_with("--- exit 8\n") && refused.contains("--kms-root"), "{refused}");
+    assert!(fake.run(&format!("{line} --kms-root {}", k256(&root))).ends_with("--- exit 0\n"));
+    let patches = fake.seen().into_iter().filter(|seen| seen.line.starts_with("PATCH ")).count();
+    assert_eq!(patches, 2);
+}
+
 #[test]
 fn whoever_names_a_contract_gets_no_application_without_one() {
     let fake = cloud(&root(1));
