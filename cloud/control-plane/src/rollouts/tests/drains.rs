@@ -1,5 +1,7 @@
 //! CVMs leave a node.
 
+use cloister_node_api::ExitReason;
+
 use super::*;
 use crate::governance::Contracts;
 use crate::governance::testing::{FakeContracts, KMS_CONTRACT};
@@ -87,13 +89,24 @@ async fn replicas_are_moved_and_single_instances_stay_with_a_reason() {
 
 #[tokio::test]
 async fn a_replacement_that_does_not_start_is_removed_and_tried_again_on_request() {
+    let faults = [
+        (Fault::BootErrorOnce("no such image"), "no such image"),
+        (Fault::ExitOnce(Some(ExitReason::Silent)), "was killed on the node"),
+    ];
+    for (fault, reason) in faults {
+        does_not_start(fault, reason).await;
+    }
+}
+
+async fn does_not_start(fault: Fault, reason: &'static str) {
+    let fault = &fault;
     on_both(|store| async move {
         let mut scene = Scene::new(store).await;
         let alpha = scene.ground.node;
         let beta = scene.add_node("beta").await;
         let old = scene.cvm(5, "web-0", alpha).await;
         scene.cvm(5, "web-1", beta).await;
-        scene.nodes.set_fault(Step::AwaitBoot, Fault::BootErrorOnce("no such image"));
+        scene.nodes.set_fault(Step::AwaitBoot, fault.clone());
         scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
         let drain = drain_of(&scene, alpha).await.id;
         for _ in 0..20 {
@@ -102,7 +115,7 @@ async fn a_replacement_that_does_not_start_is_removed_and_tried_again_on_request
         let member = &scene.members(drain).await[0];
         assert_eq!(member.state, MemberState::Failed);
         let error = member.error.clone().unwrap();
-        assert!(error.contains("did not become ready") && error.contains("no such image"), "{error}");
+        assert!(error.contains("did not become ready") && error.contains(reason), "{error}");
         assert_eq!(scene.row(old.id).await.status, CvmStatus::Running);
         assert_eq!(scene.store.cvms_of_app(APP).await.unwrap().len(), 2, "no leftover");
 
@@ -139,6 +152,46 @@ async fn a_drain_that_is_ended_ends_the_move_it_began() {
     .await;
 }
 
+/// The first replacement that a drain makes, once it has started.
+async fn replacement(scene: &Scene, drain: i64) -> i64 {
+    while scene.members(drain).await.first().is_none_or(|member| member.replacement_id.is_none()) {
+        scene.clock.advance_ms(TICK_MS);
+        scene.report().await;
+        assert!(scene.driver.round().await.unwrap());
+    }
+    let new = scene.members(drain).await[0].replacement_id.unwrap();
+    scene.at_rest(new).await;
+    new
+}
+
+#[tokio::test]
+async fn a_replacement_that_ends_once_it_has_started_is_given_up_with_its_nodes_reason() {
+    on_both(|store| async move {
+        let mut scene = Scene::new(store).await;
+        let alpha = scene.ground.node;
+        let beta = scene.add_node("beta").await;
+        scene.cvm(5, "web-0", alpha).await;
+        scene.cvm(5, "web-1", beta).await;
+        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        let drain = drain_of(&scene, alpha).await.id;
+        let new = replacement(&scene, drain).await;
+        let ended = ObservedVm { exit_reason: Some(ExitReason::Silent.to_string()), ..ObservedVm::default() };
+        let mut change = scene.store.change().await.unwrap();
+        change.observe_cvm(new, &ended, scene.clock.now_ms()).await.unwrap();
+        change.set_cvm_status(new, CvmStatus::Stopped, scene.clock.now_ms()).await.unwrap();
+        change.commit().await.unwrap();
+        for _ in 0..5 {
+            scene.tick().await;
+        }
+        let member = &scene.members(drain).await[0];
+        assert_eq!(member.state, MemberState::Failed);
+        let error = member.error.as_deref().unwrap();
+        assert!(error.contains("did not become ready: its process was killed on the node"), "{error}");
+        scene.end().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_replacement_that_does_badly_for_long_is_given_up() {
     on_both(|store| async move {
@@ -149,13 +202,7 @@ async fn a_replacement_that_does_badly_for_long_is_given_up() {
         scene.cvm(5, "web-1", beta).await;
         scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
         let drain = drain_of(&scene, alpha).await.id;
-        while scene.members(drain).await.first().is_none_or(|member| member.replacement_id.is_none()) {
-            scene.clock.advance_ms(TICK_MS);
-            scene.report().await;
-            assert!(scene.driver.round().await.unwrap());
-        }
-        let new = scene.members(drain).await[0].replacement_id.unwrap();
-        scene.at_rest(new).await;
+        let new = replacement(&scene, drain).await;
         let sick = ObservedVm { health: Some("unhealthy".into()), ..ObservedVm::default() };
         let mut change = scene.store.change().await.unwrap();
         change.observe_cvm(new, &sick, scene.clock.now_ms()).await.unwrap();
