@@ -55,9 +55,12 @@ fn main() -> Result<(), Failure> {
         [_, "relay", address, upstream] => {
             single()?.block_on(relay::serve(address.parse()?, upstream.parse()?))
         }
-        given if given.contains(&"--train") => single()?.block_on(training::run()),
         given if given.contains(&"--bench") => {
-            if let Some(minutes) = given.iter().skip_while(|given| **given != "--soak").nth(1) {
+            let after = |option| given.iter().skip_while(|given| **given != option).nth(1);
+            if let Some(server) = after("--train") {
+                return single()?.block_on(training::run(server));
+            }
+            if let Some(minutes) = after("--soak") {
                 return single()?.block_on(soak::run(minutes.parse()?));
             }
             let awake = if given.contains(&"--drowsy") { None } else { awake() };
