@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds target/release/cloister laid out for what it does most (profile-guided optimisation): a first build counts what
 # runs while a gateway and a control plane are loaded, and the second is compiled by those counts, with the functions that
-# ran next to each other. Takes as long as two release builds, and one of the tests' load generator.
+# ran before those that did not. Takes as long as two release builds, and one of the tests' load generator.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,8 +17,10 @@ if [ ! -x "$tools/llvm-profdata" ] && command -v rustup >/dev/null; then
     say "adding the component llvm-tools to the Rust toolchain"
     rustup component add llvm-tools
 fi
-[ -x "$tools/llvm-profdata" ] ||
-    die "$tools/llvm-profdata is missing: install the llvm-tools of the Rust toolchain that $(command -v rustc) is of"
+for tool in llvm-nm llvm-profdata llvm-readobj; do
+    [ -x "$tools/$tool" ] ||
+        die "$tools/$tool is missing: install the llvm-tools of the Rust toolchain that $(command -v rustc) is of"
+done
 
 # Addresses that the loader fills in take a hundredth of the room when packed: 2 MB of the file, which every process would
 # read. Needs glibc 2.36 (Debian 12) where it runs and, because programs of the build have it, too, where it is built.
@@ -33,7 +35,7 @@ build() {
 }
 
 # Prints the functions of the program $1 that ran by the counts in the other files: those of the first file before those of the
-# next, and of each those that ran most often first.
+# next, and of each by the count of the part of them that ran most often.
 order() {
     local symbols counts
     symbols=$("$tools/llvm-nm" --defined-only --format=just-symbols "$1")
@@ -47,7 +49,7 @@ order() {
                 gsub(/[^0-9]+/, " ")
                 for (i = 1; i <= NF; i++) if ($i > most) most = $i
                 if (most) print most, name
-            }' | sort --key 1,1nr --key 2 | cut --delimiter ' ' --fields 2
+            }' | LC_ALL=C sort --key 1,1nr --key 2 | cut --delimiter ' ' --fields 2
     done | awk '
         # The compiler adds a suffix to names that it makes known to other parts of the program.
         NR == FNR { name = $1; sub(/\.llvm\..*/, "", name); called[name] = called[name] $1 "\n"; next }
@@ -71,13 +73,20 @@ done
 "$tools/llvm-profdata" merge --output "$counts.profdata" "${servers[@]/#/$counts/}"
 say "building target/release/cloister by what was counted"
 build "-Cprofile-use=$counts.profdata" target -Cstrip=none
-# Pages of the program that a server never needs are not read, nor do they count as its memory. Linkers other than LLVM's, which
-# is the compiler's own, know no such order.
+# With the names of its functions it is not for use.
+unordered=$counting/cloister
+mv target/release/cloister "$unordered"
+# So fewer pages of the program count as a server's memory for functions that it never runs. Linkers other than LLVM's, which is
+# the compiler's own on x86-64, know no such order; it has one by who calls whom, which would take precedence.
 layout=(-Cstrip=symbols)
-if "$tools/llvm-readobj" --string-dump=.comment target/release/cloister | grep --quiet 'Linker: LLD'; then
-    order target/release/cloister "${servers[@]/#/$counts/}" >"$counts/order"
-    layout+=("-Clink-arg=-Wl,--symbol-ordering-file=$counts/order" -Clink-arg=-Wl,--no-warn-symbol-ordering
-        -Clink-arg=-Wl,--call-graph-profile-sort=none)
-    say "linking it again, with the $(wc -l <"$counts/order") functions that ran first"
+linker=$("$tools/llvm-readobj" --string-dump=.comment "$unordered")
+if [[ $linker == *"Linker: LLD"* ]]; then
+    order "$unordered" "${servers[@]/#/$counts/}" >"$counts/order"
+    [ -s "$counts/order" ] || die "no function of $unordered is in the counts"
+    layout+=(-Clink-arg=-Xlinker "-Clink-arg=--symbol-ordering-file=$counts/order"
+        -Clink-arg=-Wl,--no-warn-symbol-ordering,--call-graph-profile-sort=none)
+    say "linking it again, with the $(wc -l <"$counts/order") functions that ran before the others"
+else
+    say "it was not linked by LLVM's linker: its functions stay as they are"
 fi
 build "-Cprofile-use=$counts.profdata" target "${layout[@]}"
