@@ -191,7 +191,7 @@ fn every_application_stays_with_its_kms_among_several() {
     assert_eq!(patches, 3);
 }
 
-/// Nor what it is changed to, on a machine that keeps its root since it was taken at its word.
+/// A root that was taken at its word once does not do when the document has come to name the KMS.
 #[test]
 fn an_application_whose_document_names_the_kms_is_never_sealed_to_a_root_that_is_only_kept() {
     let root = root(1);

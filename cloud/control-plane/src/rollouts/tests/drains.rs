@@ -23,6 +23,22 @@ async fn drain_of(scene: &Scene, node: i64) -> RolloutRow {
     scene.store.drain_of_node(node).await.unwrap().unwrap()
 }
 
+/// An application's two CVMs on two nodes, and the one on the scene's own.
+async fn two_apart(store: Store) -> (Scene, CvmRow) {
+    let mut scene = Scene::new(store).await;
+    let beta = scene.add_node("beta").await;
+    let own = scene.cvm(5, "web-0", scene.ground.node).await;
+    scene.cvm(5, "web-1", beta).await;
+    (scene, own)
+}
+
+/// Has the scene's own node drained, and returns the rollout.
+async fn begin(scene: &Scene) -> i64 {
+    let node = scene.ground.node;
+    scene.rollouts.drain(node, scene.ground.user).await.unwrap();
+    drain_of(scene, node).await.id
+}
+
 #[tokio::test]
 async fn replicas_are_moved_and_single_instances_stay_with_a_reason() {
     on_both(|store| async move {
@@ -101,14 +117,9 @@ async fn a_replacement_that_does_not_start_is_removed_and_tried_again_on_request
 async fn does_not_start(fault: Fault, reason: &'static str) {
     let fault = &fault;
     on_both(|store| async move {
-        let mut scene = Scene::new(store).await;
-        let alpha = scene.ground.node;
-        let beta = scene.add_node("beta").await;
-        let old = scene.cvm(5, "web-0", alpha).await;
-        scene.cvm(5, "web-1", beta).await;
+        let (scene, old) = two_apart(store).await;
         scene.nodes.set_fault(Step::AwaitBoot, fault.clone());
-        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
-        let drain = drain_of(&scene, alpha).await.id;
+        let drain = begin(&scene).await;
         for _ in 0..20 {
             scene.tick().await;
         }
@@ -119,7 +130,7 @@ async fn does_not_start(fault: Fault, reason: &'static str) {
         assert_eq!(scene.row(old.id).await.status, CvmStatus::Running);
         assert_eq!(scene.store.cvms_of_app(APP).await.unwrap().len(), 2, "no leftover");
 
-        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
+        begin(&scene).await;
         for _ in 0..20 {
             scene.tick().await;
         }
@@ -167,13 +178,8 @@ async fn replacement(scene: &Scene, drain: i64) -> i64 {
 #[tokio::test]
 async fn a_replacement_that_ends_once_it_has_started_is_given_up_with_its_nodes_reason() {
     on_both(|store| async move {
-        let mut scene = Scene::new(store).await;
-        let alpha = scene.ground.node;
-        let beta = scene.add_node("beta").await;
-        scene.cvm(5, "web-0", alpha).await;
-        scene.cvm(5, "web-1", beta).await;
-        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
-        let drain = drain_of(&scene, alpha).await.id;
+        let (scene, _) = two_apart(store).await;
+        let drain = begin(&scene).await;
         let new = replacement(&scene, drain).await;
         let ended = ObservedVm { exit_reason: Some(ExitReason::Silent.to_string()), ..ObservedVm::default() };
         let mut change = scene.store.change().await.unwrap();
@@ -195,13 +201,8 @@ async fn a_replacement_that_ends_once_it_has_started_is_given_up_with_its_nodes_
 #[tokio::test]
 async fn a_replacement_that_does_badly_for_long_is_given_up() {
     on_both(|store| async move {
-        let mut scene = Scene::new(store).await;
-        let alpha = scene.ground.node;
-        let beta = scene.add_node("beta").await;
-        let old = scene.cvm(5, "web-0", alpha).await;
-        scene.cvm(5, "web-1", beta).await;
-        scene.rollouts.drain(alpha, scene.ground.user).await.unwrap();
-        let drain = drain_of(&scene, alpha).await.id;
+        let (scene, old) = two_apart(store).await;
+        let drain = begin(&scene).await;
         let new = replacement(&scene, drain).await;
         let sick = ObservedVm { health: Some("unhealthy".into()), ..ObservedVm::default() };
         let mut change = scene.store.change().await.unwrap();
