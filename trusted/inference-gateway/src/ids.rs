@@ -31,7 +31,7 @@ pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
 /// gateway gives; `None` for ids that begin in another way.
 pub(crate) fn receipt_of(id: &str) -> Option<String> {
     let unique = ["req_", "resp_", "msg_"].iter().find_map(|prefix| id.strip_prefix(prefix))?;
-    Some(format!("rcpt-{}", unique.get(..RECEIPT_DIGITS).unwrap_or(unique)))
+    Some(["rcpt-", unique.get(..RECEIPT_DIGITS).unwrap_or(unique)].concat())
 }
 
 /// The time that an id begins with; whatever follows its last `-` or `_`, if that are hex digits.

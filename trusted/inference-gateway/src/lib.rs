@@ -13,6 +13,7 @@ pub mod e2ee;
 pub mod error;
 pub mod format;
 pub mod gateway;
+mod gathering;
 mod ids;
 #[cfg(test)]
 mod lab;
@@ -23,6 +24,7 @@ pub mod proof;
 pub mod record;
 pub mod routing;
 pub mod run;
+mod same_machine;
 pub mod stream;
 pub mod surface;
 mod unattended;

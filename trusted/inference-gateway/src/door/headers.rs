@@ -135,5 +135,5 @@ fn request_id() -> Result<String, GatewayError> {
     let mut random = [0; 16];
     getrandom::fill(&mut random)
         .map_err(|_| GatewayError::new(Kind::Internal, "The gateway has no source of randomness"))?;
-    Ok(format!("req_{}", ids::of(random)))
+    Ok(["req_", &ids::of(random)].concat())
 }

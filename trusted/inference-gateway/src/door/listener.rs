@@ -26,6 +26,8 @@ use tower::ServiceExt as _;
 
 use super::activity::{Activity, Busy};
 use super::tls::Certificate;
+use crate::gathering::Gathering;
+use crate::same_machine::unpace;
 
 /// Most connections at a time; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -146,6 +148,7 @@ async fn connection(
     if stream.set_nodelay(true).is_err() {
         return;
     }
+    unpace(&stream);
     let Some(certificate) = certificate else {
         let spoken = tokio::select! {
             spoken = timeout(patience.idle, spoken(&stream)) => spoken,
@@ -216,7 +219,7 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let answer = Box::pin(answers.answer(request.map(Body::new)));
         async move { Ok::<_, Infallible>(busy.follow(answer.await)) }
     });
-    let stream = TokioIo::new(stream);
+    let stream = Gathering(TokioIo::new(stream));
     if version == Version::HTTP_2 {
         let mut server = http2::Builder::new(TokioExecutor::new());
         server

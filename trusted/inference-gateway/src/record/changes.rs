@@ -19,6 +19,8 @@ const MAX_USAGE: usize = 16 << 10;
 const MAX_TEXT: usize = 512;
 /// Ends of sessions are rounded up to this many seconds, so that not every receipt moves one.
 const SESSION_STEP: u64 = 3600;
+/// Room for most rows, in bytes.
+const USUAL_ROW_BYTES: usize = 1 << 10;
 /// What a change takes in memory besides its bytes, about.
 const OVERHEAD: usize = 512;
 
@@ -135,7 +137,8 @@ fn row_bytes(key: KeyHash, mut row: Row) -> Result<Bytes, StoreError> {
     for text in texts.into_iter().flatten() {
         text.truncate(text.floor_char_boundary(MAX_TEXT));
     }
-    let mut bytes = key.0.to_vec();
+    let mut bytes = Vec::with_capacity(USUAL_ROW_BYTES);
+    bytes.extend(key.0);
     serde_json::to_writer(&mut bytes, &row).map_err(|_| StoreError::new("a usage row cannot be written"))?;
     Ok(bytes.into())
 }

@@ -48,6 +48,7 @@ pub(super) fn write(out: &mut Vec<u8>, segment: u64, durable: u64, carried: &[u8
     }
     let length = u32::try_from(carried.len()).unwrap_or(u32::MAX).to_le_bytes();
     let mark = if is_last { LAST } else { MORE };
+    out.reserve(HEAD_BYTES + carried.len());
     for part in [mark, &length, &hash.finalize().to_le_bytes(), &segment, &durable, carried] {
         out.extend_from_slice(part);
     }

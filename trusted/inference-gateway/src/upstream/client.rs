@@ -25,6 +25,8 @@ use tower::Service;
 use super::names::Names;
 use super::tls::is_mismatch;
 use super::{SendFailure, Unanswered};
+use crate::gathering::Gathering;
+use crate::same_machine::unpace;
 
 /// Unused connections are closed after this long.
 const IDLE_CONNECTION: Duration = Duration::from_secs(90);
@@ -152,7 +154,7 @@ where
             Future: Send + 'static,
         >,
 {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Response = Gathering<MaybeHttpsStream<TokioIo<TcpStream>>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -162,7 +164,14 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connected = timeout(self.patience, self.https.call(uri));
-        Box::pin(async move { connected.await? })
+        Box::pin(async move {
+            let stream = connected.await??;
+            unpace(match &stream {
+                MaybeHttpsStream::Http(stream) => stream.inner(),
+                MaybeHttpsStream::Https(stream) => stream.inner().get_ref().0.inner().inner(),
+            });
+            Ok(Gathering(stream))
+        })
     }
 }
 
