@@ -14,6 +14,8 @@ use crate::gateway::unix_now_ms;
 const TIME_BYTES: usize = 6;
 /// Digits of a receipt's id.
 const RECEIPT_DIGITS: usize = 24;
+/// Digits of a random number of 64 bits.
+const RANDOM_DIGITS: usize = 16;
 
 /// An id, without its prefix, of so many random bytes; the time takes the place of the first ones.
 pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
@@ -32,6 +34,14 @@ pub(crate) fn of<const BYTES: usize>(mut random: [u8; BYTES]) -> String {
 pub(crate) fn receipt_of(id: &str) -> Option<String> {
     let unique = ["req_", "resp_", "msg_"].iter().find_map(|prefix| id.strip_prefix(prefix))?;
     Some(["rcpt-", unique.get(..RECEIPT_DIGITS).unwrap_or(unique)].concat())
+}
+
+/// The random number that an id of at least [`RANDOM_DIGITS`] random digits ends with: nobody knows it before the id.
+pub(crate) fn random_of(id: &str) -> Option<u64> {
+    let digits = id.get(id.len().checked_sub(RANDOM_DIGITS)?..)?;
+    let mut random = [0; RANDOM_DIGITS / 2];
+    hex::decode_to_slice(digits, &mut random).ok()?;
+    Some(u64::from_be_bytes(random))
 }
 
 /// The time that an id begins with; whatever follows its last `-` or `_`, if that are hex digits.
@@ -85,6 +95,15 @@ mod tests {
             assert_eq!(receipt_of(id), None, "{id}");
         }
         assert_eq!(receipt_of("req_ä").as_deref(), Some("rcpt-ä"));
+    }
+
+    #[test]
+    fn a_number_is_what_an_id_ends_with() {
+        let request = format!("req_{}", of([7, 7, 7, 7, 7, 7, 7, 7, 1, 2, 3, 4, 5, 6, 7, 8]));
+        assert_eq!(random_of(&request), Some(0x0102_0304_0506_0708));
+        for id in ["", "req_1", "0123456789abcde", "req_0123456789abcdeg", "req_0123456789abcd\u{e4}"] {
+            assert_eq!(random_of(id), None, "{id}");
+        }
     }
 
     #[test]

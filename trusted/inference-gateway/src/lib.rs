@@ -24,7 +24,6 @@ pub mod proof;
 pub mod record;
 pub mod routing;
 pub mod run;
-mod same_machine;
 pub mod stream;
 pub mod surface;
 mod unattended;

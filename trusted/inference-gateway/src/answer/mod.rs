@@ -119,14 +119,13 @@ async fn admit(
 ) -> Option<(Box<Exchange>, Outlet)> {
     let began = Instant::now();
     let live = gateway.live();
-    let Some(receipt_id) = ids::receipt_of(&incoming.request_id) else {
+    let id = &incoming.request_id;
+    let Some((receipt_id, random)) = ids::receipt_of(id).zip(ids::random_of(id)) else {
         tracing::error!("the request has an id that is none of the gateway's");
         let error = GatewayError::new(Kind::Internal, "The request failed");
         drop(head.send(respond::denial(incoming.surface, &incoming.request_id, &error, &[])));
         return None;
     };
-    // Spreads requests over routes, and attempts over time: nothing that anybody may not guess.
-    let random = fastrand::u64(..);
     let asked = tokio::select! {
         asked = ask(&gateway, &live, &incoming, random) => asked,
         () = gateway.cut.cancelled() => Err(Denied { error: ending(), sealer: None }),

@@ -27,7 +27,6 @@ use tower::ServiceExt as _;
 use super::activity::{Activity, Busy};
 use super::tls::Certificate;
 use crate::gathering::Gathering;
-use crate::same_machine::unpace;
 
 /// Most connections at a time; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -148,14 +147,13 @@ async fn connection(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    unpace(&stream);
     let Some(certificate) = certificate else {
         let spoken = tokio::select! {
             spoken = timeout(patience.idle, spoken(&stream)) => spoken,
             () = stop.cancelled() => return,
         };
         if let Ok(Ok(version)) = spoken {
-            http(stream, version, answers, patience, stop).await;
+            http(Gathering(stream), version, answers, patience, stop).await;
         }
         return;
     };
@@ -219,7 +217,7 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let answer = Box::pin(answers.answer(request.map(Body::new)));
         async move { Ok::<_, Infallible>(busy.follow(answer.await)) }
     });
-    let stream = Gathering(TokioIo::new(stream));
+    let stream = TokioIo::new(stream);
     if version == Version::HTTP_2 {
         let mut server = http2::Builder::new(TokioExecutor::new());
         server

@@ -19,7 +19,7 @@ const MAX_USAGE: usize = 16 << 10;
 const MAX_TEXT: usize = 512;
 /// Ends of sessions are rounded up to this many seconds, so that not every receipt moves one.
 const SESSION_STEP: u64 = 3600;
-/// Room for most rows, in bytes.
+/// Room for a row with short texts and a short `usage`, in bytes.
 const USUAL_ROW_BYTES: usize = 1 << 10;
 /// What a change takes in memory besides its bytes, about.
 const OVERHEAD: usize = 512;
@@ -138,7 +138,7 @@ fn row_bytes(key: KeyHash, mut row: Row) -> Result<Bytes, StoreError> {
         text.truncate(text.floor_char_boundary(MAX_TEXT));
     }
     let mut bytes = Vec::with_capacity(USUAL_ROW_BYTES);
-    bytes.extend(key.0);
+    bytes.extend_from_slice(&key.0);
     serde_json::to_writer(&mut bytes, &row).map_err(|_| StoreError::new("a usage row cannot be written"))?;
     Ok(bytes.into())
 }

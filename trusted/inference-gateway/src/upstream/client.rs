@@ -21,12 +21,12 @@ use tokio::net::TcpStream;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tower::Service;
+use tower::util::MapResponse;
 
 use super::names::Names;
 use super::tls::is_mismatch;
 use super::{SendFailure, Unanswered};
 use crate::gathering::Gathering;
-use crate::same_machine::unpace;
 
 /// Unused connections are closed after this long.
 const IDLE_CONNECTION: Duration = Duration::from_secs(90);
@@ -106,10 +106,14 @@ impl Client {
     }
 }
 
+/// A connection without TLS, or below it.
+type Tcp = TokioIo<Gathering<TcpStream>>;
+type TcpConnector<R> = MapResponse<HttpConnector<R>, fn(TokioIo<TcpStream>) -> Tcp>;
+
 /// Opens connections, with a limit for all that takes.
 #[derive(Clone)]
 pub(super) struct Connector<R = Names> {
-    https: HttpsConnector<HttpConnector<R>>,
+    https: HttpsConnector<TcpConnector<R>>,
     patience: Duration,
 }
 
@@ -125,6 +129,8 @@ impl<R> Connector<R> {
         http.set_keepalive_interval(Some(PROBE_INTERVAL));
         http.set_keepalive_retries(Some(PROBES));
         http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        let http: TcpConnector<R> =
+            MapResponse::new(http, |stream| TokioIo::new(Gathering(stream.into_inner())));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls);
         let https = if manner.is_https_only { https.https_only() } else { https.https_or_http() };
         let https = https.enable_http1();
@@ -147,14 +153,10 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 impl<R> Service<Uri> for Connector<R>
 where
-    HttpsConnector<HttpConnector<R>>: Service<
-            Uri,
-            Response = MaybeHttpsStream<TokioIo<TcpStream>>,
-            Error = BoxError,
-            Future: Send + 'static,
-        >,
+    HttpsConnector<TcpConnector<R>>:
+        Service<Uri, Response = MaybeHttpsStream<Tcp>, Error = BoxError, Future: Send + 'static>,
 {
-    type Response = Gathering<MaybeHttpsStream<TokioIo<TcpStream>>>;
+    type Response = MaybeHttpsStream<Tcp>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -164,14 +166,7 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connected = timeout(self.patience, self.https.call(uri));
-        Box::pin(async move {
-            let stream = connected.await??;
-            unpace(match &stream {
-                MaybeHttpsStream::Http(stream) => stream.inner(),
-                MaybeHttpsStream::Https(stream) => stream.inner().get_ref().0.inner().inner(),
-            });
-            Ok(Gathering(stream))
-        })
+        Box::pin(async move { connected.await? })
     }
 }
 
