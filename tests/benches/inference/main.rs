@@ -38,7 +38,7 @@ const HEAD: &str = "\
 /// the processor's time.
 const PARTS: [(&str, Without, Option<f64>); 3] = [
     ("share of the access log", Without::AccessLog, Some(5.0)),
-    ("share of the disk below the records", Without::Disk, None),
+    ("share of the disk below the records", Without::Disk, Some(15.0)),
     ("share of the public log of receipts", Without::ReceiptLog, None),
 ];
 /// How often, and how long, each is measured in turns. Many short ones: the machine's speed changes by a tenth from one to
