@@ -6,10 +6,12 @@
 //! | route by route, until one answers | `walk`, `attempt`, `judge` for what a failure means, `watch` for who hears it |
 //! | a stream, as whole events | `feed` |
 //! | to the client, hashed as it goes | `relay`, `outlet`, `wire`, `respond` |
+//! | after the client, if it leaves or reads a stream | `attended` |
 //! | the record, before the last byte | `exchange` |
 
 mod asked;
 mod attempt;
+mod attended;
 mod exchange;
 mod failure;
 mod feed;
@@ -45,6 +47,7 @@ use crate::observe::RequestSpan;
 use crate::surface::Surface;
 use asked::{Denied, ask};
 use attempt::{Begun, Committed, Trace};
+use attended::Attended;
 use exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use failure::Spent;
 use outlet::Outlet;
@@ -80,22 +83,21 @@ impl Incoming {
 
 /// Answers a request. The response is complete but for the headers that every response has.
 ///
-/// The work goes on in a task of its own ([`Gateway::requests`]), so that a client that leaves does not take the
-/// record with it. The token stands for the request until there is the task.
+/// A client that leaves does not take the record with it: the work goes on without one ([`Attended`]). The token, one of
+/// [`Gateway::requests`], stands for the request until the work has ended.
 pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTrackerToken) -> Response {
     let (head, response) = oneshot::channel();
-    let requests = gateway.requests.clone();
     let (surface, request_id) = (incoming.surface, incoming.request_id.clone());
     // A stream that stays open should take little memory: what comes before has its own, which goes back, and so has all
     // that is seldom, here and below.
     let begun = Box::pin(begin(gateway, incoming, head));
-    drop(requests.spawn(async move {
+    let work = Box::pin(async move {
         if let Some(streaming) = begun.await {
             Box::pin(streaming.relay()).await;
         }
-    }));
-    drop(token);
-    response.await.unwrap_or_else(|_| {
+        drop(token);
+    });
+    Attended::new(work, response).await.unwrap_or_else(|| {
         let error = GatewayError::new(Kind::Internal, "The request failed");
         respond::denial(surface, &request_id, &error, &[])
     })
@@ -127,6 +129,8 @@ async fn admit(
         return None;
     };
     let asked = tokio::select! {
+        // Most often it is there at once, and there is nobody to be told of the end.
+        biased;
         asked = ask(&gateway, &live, &incoming, random) => asked,
         () = gateway.cut.cancelled() => Err(Denied { error: ending(), sealer: None }),
     };
@@ -164,6 +168,7 @@ async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) -> Option<Bo
     let walked = {
         let mut walking = Box::pin(walk.run());
         tokio::select! {
+            biased;
             walked = &mut walking => Some(walked),
             () = outlet.wait(&exchange) => {
                 // What the upstream was made to do is paid for: it is waited for, to learn what that is.

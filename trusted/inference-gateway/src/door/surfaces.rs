@@ -57,6 +57,7 @@ pub(super) async fn serve(
     let arriving = Arriving { gateway, key: Some(key), request_id: &request_id };
     let share = gateway.bodies.share_of(key, 1);
     let body = tokio::select! {
+        biased;
         body = inbound::read(&parts.headers, body, share) => body,
         () = gateway.cut.cancelled() => Err(ending()),
     };

@@ -6,11 +6,12 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use tokio::time::timeout;
 
 use super::SendFailure;
 use super::client::is_timeout;
+use super::http1::Body;
 use crate::door::{NoRoom, SMALL, Share};
 use crate::gateway::unix_now;
 
@@ -30,7 +31,7 @@ pub struct Answer {
     pub is_json: bool,
     /// `Retry-After`, in seconds up to 600, if it was sent as seconds or as a date.
     pub retry_after: Option<u64>,
-    body: Incoming,
+    body: Body,
 }
 
 /// Why an answer could not be read as a whole.
@@ -48,7 +49,7 @@ pub enum ReadFailure {
 }
 
 impl Answer {
-    pub(super) fn new(response: Response<Incoming>) -> Self {
+    pub(super) fn new(response: Response<Body>) -> Self {
         let media_type = text(response.headers(), &CONTENT_TYPE).and_then(|value| value.split(';').next());
         let media_type = media_type.unwrap_or_default().trim().to_ascii_lowercase();
         Self {

@@ -1,5 +1,4 @@
-//! HTTP to one upstream: hyper's own pool of connections, which does nothing that it was not told to: no redirects,
-//! proxies, cookies or decompression.
+//! HTTP to one upstream, which does nothing that it was not told to: no redirects, proxies, cookies or decompression.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -22,14 +20,16 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tower::Service;
 use tower::util::MapResponse;
+use url::Url;
 
+use super::http1::{Body, Http1};
 use super::names::Names;
 use super::tls::is_mismatch;
 use super::{SendFailure, Unanswered};
 use crate::gathering::Gathering;
 
 /// Unused connections are closed after this long.
-const IDLE_CONNECTION: Duration = Duration::from_secs(90);
+pub(super) const IDLE_CONNECTION: Duration = Duration::from_secs(90);
 /// How often a silent HTTP/2 connection is asked whether it lives.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// What may come of one HTTP/2 answer before it is read, in bytes.
@@ -42,9 +42,32 @@ const PROBES: u32 = 3;
 /// A TCP connection is given up when what was sent is not acknowledged for so long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// A pool of connections; cheap to clone.
+/// Connections to one upstream; cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Client(legacy::Client<Connector, Full<Bytes>>);
+pub(super) enum Client {
+    /// One for each request at a time.
+    Http1(Http1),
+    /// One for all requests, in hyper's own pool; or one for each, if the upstream speaks no HTTP/2.
+    Http2(legacy::Client<Connector, Full<Bytes>>),
+}
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// There was no connection that it could have gone out over.
+    #[error("no connection stands")]
+    Connect(#[source] BoxError),
+    /// It may have gone out.
+    #[error("the connection broke")]
+    Exchange(#[source] BoxError),
+}
+
+impl From<legacy::Error> for Broken {
+    fn from(error: legacy::Error) -> Self {
+        let kind = if error.is_connect() { Self::Connect } else { Self::Exchange };
+        kind(error.into())
+    }
+}
 
 /// How an upstream is spoken with.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +99,12 @@ impl Outgoing {
 }
 
 impl Client {
-    pub(super) fn new(tls: ClientConfig, manner: Manner) -> Self {
+    /// To the origin of a URL.
+    pub(super) fn new(tls: ClientConfig, manner: Manner, url: &Url) -> Self {
+        let connector = Connector::new(Names::new(), tls, manner);
+        if !manner.is_http2 {
+            return Self::Http1(Http1::new(connector, url));
+        }
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -85,13 +113,21 @@ impl Client {
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_INTERVAL)
-            .build(Connector::new(Names::new(), tls, manner));
-        Self(client)
+            .build(connector);
+        Self::Http2(client)
+    }
+
+    async fn try_send(&self, request: Request<Full<Bytes>>) -> Result<Response<Body>, Broken> {
+        match self {
+            Self::Http1(client) => client.send(request).await,
+            // Its future is much larger.
+            Self::Http2(client) => Ok(Box::pin(client.request(request)).await?.map(Body::driven)),
+        }
     }
 
     /// Sends a request, and waits for the head of its answer. What was not begun to be answered is tried once more.
-    pub(super) async fn send(&self, outgoing: &Outgoing) -> Result<Response<Incoming>, Unanswered> {
-        let broken = match self.0.request(outgoing.request()).await {
+    pub(super) async fn send(&self, outgoing: &Outgoing) -> Result<Response<Body>, Unanswered> {
+        let broken = match self.try_send(outgoing.request()).await {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };
@@ -99,7 +135,7 @@ impl Client {
         if !broke_before_the_head(&broken) {
             return Err(first);
         }
-        self.0.request(outgoing.request()).await.map_err(|error| {
+        self.try_send(outgoing.request()).await.map_err(|error| {
             let second = unanswered(&error);
             Unanswered { may_be_out: first.may_be_out || second.may_be_out, ..second }
         })
@@ -107,7 +143,7 @@ impl Client {
 }
 
 /// A connection without TLS, or below it.
-type Tcp = TokioIo<Gathering<TcpStream>>;
+pub(super) type Tcp = TokioIo<Gathering<TcpStream>>;
 type TcpConnector<R> = MapResponse<HttpConnector<R>, fn(TokioIo<TcpStream>) -> Tcp>;
 
 /// Opens connections, with a limit for all that takes.
@@ -149,7 +185,7 @@ impl<R> fmt::Debug for Connector<R> {
     }
 }
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 impl<R> Service<Uri> for Connector<R>
 where
@@ -172,7 +208,7 @@ where
 
 /// Whether a connection that stood was closed before anything of an answer came, or the upstream says that it has not
 /// begun.
-fn broke_before_the_head(error: &legacy::Error) -> bool {
+fn broke_before_the_head(error: &Broken) -> bool {
     let Some(error) = causes(error).find_map(|error| error.downcast_ref::<hyper::Error>()) else {
         return false;
     };
@@ -197,17 +233,18 @@ fn broke_before_the_head(error: &legacy::Error) -> bool {
 }
 
 /// Nothing goes out before a connection stands.
-fn unanswered(error: &legacy::Error) -> Unanswered {
+fn unanswered(error: &Broken) -> Unanswered {
+    let is_unsent = matches!(error, Broken::Connect(_));
     let why = if is_mismatch(error) {
         SendFailure::Mismatch
     } else if is_timeout(error) {
         SendFailure::TimedOut
-    } else if error.is_connect() {
+    } else if is_unsent {
         SendFailure::Unreachable
     } else {
         SendFailure::Transport
     };
-    Unanswered { why, may_be_out: !error.is_connect() }
+    Unanswered { why, may_be_out: !is_unsent }
 }
 
 /// Whether a limit in time passed: ours, or one below it.

@@ -4,6 +4,7 @@ mod answer;
 mod client;
 #[cfg(test)]
 pub(crate) mod fake;
+mod http1;
 pub(crate) mod names;
 #[cfg(test)]
 mod tests;
@@ -119,7 +120,8 @@ impl Upstream {
             is_https_only: false,
             is_http2: config.http2,
         };
-        let by_authorities = Client::new(tls::by_authorities(config.ca_file.as_deref())?, manner);
+        let tls = tls::by_authorities(config.ca_file.as_deref())?;
+        let by_authorities = Client::new(tls, manner, &config.base_url);
         Ok(Self(Arc::new(Inner {
             name: config.name.clone(),
             base: config.base_url.clone(),
@@ -188,7 +190,7 @@ impl Upstream {
             client
         } else {
             let tls = tls::by_pins(&pins).map_err(|_| SendFailure::Unreachable)?;
-            Client::new(tls, Manner { is_https_only: true, ..self.0.manner })
+            Client::new(tls, Manner { is_https_only: true, ..self.0.manner }, &self.0.base)
         };
         if clients.len() >= PINNED_CLIENTS {
             clients.remove(0);
