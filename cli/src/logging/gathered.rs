@@ -12,7 +12,9 @@ use tracing_subscriber::fmt::MakeWriter;
 const GATHER: Duration = Duration::from_millis(20);
 /// Lines that would be more bytes than this together do not wait for each other: so many go into a pipe in one piece
 /// (`PIPE_BUF`), and no line of another process comes between.
-const LARGE: usize = 4096;
+pub(super) const PIECE_OF_PIPE: usize = 4096;
+/// The same for a file, into which any number goes in one piece: more than come while lines wait.
+pub(super) const PIECE_OF_FILE: usize = 64 << 10;
 
 /// Writes lines that came together with one call. A warning or an error waits for nothing, nor does what came before it.
 /// What waits is lost with a process that ends without [`flush`](Self::flush).
@@ -25,6 +27,8 @@ struct Shared<W> {
     /// There is something to write after a while.
     waits: Condvar,
     gather: Duration,
+    /// In bytes.
+    piece: usize,
 }
 
 #[derive(Debug)]
@@ -54,14 +58,14 @@ impl<W> Clone for Gathered<W> {
 }
 
 impl<W: Write + Send + 'static> Gathered<W> {
-    /// Starts the thread that writes what has waited.
-    pub(super) fn new(out: W) -> io::Result<Self> {
-        Self::gathering(out, GATHER)
+    /// Starts the thread that writes what has waited, in pieces of so many bytes.
+    pub(super) fn new(out: W, piece: usize) -> io::Result<Self> {
+        Self::gathering(out, piece, GATHER)
     }
 
-    fn gathering(out: W, gather: Duration) -> io::Result<Self> {
+    fn gathering(out: W, piece: usize, gather: Duration) -> io::Result<Self> {
         let state = Mutex::new(State { out, lines: Vec::new(), written: None });
-        let shared = Arc::new(Shared { state, waits: Condvar::new(), gather });
+        let shared = Arc::new(Shared { state, waits: Condvar::new(), gather, piece });
         let its = Arc::clone(&shared);
         thread::Builder::new().name("log".to_owned()).spawn(move || its.write_what_waits())?;
         Ok(Self(shared))
@@ -80,7 +84,7 @@ impl<W: Write> Shared<W> {
 
     fn take(&self, line: &[u8], is_urgent: bool) {
         let mut state = self.lock();
-        if state.lines.len() + line.len() > LARGE {
+        if state.lines.len() + line.len() > self.piece {
             state.flush();
         }
         let is_first = state.lines.is_empty();
@@ -164,7 +168,7 @@ mod tests {
 
     fn gathering(time: Duration) -> (Gathered<Calls>, Receiver<String>) {
         let (calls, written) = channel();
-        (Gathered::gathering(Calls(calls), time).unwrap(), written)
+        (Gathered::gathering(Calls(calls), PIECE_OF_PIPE, time).unwrap(), written)
     }
 
     #[test]
@@ -207,10 +211,10 @@ mod tests {
         }
         let lengths: Vec<_> = written.try_iter().map(|lines| lines.len()).collect();
         assert_eq!(lengths, [1000, 4000], "the first alone, then as many as fit; the last one waits");
-        log.0.take(&[b'x'; 2 * LARGE], false);
+        log.0.take(&[b'x'; 2 * PIECE_OF_PIPE], false);
         log.flush();
         let lengths: Vec<_> = written.try_iter().map(|lines| lines.len()).collect();
-        assert_eq!(lengths, [1000, 2 * LARGE]);
+        assert_eq!(lengths, [1000, 2 * PIECE_OF_PIPE]);
     }
 
     #[test]

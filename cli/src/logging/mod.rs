@@ -2,10 +2,12 @@
 
 mod gathered;
 
+use std::fs::File;
 use std::io::{self, Stderr};
+use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
 
-use gathered::Gathered;
+use gathered::{Gathered, PIECE_OF_FILE, PIECE_OF_PIPE};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -41,7 +43,8 @@ static LOG: OnceLock<Gathered<Stderr>> = OnceLock::new();
 /// Starts to log. `levels` are the filters for no `-v`, one and more; `CLOISTER_LOG` wins over them.
 pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
     let filter = EnvFilter::new(filter(levels, verbosity));
-    let writer = match Gathered::new(io::stderr()) {
+    let piece = if is_file(&io::stderr()) { PIECE_OF_FILE } else { PIECE_OF_PIPE };
+    let writer = match Gathered::new(io::stderr(), piece) {
         Ok(log) => BoxMakeWriter::new(LOG.get_or_init(|| log).clone()),
         // Each line on its own needs no thread.
         Err(_) => BoxMakeWriter::new(io::stderr),
@@ -52,6 +55,11 @@ pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
         LogFormat::Human => builder.with_ansi(crate::output::colour_on_stderr()).init(),
         LogFormat::Json => builder.json().init(),
     }
+}
+
+fn is_file(out: &Stderr) -> bool {
+    let file = out.as_fd().try_clone_to_owned().map(File::from);
+    file.and_then(|file| file.metadata()).is_ok_and(|of| of.is_file())
 }
 
 /// The process is about to end: writes what waits.
