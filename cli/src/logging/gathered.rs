@@ -13,7 +13,7 @@ const GATHER: Duration = Duration::from_millis(20);
 /// Lines that would be more bytes than this together do not wait for each other: so many go into a pipe in one piece
 /// (`PIPE_BUF`), and no line of another process comes between.
 pub(super) const PIECE_OF_PIPE: usize = 4096;
-/// The same for a file, into which any number goes in one piece: more than come while lines wait.
+/// The same for a file, into which any number goes in one piece.
 pub(super) const PIECE_OF_FILE: usize = 64 << 10;
 
 /// Writes lines that came together with one call. A warning or an error waits for nothing, nor does what came before it.
@@ -58,7 +58,7 @@ impl<W> Clone for Gathered<W> {
 }
 
 impl<W: Write + Send + 'static> Gathered<W> {
-    /// Starts the thread that writes what has waited, in pieces of so many bytes.
+    /// Starts the thread that writes what has waited, in pieces of at most so many bytes, or a line.
     pub(super) fn new(out: W, piece: usize) -> io::Result<Self> {
         Self::gathering(out, piece, GATHER)
     }

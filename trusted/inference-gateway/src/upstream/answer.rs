@@ -10,8 +10,7 @@ use hyper::body::Frame;
 use tokio::time::timeout;
 
 use super::SendFailure;
-use super::client::is_timeout;
-use super::http1::Body;
+use super::client::{Body, is_timeout};
 use crate::door::{NoRoom, SMALL, Share};
 use crate::gateway::unix_now;
 

@@ -44,6 +44,8 @@ pub(crate) struct Counts {
     pub connections: AtomicUsize,
     /// Hung up by the other side while it hung.
     pub left: AtomicUsize,
+    /// Of those, how many in an orderly way: with TLS, after it was said.
+    pub orderly: AtomicUsize,
     /// Bytes that came after the TLS handshake, if there is one.
     pub bytes: AtomicUsize,
 }
@@ -123,7 +125,13 @@ impl Fake {
                     Act::Pause(time) => tokio::time::sleep(time).await,
                     Act::Wait(gate) => gate.acquire().await.unwrap().forget(),
                     Act::Hang => {
-                        while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+                        let end = loop {
+                            match stream.read(&mut [0; 1024]).await {
+                                Ok(read) if read > 0 => {}
+                                end => break end,
+                            }
+                        };
+                        self.counts.orderly.fetch_add(end.is_ok().into(), Ordering::Relaxed);
                         self.counts.left.fetch_add(1, Ordering::Relaxed);
                         return;
                     }

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -21,26 +22,46 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_rustls::MaybeHttpsStream;
 use parking_lot::Mutex;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
 use tower::Service as _;
 use url::Url;
 
-use super::client::{Broken, Connector, IDLE_CONNECTION, Tcp};
+use super::connector::{BoxError, Connector, IDLE_CONNECTION, Tcp};
 use crate::unattended::unattended;
 
-/// How often unused connections are looked after. One that the upstream closes within this time after its last use is noticed no
-/// later, others at once.
-const ROUND: Duration = Duration::from_secs(10);
-/// In so many rounds an unused connection has had its time.
-const ROUNDS: u64 = IDLE_CONNECTION.as_secs() / ROUND.as_secs();
+const UPKEEP: Upkeep = {
+    let round = Duration::from_secs(10);
+    Upkeep { round, rounds: IDLE_CONNECTION.as_secs() / round.as_secs() }
+};
 
-/// A pool of connections; cheap to clone.
-#[derive(Clone)]
+/// How unused connections are looked after.
+#[derive(Debug, Clone, Copy)]
+struct Upkeep {
+    /// How often. One that the upstream has closed is noticed within this time, unless it should be used sooner.
+    round: Duration,
+    /// After how many rounds one has had its time.
+    rounds: u64,
+}
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// There was no connection that it could have gone out over.
+    #[error("no connection stands")]
+    Connect(#[source] BoxError),
+    /// It may have gone out.
+    #[error("the connection broke")]
+    Exchange(#[source] BoxError),
+}
+
+/// A pool of connections.
 pub(super) struct Http1 {
     connector: Connector,
     origin: Uri,
     host: HeaderValue,
-    round: Duration,
+    upkeep: Upkeep,
     idle: Arc<Idle>,
 }
 
@@ -48,13 +69,16 @@ pub(super) struct Http1 {
 #[derive(Default)]
 struct Idle {
     /// The last used one last.
-    lines: Mutex<Vec<Resting>>,
-    /// Set when there is one.
-    attendant: OnceLock<()>,
+    lines: Mutex<VecDeque<Resting>>,
+    /// Told of each that comes.
+    freed: Notify,
+    /// Who looks after them.
+    attendant: OnceLock<AbortHandle>,
 }
 
 struct Resting {
     line: Box<Line>,
+    /// Since it was used.
     rounds: u64,
 }
 
@@ -70,9 +94,9 @@ impl Line {
         Pin::new(&mut self.connection).poll(context).is_pending()
     }
 
-    /// Lets it go on; whether it can take a request then.
-    fn is_free(&mut self, context: &mut Context<'_>) -> bool {
-        self.goes_on(context) && self.requests.is_ready()
+    /// Lets it go on as far as it can at once; whether it can take a request then, and the upstream has not closed it.
+    fn is_free(&mut self) -> bool {
+        self.goes_on(&mut Context::from_waker(Waker::noop())) && self.requests.is_ready()
     }
 
     /// Closes it in an orderly way.
@@ -83,70 +107,86 @@ impl Line {
 }
 
 impl Idle {
-    /// One that the upstream has not closed, as far as can be seen.
-    fn take(&self, context: &mut Context<'_>) -> Option<Box<Line>> {
+    fn take(&self) -> Option<Box<Line>> {
         loop {
-            let mut line = self.lines.lock().pop()?.line;
-            if line.is_free(context) {
+            let mut line = self.lines.lock().pop_back()?.line;
+            if line.is_free() {
                 return Some(line);
             }
         }
     }
 
-    /// Notices those that were closed, and will for those that stay. With another round, those go that have had their time.
-    fn look_after(&self, context: &mut Context<'_>, rounds: u64) {
-        let mut lines = self.lines.lock();
-        for resting in lines.iter_mut() {
-            resting.rounds += rounds;
+    fn put(&self, line: Box<Line>) {
+        self.lines.lock().push_back(Resting { line, rounds: 0 });
+        self.freed.notify_one();
+    }
+
+    /// Another round has passed: drops those that were closed, and closes those that have had their time.
+    fn look_after(&self, rounds: u64) {
+        let many = self.lines.lock().len();
+        for _ in 0..many {
+            // One after the other: requests find the others meanwhile.
+            let Some(mut resting) = self.lines.lock().pop_front() else { return };
+            resting.rounds += 1;
+            if !resting.line.is_free() {
+                continue;
+            }
+            if resting.rounds < rounds {
+                self.lines.lock().push_back(resting);
+            } else {
+                resting.line.close();
+            }
         }
-        for Resting { line, .. } in lines.extract_if(.., |resting| resting.rounds >= ROUNDS) {
-            line.close();
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        if let Some(attendant) = self.attendant.get() {
+            attendant.abort();
         }
-        lines.retain_mut(|resting| resting.line.is_free(context));
+        for resting in self.lines.get_mut().drain(..) {
+            resting.line.close();
+        }
     }
 }
 
 /// Looks after those of a pool as long as there is the pool.
-async fn attend(idle: Weak<Idle>, round: Duration) {
-    let mut rounds = interval(round);
-    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    poll_fn(|context| {
-        let Some(idle) = idle.upgrade() else { return Poll::Ready(()) };
-        let mut over = 0;
-        while rounds.poll_tick(context).is_ready() {
-            over += 1;
-        }
-        idle.look_after(context, over);
-        Poll::Pending
-    })
-    .await;
+async fn attend(idle: Weak<Idle>, upkeep: Upkeep) {
+    loop {
+        sleep(upkeep.round).await;
+        let Some(idle) = idle.upgrade() else { return };
+        idle.look_after(upkeep.rounds);
+    }
 }
 
-/// A connection in use. Kept for the next request if it is free by the end, else closed: what was not read to its end, or not
-/// waited for, is not wanted any more.
+/// A connection in use. It is kept for the next request if it is free by the end, else dropped: nobody wants an answer any more
+/// that was not waited for, or not read to its end.
 struct Lent {
-    /// Until the end.
+    /// Until it has ended.
     line: Option<Box<Line>>,
+    /// Whether the head of the answer came.
+    is_answered: bool,
     idle: Arc<Idle>,
 }
 
 impl Lent {
-    /// Lets it go on until it has ended.
     fn drive(&mut self, context: &mut Context<'_>) {
         self.line.take_if(|line| !line.goes_on(context));
     }
 
-    fn is_free(&self) -> bool {
+    /// Whether nothing of the answer is still to come.
+    fn is_done(&self) -> bool {
         self.line.as_ref().is_none_or(|line| line.requests.is_ready())
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some(mut line) = self.line.take() else { return };
-        // It is to notice that nobody reads any more; the end of an answer may lie there already.
-        if line.requests.is_ready() || line.is_free(&mut Context::from_waker(Waker::noop())) {
-            self.idle.lines.lock().push(Resting { line, rounds: 0 });
+        let Some(mut line) = self.line.take_if(|_| self.is_answered) else { return };
+        // It may notice only now that nobody reads on, and find the end of the answer there already.
+        if line.requests.is_ready() || line.is_free() {
+            self.idle.put(line);
         }
     }
 }
@@ -159,44 +199,75 @@ impl Http1 {
         let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
         // What is none cannot be connected to.
         let origin = origin.parse().unwrap_or_default();
-        Self { connector, origin, host, round: ROUND, idle: Arc::default() }
+        Self { connector, origin, host, upkeep: UPKEEP, idle: Arc::default() }
     }
 
-    /// Sends a request, and waits for the head of its answer.
+    /// Sends a request, of whose URI the path and the query count, and waits for the head of its answer. One that a kept
+    /// connection did not take, because it had been closed, goes over another.
     pub(super) async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Body>, Broken> {
-        let idle = poll_fn(|context| Poll::Ready(self.idle.take(context))).await;
-        let mut line = match idle {
-            Some(line) => line,
-            None => Box::pin(self.connect()).await?,
-        };
         request.headers_mut().insert(HOST, self.host.clone());
         // RFC 9112, 3.2.1: the origin stands in `Host`.
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
-        let answered = line.requests.send_request(request);
-        let mut lent = Lent { line: Some(line), idle: Arc::clone(&self.idle) };
-        // Dropped before the connection.
-        let mut answered = pin!(answered);
-        let head = poll_fn(|context| {
-            lent.drive(context);
-            answered.as_mut().poll(context)
-        });
-        let response = head.await.map_err(|error| Broken::Exchange(error.into()))?;
-        // A short answer was read with its head: its body needs the connection no more.
-        let lent = if lent.is_free() { None } else { Some(lent) };
-        Ok(response.map(|incoming| Body { incoming, lent }))
+        loop {
+            let (mut line, is_new) = match self.idle.take() {
+                Some(line) => (line, false),
+                None => Box::pin(self.line()).await?,
+            };
+            let answered = line.requests.try_send_request(request);
+            let mut lent = Lent { line: Some(line), is_answered: false, idle: Arc::clone(&self.idle) };
+            let mut answered = pin!(answered);
+            let head = poll_fn(|context| {
+                lent.drive(context);
+                answered.as_mut().poll(context)
+            });
+            let mut error = match head.await {
+                Ok(response) => {
+                    lent.is_answered = true;
+                    // A short answer came with its head: its body needs the connection no more.
+                    let lent = (!lent.is_done()).then_some(lent);
+                    return Ok(response.map(|incoming| Body { incoming, lent }));
+                }
+                Err(error) => error,
+            };
+            match error.take_message() {
+                Some(unsent) if !is_new => request = unsent,
+                Some(_) => return Err(Broken::Connect(error.into_error().into())),
+                None => return Err(Broken::Exchange(error.into_error().into())),
+            }
+        }
     }
 
-    async fn connect(&self) -> Result<Box<Line>, Broken> {
-        let mut connector = self.connector.clone();
-        poll_fn(|context| connector.poll_ready(context)).await.map_err(Broken::Connect)?;
-        let stream = connector.call(self.origin.clone()).await.map_err(Broken::Connect)?;
-        let handshake = Builder::new().handshake(stream).await;
-        let (requests, connection) = handshake.map_err(|error| Broken::Connect(error.into()))?;
-        let attend = || drop(tokio::spawn(attend(Arc::downgrade(&self.idle), self.round)));
+    /// A new connection, or one that becomes free sooner; and whether it is new.
+    async fn line(&self) -> Result<(Box<Line>, bool), Broken> {
+        let attend = || tokio::spawn(attend(Arc::downgrade(&self.idle), self.upkeep)).abort_handle();
         self.idle.attendant.get_or_init(attend);
-        Ok(Box::new(Line { requests, connection }))
+        let mut connecting = Box::pin(connect(self.connector.clone(), self.origin.clone()));
+        loop {
+            tokio::select! {
+                biased;
+                connected = &mut connecting => return Ok((connected?, true)),
+                () = self.idle.freed.notified() => {}
+            }
+            if let Some(line) = self.idle.take() {
+                let idle = Arc::clone(&self.idle);
+                unattended(async move {
+                    if let Ok(line) = connecting.await {
+                        idle.put(line);
+                    }
+                });
+                return Ok((line, false));
+            }
+        }
     }
+}
+
+async fn connect(mut connector: Connector, origin: Uri) -> Result<Box<Line>, Broken> {
+    poll_fn(|context| connector.poll_ready(context)).await.map_err(Broken::Connect)?;
+    let stream = connector.call(origin).await.map_err(Broken::Connect)?;
+    let handshake = Builder::new().handshake(stream).await;
+    let (requests, connection) = handshake.map_err(|error| Broken::Connect(error.into()))?;
+    Ok(Box::new(Line { requests, connection }))
 }
 
 impl fmt::Debug for Http1 {
@@ -207,7 +278,7 @@ impl fmt::Debug for Http1 {
 
 /// The body of an answer.
 pub(super) struct Body {
-    // Dropped before the connection, which is free only when nobody reads from it.
+    // Dropped first: the connection is free only when nobody reads from it.
     incoming: Incoming,
     /// What it comes over, if the reader is to drive that.
     lent: Option<Lent>,

@@ -2,6 +2,7 @@
 
 mod answer;
 mod client;
+mod connector;
 #[cfg(test)]
 pub(crate) mod fake;
 mod http1;

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use serde_json::{Value, json};
 use tower::Service as _;
 
-use super::client::{Connector, Manner};
+use super::connector::{Connector, Manner};
 use super::fake::{
     Act, Fake, chunk, gone_after_one, http2, http2_going_away, json as json_reply, reply, stream_head, until,
 };

@@ -1,28 +1,38 @@
 //! Which connections are kept, and which are closed.
 
-use std::sync::atomic::Ordering;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::task::yield_now;
 
-use super::super::client::Manner;
+use super::super::connector::Manner;
 use super::super::fake::{Act, Fake, chunk, json, stream_head, until};
 use super::super::{names::Names, tls};
 use super::*;
 
-const ROUND: Duration = Duration::from_millis(10);
+/// Those that look at every turn, and have a connection for ever.
+const QUICK: Upkeep = Upkeep { round: Duration::from_millis(5), rounds: u64::MAX };
 
-fn http1(fake: &Fake) -> Http1 {
+fn pool(url: &str, tls: rustls::ClientConfig) -> Http1 {
     let connect = Duration::from_secs(10);
     let manner = Manner { connect, is_https_only: false, is_http2: false };
-    let connector = Connector::new(Names::new(), tls::by_authorities(None).unwrap(), manner);
-    Http1 { round: ROUND, ..Http1::new(connector, &fake.url().parse().unwrap()) }
+    Http1::new(Connector::new(Names::new(), tls, manner), &url.parse().unwrap())
+}
+
+fn plain(url: &str) -> Http1 {
+    pool(url, tls::by_authorities(None).unwrap())
 }
 
 async fn ask(http1: &Http1) -> Body {
-    let request = Request::post("http://elsewhere/v1/x?y=z").body(Full::new(Bytes::from_static(b"{}")));
-    http1.send(request.unwrap()).await.unwrap().into_body()
+    asked_with(http1, Bytes::from_static(b"{}")).await.unwrap().into_body()
+}
+
+async fn asked_with(http1: &Http1, body: Bytes) -> Result<Response<Body>, Broken> {
+    http1.send(Request::post("http://elsewhere/v1/x?y=z").body(Full::new(body)).unwrap()).await
 }
 
 async fn rest(body: Body) -> Bytes {
@@ -33,8 +43,8 @@ fn unused(http1: &Http1) -> usize {
     http1.idle.lines.lock().len()
 }
 
-fn connections(fake: &Fake) -> usize {
-    fake.counts.connections.load(Ordering::Relaxed)
+fn count(count: &AtomicUsize) -> usize {
+    count.load(Ordering::Relaxed)
 }
 
 fn piece(bytes: &[u8]) -> Act {
@@ -44,15 +54,64 @@ fn piece(bytes: &[u8]) -> Act {
 #[tokio::test]
 async fn a_connection_is_free_when_a_short_answer_is_there_before_that_is_read() {
     let fake = Fake::start(|number, _| vec![Act::Send(json(200, &format!("{number}")))]).await;
-    let http1 = http1(&fake);
+    let http1 = plain(&fake.url());
     let first = ask(&http1).await;
     assert_eq!(unused(&http1), 1);
     let second = ask(&http1).await;
     assert_eq!((rest(second).await, rest(first).await), ("1".into(), "0".into()));
-    assert_eq!((unused(&http1), connections(&fake)), (1, 1));
+    assert_eq!((unused(&http1), count(&fake.counts.connections)), (1, 1));
     let head = &fake.seen.lock()[0].head;
     assert!(head.starts_with("post /v1/x?y=z http/1.1"), "{head}");
     assert!(head.contains(&format!("host: {}", fake.address)), "{head}");
+}
+
+#[test]
+fn the_host_is_that_of_the_url() {
+    for (url, host) in [
+        ("http://one.example.com/base", "one.example.com"),
+        ("https://one.example.com:443/", "one.example.com"),
+        ("https://one.example.com:8443/", "one.example.com:8443"),
+        ("http://[::1]:80/", "[::1]"),
+        ("http://[::1]:81/", "[::1]:81"),
+        ("http://127.0.0.1:443/", "127.0.0.1:443"),
+    ] {
+        let http1 = plain(url);
+        assert_eq!(http1.host, host, "{url}");
+        assert_eq!(http1.origin.authority().unwrap(), host, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn how_an_answer_ends_decides_whether_its_connection_is_kept() {
+    const CASES: [(&str, &str, usize); 9] = [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "{}", 1),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "", 1),
+        ("HTTP/1.1 204 No Content\r\n\r\n", "", 1),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "{}", 1),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "{}", 1),
+        ("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}", "{}", 0),
+        ("HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\n{}", "{}", 0),
+        ("HTTP/1.1 200 OK\r\n\r\n{}", "{}", 0),
+        // Bytes that nobody asked for are no answer to the next request.
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n1",
+            "{}",
+            0,
+        ),
+    ];
+    for (reply, body, kept) in CASES {
+        let fake = Fake::start(move |number, _| match number {
+            0 => vec![Act::Send(reply.into()), if kept == 1 { Act::Hang } else { Act::Close }],
+            _ => vec![Act::Send(json(200, "next"))],
+        })
+        .await;
+        let http1 = plain(&fake.url());
+        assert_eq!(rest(ask(&http1).await).await, body, "{reply}");
+        assert_eq!(unused(&http1), kept, "{reply}");
+        if kept == 0 {
+            assert_eq!(rest(ask(&http1).await).await, "next", "{reply}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -63,9 +122,9 @@ async fn a_stream_keeps_its_connection_until_its_end() {
         vec![Act::Send(stream_head()), piece(b"abc"), wait.clone(), piece(b"def"), piece(b"")]
     })
     .await;
-    let http1 = http1(&fake);
+    let http1 = plain(&fake.url());
     let (first, second) = (ask(&http1).await, ask(&http1).await);
-    assert_eq!((unused(&http1), connections(&fake)), (0, 2));
+    assert_eq!((unused(&http1), count(&fake.counts.connections)), (0, 2));
     gate.add_permits(2);
     assert_eq!((rest(first).await, rest(second).await), ("abcdef".into(), "abcdef".into()));
     assert_eq!(unused(&http1), 2);
@@ -81,58 +140,176 @@ async fn what_is_not_read_on_leaves_its_connection_if_its_end_is_there_and_else_
         vec![Act::Send(begun), Act::Hang]
     })
     .await;
-    let http1 = http1(&fake);
+    let http1 = plain(&fake.url());
     for (unused_then, left) in [(1, 0), (0, 1)] {
         let mut body = ask(&http1).await;
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "abc");
         drop(body);
-        until(|| fake.counts.left.load(Ordering::Relaxed) == left).await;
+        until(|| count(&fake.counts.left) == left).await;
         assert_eq!(unused(&http1), unused_then);
     }
-    assert_eq!(connections(&fake), 1);
+    assert_eq!(count(&fake.counts.connections), 1);
 }
 
 #[tokio::test]
 async fn a_request_that_is_given_up_closes_its_connection() {
     let fake = Fake::start(|_, _| vec![Act::Hang]).await;
-    let http1 = http1(&fake);
-    timeout(Duration::from_millis(20), ask(&http1)).await.unwrap_err();
-    until(|| fake.counts.left.load(Ordering::Relaxed) == 1).await;
+    let http1 = Arc::new(plain(&fake.url()));
+    let asking = Arc::clone(&http1);
+    let asking = tokio::spawn(async move { ask(&asking).await });
+    until(|| fake.seen.lock().len() == 1).await;
+    asking.abort();
+    until(|| count(&fake.counts.left) == 1).await;
     assert_eq!(unused(&http1), 0);
 }
 
 #[tokio::test]
-async fn an_answer_after_which_the_upstream_closes_leaves_no_connection() {
-    let fake = Fake::start(|_, _| {
-        let reply = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}".to_vec();
-        vec![Act::Send(reply), Act::Close]
-    })
-    .await;
-    let http1 = http1(&fake);
-    assert_eq!((rest(ask(&http1).await).await, unused(&http1)), ("{}".into(), 0));
+async fn an_answer_before_all_was_sent_is_read_and_its_connection_is_not_kept() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        stream.read_exact(&mut [0; 1024]).await?;
+        stream.write_all(b"HTTP/1.1 413 X\r\ncontent-length: 4\r\n\r\nmuch").await?;
+        // The rest of what was begun; then it is closed.
+        while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
+        Ok::<_, io::Error>(())
+    });
+    let http1 = plain(&url);
+    let answer = asked_with(&http1, vec![b'x'; 32 << 20].into()).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 413);
+    assert_eq!(rest(answer.into_body()).await, "much");
+    assert_eq!(unused(&http1), 0);
+    server.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn an_unused_connection_goes_when_the_upstream_closes_it() {
+async fn a_kept_connection_that_was_closed_is_not_used() {
     let gate = Arc::new(Semaphore::new(0));
     let wait = Act::Wait(Arc::clone(&gate));
     let fake = Fake::start(move |_, _| vec![Act::Send(json(200, "{}")), wait.clone(), Act::Close]).await;
-    let http1 = http1(&fake);
+    let http1 = plain(&fake.url());
+    for asked in 1..=3 {
+        rest(ask(&http1).await).await;
+        assert_eq!((fake.seen.lock().len(), count(&fake.counts.connections)), (asked, asked));
+        gate.add_permits(1);
+        // It is closed when nobody can take it any more: it is looked at without being used.
+        until(|| http1.idle.lines.lock().front_mut().is_none_or(|resting| !resting.line.is_free())).await;
+    }
+}
+
+#[tokio::test]
+async fn an_unused_connection_goes_when_the_upstream_has_closed_it() {
+    let gate = Arc::new(Semaphore::new(0));
+    let wait = Act::Wait(Arc::clone(&gate));
+    let fake = Fake::start(move |_, _| vec![Act::Send(json(200, "{}")), wait.clone(), Act::Close]).await;
+    let http1 = Http1 { upkeep: QUICK, ..plain(&fake.url()) };
     rest(ask(&http1).await).await;
-    assert_eq!(unused(&http1), 1);
+    until(|| http1.idle.lines.lock().front().is_some_and(|resting| resting.rounds > 3)).await;
     gate.add_permits(1);
     until(|| unused(&http1) == 0).await;
 }
 
 #[tokio::test]
-async fn an_unused_connection_has_its_time() {
-    let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}")), Act::Hang]).await;
-    let http1 = http1(&fake);
+async fn an_unused_connection_has_its_time_and_is_closed_in_an_orderly_way() {
+    let fake = Fake::start_tls(|_, _| vec![Act::Send(json(200, "{}")), Act::Hang]).await;
+    let (_, pin) = fake.certificate.clone().unwrap();
+    let http1 =
+        Http1 { upkeep: Upkeep { rounds: 3, ..QUICK }, ..pool(&fake.url(), tls::by_pins(&[pin]).unwrap()) };
     rest(ask(&http1).await).await;
-    until(|| fake.counts.left.load(Ordering::Relaxed) == 1).await;
-    assert_eq!(unused(&http1), 0);
-    // The attendant has gone with its pool.
-    let idle = Arc::downgrade(&http1.idle);
+    assert_eq!(unused(&http1), 1);
+    until(|| count(&fake.counts.left) == 1).await;
+    assert_eq!((unused(&http1), count(&fake.counts.orderly)), (0, 1));
+}
+
+#[tokio::test]
+async fn with_a_pool_go_its_connections_and_who_looks_after_them() {
+    let fake = Fake::start_tls(|_, _| vec![Act::Send(json(200, "{}")), Act::Hang]).await;
+    let (_, pin) = fake.certificate.clone().unwrap();
+    let http1 = pool(&fake.url(), tls::by_pins(&[pin]).unwrap());
+    rest(ask(&http1).await).await;
+    let attendant = http1.idle.attendant.get().unwrap().clone();
+    assert!(!attendant.is_finished());
     drop(http1);
-    until(|| idle.strong_count() == 0).await;
+    until(|| count(&fake.counts.left) == 1).await;
+    assert_eq!(count(&fake.counts.orderly), 1);
+    until(|| attendant.is_finished()).await;
+}
+
+/// Its connections are few, and the next one is not taken.
+#[tokio::test]
+async fn who_waits_for_a_connection_takes_one_that_becomes_free_sooner() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let http1 = Arc::new(plain(&url));
+    // Nobody speaks TLS there: a new connection never stands.
+    let waiting = Arc::clone(&http1);
+    let waiting = tokio::spawn(async move { waiting.line().await });
+    let (_silent, _) = listener.accept().await.unwrap();
+    let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}"))]).await;
+    let other = plain(&fake.url());
+    rest(ask(&other).await).await;
+    http1.idle.put(other.idle.take().unwrap());
+    let (line, is_new) = waiting.await.unwrap().unwrap();
+    assert!(!is_new);
+    drop(line);
+    assert_eq!(unused(&http1), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_stands_too_late_is_kept_for_the_next() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}"))]).await;
+    let (http1, other) = (plain(&fake.url()), plain(&fake.url()));
+    rest(ask(&other).await).await;
+    let mut waiting = pin!(http1.line());
+    // It has begun to connect.
+    let began = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending())).await;
+    assert!(began);
+    http1.idle.put(other.idle.take().unwrap());
+    let (_line, is_new) = waiting.await.unwrap();
+    if !is_new {
+        until(|| unused(&http1) == 1).await;
+    }
+    assert_eq!(count(&fake.counts.connections), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_gets_its_own_answer_whoever_gives_up() {
+    const REQUESTS: usize = 400;
+    let fake = Fake::start(|_, seen| {
+        let body = [stream_head(), chunk(&seen.body), chunk(b"!")].concat();
+        let end = if seen.body.ends_with(b"3") { Act::Pause(Duration::from_millis(1)) } else { piece(b"?") };
+        vec![Act::Send(body), end, piece(b"")]
+    })
+    .await;
+    let http1 = Arc::new(plain(&fake.url()));
+    let asking = (0..REQUESTS).map(|number| {
+        let http1 = Arc::clone(&http1);
+        tokio::spawn(async move {
+            let sent = number.to_string();
+            let mut asking = Box::pin(asked_with(&http1, sent.clone().into()));
+            if number % 5 == 0 {
+                // Somewhere on its way.
+                for _ in 0..number % 7 {
+                    let done = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context).is_ready())).await;
+                    if done {
+                        return;
+                    }
+                    yield_now().await;
+                }
+                return;
+            }
+            let mut body = asking.await.unwrap().into_body();
+            let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(first, sent);
+            if number % 3 != 0 {
+                let rest = rest(body).await;
+                assert_eq!(rest, if sent.ends_with('3') { "!" } else { "!?" });
+            }
+        })
+    });
+    for asked in asking.collect::<Vec<_>>() {
+        asked.await.unwrap();
+    }
+    assert!(count(&fake.counts.connections) < REQUESTS, "some were used again");
 }
