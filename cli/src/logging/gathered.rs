@@ -58,7 +58,7 @@ impl<W> Clone for Gathered<W> {
 }
 
 impl<W: Write + Send + 'static> Gathered<W> {
-    /// Starts the thread that writes what has waited, in pieces of at most so many bytes, or a line.
+    /// Starts the thread that writes what has waited, in pieces of at most so many bytes, or of one line that is longer.
     pub(super) fn new(out: W, piece: usize) -> io::Result<Self> {
         Self::gathering(out, piece, GATHER)
     }

@@ -129,7 +129,7 @@ async fn admit(
         return None;
     };
     let asked = tokio::select! {
-        // It is most often there at once: whoever waits for nothing need not be told of the end.
+        // Most often it is ready at once, which saves asking to be told of the end.
         biased;
         asked = ask(&gateway, &live, &incoming, random) => asked,
         () = gateway.cut.cancelled() => Err(Denied { error: ending(), sealer: None }),
@@ -165,10 +165,7 @@ async fn admit(
 /// Has a request answered, and records it; but for a stream, which is only begun.
 async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) -> Option<Box<Streaming>> {
     let mut walk = Walk::new(&exchange);
-    let walked = if exchange.gateway.cut.is_cancelled() {
-        // What goes out at once would have gone out before that is looked at.
-        None
-    } else {
+    let walked = {
         let mut walking = Box::pin(walk.run());
         tokio::select! {
             biased;

@@ -1,5 +1,6 @@
 //! The walk over the routes of a request, until one answers or none is left.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +96,10 @@ impl<'a> Walk<'a> {
         let watch = Watch::new(gateway, route);
         if asked.is_left() {
             return Some(Err(()));
+        }
+        if gateway.cut.is_cancelled() {
+            // Who polls this first and looks at that later is not to have anything sent in between.
+            return pending().await;
         }
         let required = asked.is_verified_only || is_required_by(route);
         let trace = Trace::new(Arc::clone(route), required);

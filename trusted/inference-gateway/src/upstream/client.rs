@@ -57,7 +57,7 @@ impl Outgoing {
 }
 
 impl Client {
-    /// To an upstream with this URL: none of others are sent over it.
+    /// To the upstream at this URL: requests to other origins must not be sent over it.
     pub(super) fn new(tls: ClientConfig, manner: Manner, url: &Url) -> Self {
         let connector = Connector::new(Names::new(), tls, manner);
         if !manner.is_http2 {
@@ -133,7 +133,7 @@ fn broke_before_the_head(error: &Broken) -> bool {
     is_reset || is_not_begun || error.is_incomplete_message() || error.is_closed() || error.is_canceled()
 }
 
-/// Nothing goes out before a connection stands.
+/// Nothing goes out before a connection stands, and takes it.
 fn unanswered(error: &Broken) -> Unanswered {
     let is_unsent = matches!(error, Broken::Connect(_));
     let why = if is_mismatch(error) {

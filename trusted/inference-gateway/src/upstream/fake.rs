@@ -44,7 +44,7 @@ pub(crate) struct Counts {
     pub connections: AtomicUsize,
     /// Hung up by the other side while it hung.
     pub left: AtomicUsize,
-    /// Of those, how many in an orderly way: with TLS, after it was said.
+    /// Of those, how many in an orderly way: with TLS, after a `close_notify`.
     pub orderly: AtomicUsize,
     /// Bytes that came after the TLS handshake, if there is one.
     pub bytes: AtomicUsize,

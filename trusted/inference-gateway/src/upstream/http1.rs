@@ -22,7 +22,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_rustls::MaybeHttpsStream;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tower::Service as _;
@@ -35,6 +35,9 @@ const UPKEEP: Upkeep = {
     let round = Duration::from_secs(10);
     Upkeep { round, rounds: IDLE_CONNECTION.as_secs() / round.as_secs() }
 };
+
+/// Connections at a time that come too late for who began them, and are still waited for.
+const LATE: usize = 4;
 
 /// How unused connections are looked after.
 #[derive(Debug, Clone, Copy)]
@@ -62,15 +65,17 @@ pub(super) struct Http1 {
     origin: Uri,
     host: HeaderValue,
     upkeep: Upkeep,
+    /// Places for connections that come too late.
+    late: Arc<Semaphore>,
     idle: Arc<Idle>,
 }
 
 /// Connections that nobody uses.
 #[derive(Default)]
 struct Idle {
-    /// The last used one last.
+    /// The last used one last, but for those that were just looked after.
     lines: Mutex<VecDeque<Resting>>,
-    /// Told of each that comes.
+    /// Told of each that comes, or comes back.
     freed: Notify,
     /// Who looks after them.
     attendant: OnceLock<AbortHandle>,
@@ -117,7 +122,11 @@ impl Idle {
     }
 
     fn put(&self, line: Box<Line>) {
-        self.lines.lock().push_back(Resting { line, rounds: 0 });
+        self.rest(Resting { line, rounds: 0 });
+    }
+
+    fn rest(&self, resting: Resting) {
+        self.lines.lock().push_back(resting);
         self.freed.notify_one();
     }
 
@@ -132,7 +141,7 @@ impl Idle {
                 continue;
             }
             if resting.rounds < rounds {
-                self.lines.lock().push_back(resting);
+                self.rest(resting);
             } else {
                 resting.line.close();
             }
@@ -199,7 +208,14 @@ impl Http1 {
         let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
         // What is none cannot be connected to.
         let origin = origin.parse().unwrap_or_default();
-        Self { connector, origin, host, upkeep: UPKEEP, idle: Arc::default() }
+        Self {
+            connector,
+            origin,
+            host,
+            upkeep: UPKEEP,
+            late: Arc::new(Semaphore::new(LATE)),
+            idle: Arc::default(),
+        }
     }
 
     /// Sends a request, of whose URI the path and the query count, and waits for the head of its answer. One that a kept
@@ -242,25 +258,41 @@ impl Http1 {
     async fn line(&self) -> Result<(Box<Line>, bool), Broken> {
         let attend = || tokio::spawn(attend(Arc::downgrade(&self.idle), self.upkeep)).abort_handle();
         self.idle.attendant.get_or_init(attend);
-        let mut connecting = Box::pin(connect(self.connector.clone(), self.origin.clone()));
+        let mut connecting: Connecting = Box::pin(connect(self.connector.clone(), self.origin.clone()));
+        let mut has_begun = false;
         loop {
+            // From here on it hears of those that become free: also while it looks.
+            let mut freed = pin!(self.idle.freed.notified());
+            freed.as_mut().enable();
+            if let Some(line) = self.idle.take() {
+                if has_begun {
+                    self.keep(connecting);
+                }
+                return Ok((line, false));
+            }
+            has_begun = true;
             tokio::select! {
                 biased;
                 connected = &mut connecting => return Ok((connected?, true)),
-                () = self.idle.freed.notified() => {}
-            }
-            if let Some(line) = self.idle.take() {
-                let idle = Arc::clone(&self.idle);
-                unattended(async move {
-                    if let Ok(line) = connecting.await {
-                        idle.put(line);
-                    }
-                });
-                return Ok((line, false));
+                () = freed => {}
             }
         }
     }
+
+    /// Waits for a connection that nobody waits for any more, unless it does so for several: it is for the next.
+    fn keep(&self, connecting: Connecting) {
+        let Ok(place) = Arc::clone(&self.late).try_acquire_owned() else { return };
+        let idle = Arc::downgrade(&self.idle);
+        unattended(async move {
+            if let (Ok(line), Some(idle)) = (connecting.await, idle.upgrade()) {
+                idle.put(line);
+            }
+            drop(place);
+        });
+    }
 }
+
+type Connecting = Pin<Box<dyn Future<Output = Result<Box<Line>, Broken>> + Send>>;
 
 async fn connect(mut connector: Connector, origin: Uri) -> Result<Box<Line>, Broken> {
     poll_fn(|context| connector.poll_ready(context)).await.map_err(Broken::Connect)?;

@@ -193,11 +193,11 @@ impl Upstream {
             let tls = tls::by_pins(&pins).map_err(|_| SendFailure::Unreachable)?;
             Client::new(tls, Manner { is_https_only: true, ..self.0.manner }, &self.0.base)
         };
-        if clients.len() >= PINNED_CLIENTS {
-            clients.remove(0);
-        }
+        let oldest = (clients.len() >= PINNED_CLIENTS).then(|| clients.remove(0));
         clients.push((pins, client.clone()));
         drop(clients);
+        // Its connections are closed, for which nobody else is to wait.
+        drop(oldest);
         Ok(client)
     }
 }

@@ -81,3 +81,14 @@ async fn an_urgent_end_is_recorded_too() {
     assert_eq!(waiting.await.unwrap().unwrap().status().as_u16(), 503);
     assert_eq!(store.usage(0, 10).unwrap().remove(0).row.status, 503);
 }
+
+/// Not even over a connection that stands.
+#[tokio::test]
+async fn nothing_goes_out_once_everything_is_cut_off() {
+    let fake = good().await;
+    let bench = Bench::alone(&fake).await;
+    let ask = async || bench.request("/v1/chat/completions", &chat(false)).send().await.unwrap();
+    assert_eq!(ask().await.status().as_u16(), 200);
+    bench.running.gateway().cut.cancel();
+    assert_eq!((ask().await.status().as_u16(), fake.seen.lock().len()), (503, 1));
+}

@@ -3,10 +3,12 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::coop::{consume_budget, has_budget_remaining};
 use tokio::task::yield_now;
 
 use super::super::connector::Manner;
@@ -14,7 +16,7 @@ use super::super::fake::{Act, Fake, chunk, json, stream_head, until};
 use super::super::{names::Names, tls};
 use super::*;
 
-/// Those that look at every turn, and have a connection for ever.
+/// Looks at each connection every few milliseconds, and closes none that stands.
 const QUICK: Upkeep = Upkeep { round: Duration::from_millis(5), rounds: u64::MAX };
 
 fn pool(url: &str, tls: rustls::ClientConfig) -> Http1 {
@@ -185,17 +187,71 @@ async fn an_answer_before_all_was_sent_is_read_and_its_connection_is_not_kept() 
 
 #[tokio::test]
 async fn a_kept_connection_that_was_closed_is_not_used() {
-    let gate = Arc::new(Semaphore::new(0));
-    let wait = Act::Wait(Arc::clone(&gate));
-    let fake = Fake::start(move |_, _| vec![Act::Send(json(200, "{}")), wait.clone(), Act::Close]).await;
+    let (url, close, closed) = closing_after_one().await;
+    let http1 = plain(&url);
+    assert_eq!(rest(ask(&http1).await).await, "first");
+    close.send(()).unwrap();
+    closed.await.unwrap();
+    // The runtime looks at its sockets.
+    yield_now().await;
+    assert!(http1.idle.take().is_none());
+    assert_eq!(rest(ask(&http1).await).await, "second");
+}
+
+/// A task may not read any more before others had their turn: it does not see that the connection was closed.
+#[tokio::test]
+async fn what_a_closed_connection_did_not_take_goes_over_another() {
+    let (url, close, closed) = closing_after_one().await;
+    let http1 = plain(&url);
+    assert_eq!(rest(ask(&http1).await).await, "first");
+    close.send(()).unwrap();
+    closed.await.unwrap();
+    yield_now().await;
+    without_budget().await;
+    assert_eq!(rest(ask(&http1).await).await, "second");
+}
+
+#[tokio::test]
+async fn a_connection_is_not_kept_whose_request_it_may_still_take() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}"))]).await;
     let http1 = plain(&fake.url());
-    for asked in 1..=3 {
-        rest(ask(&http1).await).await;
-        assert_eq!((fake.seen.lock().len(), count(&fake.counts.connections)), (asked, asked));
-        gate.add_permits(1);
-        // It is closed when nobody can take it any more: it is looked at without being used.
-        until(|| http1.idle.lines.lock().front_mut().is_none_or(|resting| !resting.line.is_free())).await;
+    rest(ask(&http1).await).await;
+    without_budget().await;
+    assert!(ask(&http1).now_or_never().is_none());
+    assert_eq!((unused(&http1), fake.seen.lock().len()), (0, 1));
+}
+
+/// Uses up what a task may read and write before others have their turn.
+async fn without_budget() {
+    while has_budget_remaining() {
+        consume_budget().await;
     }
+}
+
+/// An upstream that closes its first connection when it is told to, after one answer, and says when it has. Its URL.
+async fn closing_after_one() -> (String, oneshot::Sender<()>, oneshot::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let ((close, told), (say, closed)) = (oneshot::channel(), oneshot::channel());
+    tokio::spawn(async move {
+        let first = answered(&listener, "first").await?;
+        drop(told.await);
+        drop(first);
+        say.send(()).unwrap();
+        answered(&listener, "second").await
+    });
+    (url, close, closed)
+}
+
+/// Accepts a connection, and answers its request.
+async fn answered(listener: &TcpListener, with: &str) -> io::Result<TcpStream> {
+    let (mut stream, _) = listener.accept().await?;
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"{}") {
+        stream.read_buf(&mut bytes).await?;
+    }
+    stream.write_all(&json(200, with)).await?;
+    Ok(stream)
 }
 
 #[tokio::test]
@@ -236,46 +292,66 @@ async fn with_a_pool_go_its_connections_and_who_looks_after_them() {
     until(|| attendant.is_finished()).await;
 }
 
-/// Its connections are few, and the next one is not taken.
+/// An upstream that lets no more connections stand.
 #[tokio::test]
 async fn who_waits_for_a_connection_takes_one_that_becomes_free_sooner() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}", listener.local_addr().unwrap());
-    let http1 = Arc::new(plain(&url));
-    // Nobody speaks TLS there: a new connection never stands.
-    let waiting = Arc::clone(&http1);
-    let waiting = tokio::spawn(async move { waiting.line().await });
-    let (_silent, _) = listener.accept().await.unwrap();
+    // Nobody speaks TLS there.
+    let http1 = plain(&format!("https://{}", listener.local_addr().unwrap()));
     let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}"))]).await;
     let other = plain(&fake.url());
-    rest(ask(&other).await).await;
-    http1.idle.put(other.idle.take().unwrap());
-    let (line, is_new) = waiting.await.unwrap().unwrap();
-    assert!(!is_new);
-    drop(line);
-    assert_eq!(unused(&http1), 0);
+    drop((ask(&other).await, ask(&other).await, other.idle.take()));
+    let mut waiting = [Box::pin(http1.line()), Box::pin(http1.line())];
+    for waiting in &mut waiting {
+        assert!(waiting.now_or_never().is_none());
+    }
+    for _ in &waiting {
+        let (line, _) = other.line().await.unwrap();
+        http1.idle.put(line);
+    }
+    for waiting in waiting {
+        let (_, is_new) = waiting.await.unwrap();
+        assert!(!is_new);
+    }
 }
 
 #[tokio::test]
-async fn a_connection_that_stands_too_late_is_kept_for_the_next() {
+async fn a_connection_that_comes_too_late_is_kept_for_the_next() {
     let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}"))]).await;
     let (http1, other) = (plain(&fake.url()), plain(&fake.url()));
     rest(ask(&other).await).await;
-    let mut waiting = pin!(http1.line());
-    // It has begun to connect.
-    let began = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending())).await;
-    assert!(began);
+    let mut waiting = Box::pin(http1.line());
+    assert!((&mut waiting).now_or_never().is_none());
     http1.idle.put(other.idle.take().unwrap());
     let (_line, is_new) = waiting.await.unwrap();
-    if !is_new {
-        until(|| unused(&http1) == 1).await;
+    assert!(!is_new);
+    until(|| unused(&http1) == 1).await;
+    assert_eq!((count(&fake.counts.connections), http1.late.available_permits()), (2, LATE));
+}
+
+#[tokio::test]
+async fn few_connections_that_come_too_late_are_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let http1 = plain(&format!("https://{}", listener.local_addr().unwrap()));
+    let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}"))]).await;
+    let other = plain(&fake.url());
+    for late in 1..LATE + 3 {
+        let mut waiting = Box::pin(http1.line());
+        assert!((&mut waiting).now_or_never().is_none());
+        http1.idle.put(other.line().await.unwrap().0);
+        waiting.await.unwrap();
+        assert_eq!(http1.late.available_permits(), LATE.saturating_sub(late));
     }
-    assert_eq!(count(&fake.counts.connections), 2);
+    // What is waited for keeps no pool.
+    let idle = Arc::downgrade(&http1.idle);
+    drop(http1);
+    assert_eq!(idle.strong_count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_gets_its_own_answer_whoever_gives_up() {
-    const REQUESTS: usize = 400;
+    const WAVE: usize = 40;
+    const WAVES: usize = 10;
     let fake = Fake::start(|_, seen| {
         let body = [stream_head(), chunk(&seen.body), chunk(b"!")].concat();
         let end = if seen.body.ends_with(b"3") { Act::Pause(Duration::from_millis(1)) } else { piece(b"?") };
@@ -283,12 +359,12 @@ async fn every_request_gets_its_own_answer_whoever_gives_up() {
     })
     .await;
     let http1 = Arc::new(plain(&fake.url()));
-    let asking = (0..REQUESTS).map(|number| {
+    let ask = |number: usize| {
         let http1 = Arc::clone(&http1);
         tokio::spawn(async move {
             let sent = number.to_string();
             let mut asking = Box::pin(asked_with(&http1, sent.clone().into()));
-            if number % 5 == 0 {
+            if number.is_multiple_of(5) {
                 // Somewhere on its way.
                 for _ in 0..number % 7 {
                     let done = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context).is_ready())).await;
@@ -302,14 +378,18 @@ async fn every_request_gets_its_own_answer_whoever_gives_up() {
             let mut body = asking.await.unwrap().into_body();
             let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
             assert_eq!(first, sent);
-            if number % 3 != 0 {
+            if !number.is_multiple_of(3) {
                 let rest = rest(body).await;
                 assert_eq!(rest, if sent.ends_with('3') { "!" } else { "!?" });
             }
         })
-    });
-    for asked in asking.collect::<Vec<_>>() {
-        asked.await.unwrap();
+    };
+    for wave in 0..WAVES {
+        let asking: Vec<_> = (0..WAVE).map(|number| ask(WAVE * wave + number)).collect();
+        for asked in asking {
+            asked.await.unwrap();
+        }
     }
-    assert!(count(&fake.counts.connections) < REQUESTS, "some were used again");
+    // Those that gave up, or did not read on, may each have spoilt one: 7 of 15.
+    assert!(count(&fake.counts.connections) < WAVE + WAVE * WAVES * 8 / 15);
 }
