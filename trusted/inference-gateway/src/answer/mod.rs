@@ -83,7 +83,7 @@ impl Incoming {
 
 /// Answers a request. The response is complete but for the headers that every response has.
 ///
-/// A client that leaves does not take the record with it: the work goes on without one ([`Attended`]). The token, one of
+/// A client that leaves does not take the record with it: the work goes on without one. The token, one of
 /// [`Gateway::requests`], stands for the request until the work has ended.
 pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTrackerToken) -> Response {
     let (head, response) = oneshot::channel();
