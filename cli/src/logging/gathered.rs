@@ -167,8 +167,12 @@ mod tests {
     const EVER: Duration = Duration::from_hours(1);
 
     fn gathering(time: Duration) -> (Gathered<Calls>, Receiver<String>) {
+        in_pieces(PIECE_OF_PIPE, time)
+    }
+
+    fn in_pieces(piece: usize, time: Duration) -> (Gathered<Calls>, Receiver<String>) {
         let (calls, written) = channel();
-        (Gathered::gathering(Calls(calls), PIECE_OF_PIPE, time).unwrap(), written)
+        (Gathered::gathering(Calls(calls), piece, time).unwrap(), written)
     }
 
     #[test]
@@ -215,6 +219,16 @@ mod tests {
         log.flush();
         let lengths: Vec<_> = written.try_iter().map(|lines| lines.len()).collect();
         assert_eq!(lengths, [1000, 2 * PIECE_OF_PIPE]);
+    }
+
+    #[test]
+    fn more_gathers_for_a_file() {
+        let (log, written) = in_pieces(PIECE_OF_FILE, EVER);
+        for _ in 0..100 {
+            log.0.take(&[b'x'; 1000], false);
+        }
+        let lengths: Vec<_> = written.try_iter().map(|lines| lines.len()).collect();
+        assert_eq!(lengths, [1000, 65_000], "the first alone, then as many as are a piece; the others wait");
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod gathered;
 
 use std::fs::File;
 use std::io::{self, Stderr};
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 use gathered::{Gathered, PIECE_OF_FILE, PIECE_OF_PIPE};
@@ -57,7 +57,7 @@ pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
     }
 }
 
-fn is_file(out: &Stderr) -> bool {
+fn is_file(out: &impl AsFd) -> bool {
     let file = out.as_fd().try_clone_to_owned().map(File::from);
     file.and_then(|file| file.metadata()).is_ok_and(|of| of.is_file())
 }
@@ -75,5 +75,17 @@ pub(crate) struct Finish;
 impl Drop for Finish {
     fn drop(&mut self) {
         finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_told_from_a_pipe() {
+        let (_reader, writer) = io::pipe().unwrap();
+        assert!(!is_file(&writer));
+        assert!(is_file(&tempfile::tempfile().unwrap()));
     }
 }

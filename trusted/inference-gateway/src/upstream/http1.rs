@@ -36,8 +36,8 @@ const UPKEEP: Upkeep = {
     Upkeep { round, rounds: IDLE_CONNECTION.as_secs() / round.as_secs() }
 };
 
-/// Connections at a time that come too late for who began them, and are still waited for.
-const LATE: usize = 4;
+/// Most connections at a time that are waited for although who began them took another.
+const MAX_LATE: usize = 4;
 
 /// How unused connections are looked after.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ pub(super) struct Http1 {
     origin: Uri,
     host: HeaderValue,
     upkeep: Upkeep,
-    /// Places for connections that come too late.
+    /// Places for those of which there are [`MAX_LATE`].
     late: Arc<Semaphore>,
     idle: Arc<Idle>,
 }
@@ -112,6 +112,7 @@ impl Line {
 }
 
 impl Idle {
+    /// One that was not closed, as far as can be seen at once.
     fn take(&self) -> Option<Box<Line>> {
         loop {
             let mut line = self.lines.lock().pop_back()?.line;
@@ -213,7 +214,7 @@ impl Http1 {
             origin,
             host,
             upkeep: UPKEEP,
-            late: Arc::new(Semaphore::new(LATE)),
+            late: Arc::new(Semaphore::new(MAX_LATE)),
             idle: Arc::default(),
         }
     }

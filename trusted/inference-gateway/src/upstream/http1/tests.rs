@@ -187,13 +187,7 @@ async fn an_answer_before_all_was_sent_is_read_and_its_connection_is_not_kept() 
 
 #[tokio::test]
 async fn a_kept_connection_that_was_closed_is_not_used() {
-    let (url, close, closed) = closing_after_one().await;
-    let http1 = plain(&url);
-    assert_eq!(rest(ask(&http1).await).await, "first");
-    close.send(()).unwrap();
-    closed.await.unwrap();
-    // The runtime looks at its sockets.
-    yield_now().await;
+    let http1 = with_one_that_was_closed().await;
     assert!(http1.idle.take().is_none());
     assert_eq!(rest(ask(&http1).await).await, "second");
 }
@@ -201,12 +195,7 @@ async fn a_kept_connection_that_was_closed_is_not_used() {
 /// A task may not read any more before others had their turn: it does not see that the connection was closed.
 #[tokio::test]
 async fn what_a_closed_connection_did_not_take_goes_over_another() {
-    let (url, close, closed) = closing_after_one().await;
-    let http1 = plain(&url);
-    assert_eq!(rest(ask(&http1).await).await, "first");
-    close.send(()).unwrap();
-    closed.await.unwrap();
-    yield_now().await;
+    let http1 = with_one_that_was_closed().await;
     without_budget().await;
     assert_eq!(rest(ask(&http1).await).await, "second");
 }
@@ -228,10 +217,10 @@ async fn without_budget() {
     }
 }
 
-/// An upstream that closes its first connection when it is told to, after one answer, and says when it has. Its URL.
-async fn closing_after_one() -> (String, oneshot::Sender<()>, oneshot::Receiver<()>) {
+/// Has a connection that the upstream closed when it had answered a request, which nobody has looked at since.
+async fn with_one_that_was_closed() -> Http1 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let http1 = plain(&format!("http://{}", listener.local_addr().unwrap()));
     let ((close, told), (say, closed)) = (oneshot::channel(), oneshot::channel());
     tokio::spawn(async move {
         let first = answered(&listener, "first").await?;
@@ -240,7 +229,12 @@ async fn closing_after_one() -> (String, oneshot::Sender<()>, oneshot::Receiver<
         say.send(()).unwrap();
         answered(&listener, "second").await
     });
-    (url, close, closed)
+    assert_eq!(rest(ask(&http1).await).await, "first");
+    close.send(()).unwrap();
+    closed.await.unwrap();
+    // The runtime looks at its sockets.
+    yield_now().await;
+    http1
 }
 
 /// Accepts a connection, and answers its request.
@@ -326,7 +320,7 @@ async fn a_connection_that_comes_too_late_is_kept_for_the_next() {
     let (_line, is_new) = waiting.await.unwrap();
     assert!(!is_new);
     until(|| unused(&http1) == 1).await;
-    assert_eq!((count(&fake.counts.connections), http1.late.available_permits()), (2, LATE));
+    assert_eq!((count(&fake.counts.connections), http1.late.available_permits()), (2, MAX_LATE));
 }
 
 #[tokio::test]
@@ -335,12 +329,12 @@ async fn few_connections_that_come_too_late_are_waited_for() {
     let http1 = plain(&format!("https://{}", listener.local_addr().unwrap()));
     let fake = Fake::start(|_, _| vec![Act::Send(json(200, "{}"))]).await;
     let other = plain(&fake.url());
-    for late in 1..LATE + 3 {
+    for late in 1..MAX_LATE + 3 {
         let mut waiting = Box::pin(http1.line());
         assert!((&mut waiting).now_or_never().is_none());
         http1.idle.put(other.line().await.unwrap().0);
         waiting.await.unwrap();
-        assert_eq!(http1.late.available_permits(), LATE.saturating_sub(late));
+        assert_eq!(http1.late.available_permits(), MAX_LATE.saturating_sub(late));
     }
     // What is waited for keeps no pool.
     let idle = Arc::downgrade(&http1.idle);
