@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
             return Some(Err(()));
         }
         if gateway.cut.is_cancelled() {
-            // Who polls this first and looks at that later is not to have anything sent in between.
+            // The walk is polled before `cut` is: it must not send anything in between.
             return pending().await;
         }
         let required = asked.is_verified_only || is_required_by(route);

@@ -28,6 +28,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const STREAM_WINDOW: u32 = 64 << 10;
 /// The same of all answers over one connection: as much as there can be, so that one that is not read holds up no other.
 const CONNECTION_WINDOW: u32 = i32::MAX.cast_unsigned();
+
 /// Connections to one upstream; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) enum Client {
