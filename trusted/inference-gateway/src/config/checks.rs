@@ -160,9 +160,13 @@ fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
     name(&upstream.name, &format!("{at}.name"))?;
     rule(!upstream.name.contains(':'), &format!("{at}.name"), "may not contain a colon")?;
     check_url(&upstream.base_url, &format!("{at}.base_url"), "bearer_token")?;
-    let is_path =
-        upstream.path.as_ref().is_none_or(|path| path.starts_with('/') && !path.contains(['?', '#', ' ']));
-    rule(is_path, &format!("{at}.path"), "has to begin with '/', without a query")?;
+    let is_path = upstream.path.as_ref().is_none_or(|path| {
+        let mut url = upstream.base_url.clone();
+        url.set_path(path);
+        url.path() == path
+    });
+    let path_rule = "has to begin with '/' and to be written as in a URL, without a query";
+    rule(is_path, &format!("{at}.path"), path_rule)?;
     let needs_path = upstream.provider == ProviderKind::Anthropic && upstream.path.is_none();
     rule(!needs_path, &format!("{at}.path"), "is needed for provider 'anthropic', such as /v1/messages")?;
     rule(!upstream.models.is_empty(), &format!("{at}.models"), "at least one is needed")?;

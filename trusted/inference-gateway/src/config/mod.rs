@@ -302,7 +302,7 @@ pub struct UpstreamConfig {
     pub provider: ProviderKind,
     /// Where it answers, such as `https://api.example.com`.
     pub base_url: Url,
-    /// Path of its chat surface, where that is not `/v1/chat/completions`.
+    /// Path of its chat surface, as it is sent, where that is not `/v1/chat/completions`.
     #[serde(default)]
     pub path: Option<String>,
     /// Public model ids, and what the upstream calls them.

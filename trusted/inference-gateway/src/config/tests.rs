@@ -67,6 +67,12 @@ fn broken_rules_are_named_by_their_place() {
     for (name, value, at) in [
         ("provider", json!("anthropic"), "upstreams[0].path"),
         ("path", json!("v1"), "upstreams[0].path"),
+        ("path", json!(""), "upstreams[0].path"),
+        ("path", json!("/v1/chat?key=x"), "upstreams[0].path"),
+        ("path", json!("/v1/chat#x"), "upstreams[0].path"),
+        ("path", json!("/v1 /chat"), "upstreams[0].path"),
+        ("path", json!("/v1/../chat"), "upstreams[0].path"),
+        ("path", json!("/v1/\u{e9}"), "upstreams[0].path"),
         ("weight", json!(0), "upstreams[0].weight"),
         ("stores_data", json!(true), "upstreams[0]: "),
         ("pricing", json!({"vendor/other": {"prompt": "0", "completion": "0"}}), "upstreams[0].pricing"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -40,19 +40,22 @@ pub(super) enum Client {
 
 /// What is sent, as often as it is tried.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
     pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
+    pub(super) fixed: &'a HeaderMap,
+    /// More of them.
+    pub(super) headers: &'a [(HeaderName, HeaderValue)],
     pub(super) body: Bytes,
 }
 
-impl Outgoing {
+impl Outgoing<'_> {
     fn request(&self) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = self.fixed.clone();
+        request.headers_mut().extend(self.headers.iter().cloned());
         request
     }
 }
@@ -85,7 +88,7 @@ impl Client {
     }
 
     /// Sends a request, and waits for the head of its answer. What was not begun to be answered is tried once more.
-    pub(super) async fn send(&self, outgoing: &Outgoing) -> Result<Response<Body>, Unanswered> {
+    pub(super) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<Response<Body>, Unanswered> {
         let broken = match self.try_send(outgoing.request()).await {
             Ok(response) => return Ok(response),
             Err(error) => error,

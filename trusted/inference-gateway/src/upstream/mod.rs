@@ -20,6 +20,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -97,8 +98,8 @@ pub struct Upstream(Arc<Inner>);
 
 struct Inner {
     name: String,
-    /// What paths of requests are added to.
     base: Url,
+    target: Target,
     manner: Manner,
     /// Of requests with a body: credentials among them.
     headers: HeaderMap,
@@ -126,6 +127,7 @@ impl Upstream {
         Ok(Self(Arc::new(Inner {
             name: config.name.clone(),
             base: config.base_url.clone(),
+            target: Target::new(&config.base_url),
             manner,
             headers: headers(config)?,
             by_authorities,
@@ -133,7 +135,7 @@ impl Upstream {
         })))
     }
 
-    /// Sends a request to a path that begins with a slash, over a channel that only the verified machine can end
+    /// Sends a request to a path that begins with a slash and stands as in a URL, over a channel that only the verified machine can end
     /// where there is one. Of headers, these, the content type and the configured credentials are sent. Answers
     /// when the head of the answer is there, which may take so long. A connection that breaks before that is tried
     /// once more: nothing was produced.
@@ -149,11 +151,8 @@ impl Upstream {
             None => self.0.by_authorities.clone(),
             Some(channel) => self.pinned(&channel.pins).map_err(Unanswered::unsent)?,
         };
-        let mut url = self.0.base.clone();
-        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
-        let mut all = self.0.headers.clone();
-        all.extend(headers.iter().cloned());
-        let outgoing = Outgoing { method: Method::POST, uri: uri(&url)?, headers: all, body };
+        let uri = self.0.target.uri(path)?;
+        let outgoing = Outgoing { method: Method::POST, uri, fixed: &self.0.headers, headers, body };
         answer(&client, &outgoing, patience).await
     }
 
@@ -171,9 +170,8 @@ impl Upstream {
         let mut url = self.0.base.clone();
         url.set_path(path);
         url.query_pairs_mut().extend_pairs(query);
-        let mut all = own_headers();
-        all.extend(headers.iter().cloned());
-        let outgoing = Outgoing { method: Method::GET, uri: uri(&url)?, headers: all, body: Bytes::new() };
+        let fixed = &own_headers();
+        let outgoing = Outgoing { method: Method::GET, uri: uri(&url)?, fixed, headers, body: Bytes::new() };
         answer(&client, &outgoing, patience).await
     }
 
@@ -229,7 +227,31 @@ fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
     Ok(headers)
 }
 
-async fn answer(client: &Client, outgoing: &Outgoing, patience: Duration) -> Result<Answer, Unanswered> {
+/// What paths of requests are added to.
+struct Target {
+    /// Without a path; `None` when the client cannot take it.
+    origin: Option<Uri>,
+    /// Without a slash at its end.
+    base_path: String,
+}
+
+impl Target {
+    fn new(base: &Url) -> Self {
+        let origin = base.origin().ascii_serialization().parse().ok();
+        Self { origin, base_path: base.path().trim_end_matches('/').to_owned() }
+    }
+
+    /// A path below it, as it stands in a URL.
+    fn uri(&self, path: &str) -> Result<Uri, Unanswered> {
+        let unreachable = || Unanswered::unsent(SendFailure::Unreachable);
+        let mut parts = self.origin.clone().ok_or_else(unreachable)?.into_parts();
+        let path = PathAndQuery::from_maybe_shared(Bytes::from([&self.base_path, path].concat()));
+        parts.path_and_query = Some(path.map_err(|_| unreachable())?);
+        Uri::from_parts(parts).map_err(|_| unreachable())
+    }
+}
+
+async fn answer(client: &Client, outgoing: &Outgoing<'_>, patience: Duration) -> Result<Answer, Unanswered> {
     let answer = timeout(patience, client.send(outgoing)).await;
     // How far it came by then is not known.
     let too_late = Unanswered { why: SendFailure::TimedOut, may_be_out: true };
