@@ -62,15 +62,6 @@ impl Seen {
     pub(crate) fn p99_ms(&self) -> f64 {
         self.p99_us / 1e3
     }
-
-    pub(crate) fn latencies(&self) -> String {
-        format!("{:.3} ms, {:.3} ms", self.p50_ms(), self.p99_ms())
-    }
-
-    /// What is more of the latencies than `bare` has.
-    pub(crate) fn added_to(&self, bare: &Self) -> String {
-        format!("{:.3} ms, {:.3} ms", self.p50_ms() - bare.p50_ms(), self.p99_ms() - bare.p99_ms())
-    }
 }
 
 impl Load<'_> {

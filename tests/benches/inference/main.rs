@@ -7,6 +7,7 @@
 //! and a fraction of the load that it could take.
 
 mod awake;
+mod figures;
 mod load;
 mod mock;
 mod process;
@@ -15,6 +16,7 @@ mod soak;
 mod streams;
 mod targets;
 mod training;
+mod turns;
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -22,11 +24,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use load::{Load, Seen};
-use process::{Process, Without};
-use targets::{Goal, Mean};
+use process::{Peer, Process, Without};
+use targets::{Goal, Target};
+use turns::Turns;
 
-/// How long each measurement takes.
-const DURATION: Duration = Duration::from_secs(10);
 /// Connections of the load generator.
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
 const USUAL: u32 = 16;
@@ -41,10 +42,9 @@ const PARTS: [(&str, Without, Option<f64>); 3] = [
     ("share of the disk below the records", Without::Disk, Some(15.0)),
     ("share of the public log of receipts", Without::ReceiptLog, None),
 ];
-/// How often, and how long, each is measured in turns. Many short ones: the machine's speed changes by a tenth from one to
-/// the next, and what is compared should stand close together.
-const TURNS: usize = 24;
-const TURN: Duration = Duration::from_secs(2);
+/// How often each server has its turn, and how often each of those without a part, which differ less.
+const ROUNDS: usize = 8;
+const ROUNDS_OF_PARTS: usize = 24;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -75,15 +75,6 @@ fn single() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// What was seen with so many connections.
-#[derive(Clone, Copy)]
-struct Measured {
-    connections: u32,
-    seen: Seen,
-    /// Time of processors for a request, in microseconds.
-    cpu_us: f64,
-}
-
 /// Keeps the processors awake, or says why they may sleep.
 fn awake() -> Option<std::fs::File> {
     awake::keep().inspect_err(|error| eprintln!("processors may sleep, which costs time: {error}")).ok()
@@ -94,59 +85,54 @@ async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
     let path = directory.path();
     process::pin_this(process::cpus().load)?;
     let upstream = process::mock(path).await?;
-    let mut out = io::stdout();
-    writeln!(out, "Processors {}.\n\n{HEAD}", if is_awake { "are asked not to sleep" } else { "may sleep" })?;
-    let mut bare = Vec::new();
-    for connections in CONNECTIONS {
-        let seen = load(path, &upstream, connections, DURATION).await?;
-        writeln!(out, "| bare upstream | {connections} | {:.0} | | {} | | |", seen.rate(), seen.latencies())?;
-        bare.push((connections, seen));
-    }
     let relay = process::relay(path, upstream.address).await?;
-    rows("relay of bytes", &mut out, path, &relay, &bare).await?;
     let gateway = process::gateway(path, upstream.address, Without::Nothing).await?;
     let fresh = streams::resident_mb_with_many(&gateway).await?;
-    let ours = rows("gateway", &mut out, path, &gateway, &bare).await?;
     let mut peers = Vec::new();
-    if with_peers {
-        for (what, start) in process::PEERS {
-            let peer = start(path, upstream.address).await?;
-            peers.push(rows(what, &mut out, path, &peer, &bare).await?);
-        }
+    for Peer { name, start, .. } in process::PEERS.iter().take_while(|_| with_peers) {
+        peers.push((*name, start(path, upstream.address).await?));
     }
+    let mut servers = vec![("bare upstream", &upstream), ("relay of bytes", &relay), ("gateway", &gateway)];
+    servers.extend(peers.iter().map(|(name, peer)| (*name, peer)));
+
+    let mut out = io::stdout();
+    writeln!(out, "Processors {}.\n\n{HEAD}", if is_awake { "are asked not to sleep" } else { "may sleep" })?;
+    let mut compared = Vec::new();
+    for connections in CONNECTIONS {
+        compared.push(compare(&mut out, path, &servers, connections).await?);
+    }
+    drop((relay, peers));
     let first = streams::first_bytes(upstream.address, gateway.address).await?;
     let loaded = streams::resident_mb_with_many(&gateway).await?;
     writeln!(out, "\n| Streams | bare upstream | gateway |\n|---|---|---|\n{first}")?;
     drop(gateway);
     let shares = shares(path, &upstream).await?;
 
-    let ([one, usual, many], [(_, bare_one), (_, bare_usual), _]) = (ours.as_slice(), bare.as_slice()) else {
+    let turns: Vec<&[Turns]> = compared.iter().map(Vec::as_slice).collect();
+    let [[bare_one, _, one, ..], [bare, _, usual, peers @ ..], [_, _, many, ..]] = turns.as_slice() else {
         return Err("not everything was measured".into());
     };
+    let (added_p50, added_p99) = one.added_to(bare_one);
     let mut goals = vec![
-        Goal::at_most("CPU per request, 16 connections", usual.cpu_us, 80.0, " µs"),
+        Goal::at_most("CPU per request, 16 connections", usual.cpu_us(), 80.0, " µs"),
         Goal::at_least(
             "rate, of the bare upstream's, 16 connections",
-            usual.seen.rate() / bare_usual.rate(),
+            usual.times_the_rate_of(bare),
             0.25,
             "",
         ),
-        Goal::at_most("added p50, 1 connection", one.seen.p50_ms() - bare_one.p50_ms(), 0.15, " ms"),
-        Goal::at_most("added p99, 1 connection", one.seen.p99_ms() - bare_one.p99_ms(), 0.5, " ms"),
-        Goal::at_most("p99, 16 connections", usual.seen.p99_ms(), 2.0, " ms"),
-        Goal::told("rate at 64 connections, of that at 16", many.seen.rate() / usual.seen.rate(), ""),
+        Goal::at_most("added p50, 1 connection", added_p50, 0.15, " ms"),
+        Goal::at_most("added p99, 1 connection", added_p99, 0.5, " ms"),
+        Goal::at_most("p99, 16 connections", usual.p99_ms(), 2.0, " ms"),
+        Goal::new("rate at 64 connections, of that at 16", many.rate() / usual.rate(), None, ""),
         Goal::at_most("added to the first byte of a stream, p50", first.added_ms(), 0.3, " ms"),
         Goal::at_most("resident, 1,000 streams, after the start", fresh, 60.0, " MB"),
         Goal::at_most("resident, 1,000 streams, after the loads", loaded, 60.0, " MB"),
     ];
     goals.extend(shares);
-    for ((what, times), peer) in
-        [("rate, of Portkey's", 10.0), ("rate, of LiteLLM's", 50.0)].into_iter().zip(&peers)
-    {
-        if let Some(peer) = peer.iter().find(|peer| peer.connections == USUAL) {
-            goals.push(Goal::at_least(what, usual.seen.rate() / peer.seen.rate(), times, " times"));
-        }
-    }
+    goals.extend(process::PEERS.iter().zip(peers).map(|(Peer { rate, times, .. }, peer)| {
+        Goal::at_least(rate, usual.times_the_rate_of(peer), *times, " times")
+    }));
     writeln!(out, "{}", targets::HEAD)?;
     for goal in goals {
         writeln!(out, "{goal}")?;
@@ -154,88 +140,43 @@ async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures a gateway with as many connections as the bare upstream was, and prints a row for each.
-async fn rows(
-    what: &str,
+/// Measures servers side by side, of which the first is the bare upstream, and prints a row for each.
+async fn compare(
     out: &mut impl io::Write,
     directory: &Path,
-    through: &Process,
-    bare: &[(u32, Seen)],
-) -> Result<Vec<Measured>, Failure> {
-    let mut rows = Vec::new();
-    for (connections, bare) in bare {
-        let measured = usage(directory, through, *connections, DURATION).await?;
-        let Measured { seen, cpu_us, .. } = measured;
-        rows.push(measured);
+    servers: &[(&str, &Process)],
+    connections: u32,
+) -> Result<Vec<Turns>, Failure> {
+    let processes: Vec<&Process> = servers.iter().map(|(_, process)| *process).collect();
+    let all = turns::take(directory, &processes, connections, ROUNDS).await?;
+    let Some(bare) = all.first() else { return Ok(all) };
+    for ((name, _), turns) in servers.iter().zip(&all) {
+        let (rate, p50, p99) = (turns.rate(), turns.p50_ms(), turns.p99_ms());
+        let (share, (more_p50, more_p99)) = (turns.times_the_rate_of(bare).mean, turns.added_to(bare));
+        let cpu_us = turns.cpu_us().mean;
         writeln!(
             out,
-            "| {what} | {connections} | {:.0} | {:.3} | {} | {} | {cpu_us:.0} µs |",
-            seen.rate(),
-            seen.rate() / bare.rate(),
-            seen.latencies(),
-            seen.added_to(bare),
+            "| {name} | {connections} | {rate:.0} | {share:.3} | {p50:.3} ms, {p99:.3} ms | \
+             {more_p50:.3} ms, {more_p99:.3} ms | {cpu_us:.0} µs |"
         )?;
     }
-    Ok(rows)
-}
-
-async fn usage(
-    directory: &Path,
-    through: &Process,
-    connections: u32,
-    duration: Duration,
-) -> Result<Measured, Failure> {
-    // What is built up at first, such as connections, does not count.
-    load(directory, through, connections, Duration::from_secs(1)).await?;
-    warm_usage(directory, through, connections, duration).await
-}
-
-async fn warm_usage(
-    directory: &Path,
-    through: &Process,
-    connections: u32,
-    duration: Duration,
-) -> Result<Measured, Failure> {
-    let before = through.cpu()?;
-    let seen = load(directory, through, connections, duration).await?.all_answered()?;
-    let cpu_us = through.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / seen.requests.max(1.0);
-    Ok(Measured { connections, seen, cpu_us })
+    Ok(all)
 }
 
 /// What parts of the gateway cost, by gateways without them: all new, and in turns.
 async fn shares(directory: &Path, upstream: &Process) -> Result<Vec<Goal>, Failure> {
-    let whole = Without::Nothing;
     let mut gateways = Vec::new();
-    for without in [whole].into_iter().chain(PARTS.map(|(_, without, _)| without)) {
+    for without in [Without::Nothing].into_iter().chain(PARTS.map(|(_, without, _)| without)) {
         let directory = tempfile::tempdir_in(directory)?;
-        let gateway = process::gateway(directory.path(), upstream.address, without).await?;
-        load(directory.path(), &gateway, USUAL, Duration::from_secs(1)).await?;
-        gateways.push((without, gateway, directory));
+        gateways.push((process::gateway(directory.path(), upstream.address, without).await?, directory));
     }
-    let mut turns = Vec::with_capacity(TURNS);
-    for _ in 0..TURNS {
-        let mut turn = Vec::with_capacity(gateways.len());
-        for (without, gateway, _) in &gateways {
-            turn.push((*without, warm_usage(directory, gateway, USUAL, TURN).await?.cpu_us));
-        }
-        turns.push(turn);
-        // Nobody is always the first.
-        gateways.rotate_left(1);
-    }
-    let cpu_us = |turn: &[(Without, f64)], of: Without| {
-        turn.iter().find(|(without, _)| *without == of).map_or(f64::NAN, |(_, cpu_us)| *cpu_us)
+    let processes: Vec<&Process> = gateways.iter().map(|(gateway, _)| gateway).collect();
+    let turns = turns::take(directory, &processes, USUAL, ROUNDS_OF_PARTS).await?;
+    let Some((whole, parts)) = turns.split_first() else { return Err("nothing was measured".into()) };
+    let goal = |((what, _, most), part): ((&'static str, Without, Option<f64>), &Turns)| {
+        Goal::new(what, whole.saved_by(part), most.map(Target::AtMost), " %")
     };
-    let goals = PARTS.map(|(what, without, most)| {
-        let shares: Vec<f64> =
-            turns.iter().map(|turn| 100.0 * (1.0 - cpu_us(turn, without) / cpu_us(turn, whole))).collect();
-        let share = Mean::of(&shares);
-        let goal = match most {
-            Some(most) => Goal::at_most(what, share.mean, most, " %"),
-            None => Goal::told(what, share.mean, " %"),
-        };
-        goal.give_or_take(share.error)
-    });
-    Ok(goals.into())
+    Ok(PARTS.into_iter().zip(parts).map(goal).collect())
 }
 
 async fn load(directory: &Path, to: &Process, connections: u32, duration: Duration) -> Result<Seen, Failure> {

@@ -252,12 +252,31 @@ pub(crate) async fn control_plane(directory: &Path) -> Result<Process, Failure> 
 
 type Starting<'a> = Pin<Box<dyn Future<Output = Result<Process, Failure>> + 'a>>;
 /// Starts a peer before an upstream.
-type Start = for<'a> fn(&'a Path, SocketAddr) -> Starting<'a>;
+pub(crate) type Start = for<'a> fn(&'a Path, SocketAddr) -> Starting<'a>;
 
-/// The gateways that others publish.
-pub(crate) const PEERS: [(&str, Start); 2] = [
-    ("Portkey (npm)", |directory, upstream| Box::pin(portkey(directory, upstream))),
-    ("LiteLLM (PyPI)", |directory, upstream| Box::pin(litellm(directory, upstream))),
+/// A gateway that others publish.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) start: Start,
+    /// What the rate of ours beside its is called.
+    pub(crate) rate: &'static str,
+    /// How many times its rate ours should be.
+    pub(crate) times: f64,
+}
+
+pub(crate) const PEERS: [Peer; 2] = [
+    Peer {
+        name: "Portkey (npm)",
+        start: |directory, upstream| Box::pin(portkey(directory, upstream)),
+        rate: "rate, of Portkey's",
+        times: 10.0,
+    },
+    Peer {
+        name: "LiteLLM (PyPI)",
+        start: |directory, upstream| Box::pin(litellm(directory, upstream)),
+        rate: "rate, of LiteLLM's",
+        times: 50.0,
+    },
 ];
 
 fn peers() -> PathBuf {

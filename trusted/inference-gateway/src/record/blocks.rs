@@ -287,6 +287,13 @@ mod tests {
         fn file(&self) -> std::path::PathBuf {
             self.dir.path().join(format!("state/journal/{:020}", 1))
         }
+
+        /// What was written to it.
+        fn bytes(&self) -> Vec<u8> {
+            let mut bytes = std::fs::read(self.file()).unwrap();
+            bytes.truncate(usize::try_from(self.journal.end().offset).unwrap());
+            bytes
+        }
     }
 
     fn all() -> impl Strategy<Value = Vec<Made>> {
@@ -333,7 +340,7 @@ mod tests {
         #[test]
         fn what_stands_before_damage_is_read(all in all(), at: prop::sample::Index, flip in 1_u8..) {
             let (lab, receipts) = Lab::with(&all);
-            let mut bytes = std::fs::read(lab.file()).unwrap();
+            let mut bytes = lab.bytes();
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             std::fs::write(lab.file(), bytes).unwrap();
@@ -358,7 +365,7 @@ mod tests {
     #[test]
     fn a_file_that_is_missing_or_cut_is_damage_and_one_that_was_forgotten_is_not() {
         let (lab, receipts) = Lab::with(&[(Some(10), 0), (Some(10), 0), (Some(100_000), 0)]);
-        let bytes = std::fs::read(lab.file()).unwrap();
+        let bytes = lab.bytes();
         std::fs::write(lab.file(), &bytes[..bytes.len() - 1]).unwrap();
         assert_eq!(lab.receipt(1).unwrap().as_ref(), Some(&receipts[1]));
         lab.receipt(2).unwrap_err();

@@ -27,8 +27,10 @@ use super::pending::{Going, Pending};
 use super::segments::{HEADER_BYTES, Position, Segments, failed};
 use super::trouble::{Trouble, Troubles};
 
-/// How much a disk has to take to be well again, in bytes.
-const PROBE_BYTES: usize = 64 << 10;
+/// What room is made with in a segment, and what a disk has to take to be well again. Written into room, changes take half of the
+/// time that they take behind the end of a file, where the kernel finds each page of memory and each block of the disk on its own.
+/// No change ends with such a byte: a part of a frame does not become a whole one by what was there.
+static ROOM: [u8; 64 << 10] = [0xff; 64 << 10];
 /// A segment that has so many bytes is the last one no longer.
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Nor is one that was begun so long ago: it stays as long as its newest receipt.
@@ -56,6 +58,8 @@ pub(super) struct State {
     length: u64,
     /// Of these, how many are durable.
     durable: u64,
+    /// Bytes of the file, if that are more: [`ROOM`] was made up to there.
+    room: u64,
     /// Behind these bytes are frames of what nobody was told, which could not be cut off: nothing is written.
     /// [`Trouble::Writing`] tells.
     is_torn: bool,
@@ -68,8 +72,8 @@ pub(super) struct State {
 impl State {
     /// Of an empty segment.
     fn new(number: u64, file: Arc<dyn Medium>, moves: u64) -> Self {
-        let (began, most, length, durable) = (Instant::now(), SEGMENT_BYTES, 0, 0);
-        Self { number, file, began, most, length, durable, is_torn: false, is_unsure: false, moves }
+        let (began, most, length, durable, room) = (Instant::now(), SEGMENT_BYTES, 0, 0, 0);
+        Self { number, file, began, most, length, durable, room, is_torn: false, is_unsure: false, moves }
     }
 
     /// How often changes have got other places.
@@ -121,9 +125,26 @@ impl State {
         while let Some(carried) = changes.next() {
             frame::write(&mut bytes, self.number, self.durable, carried, changes.peek().is_none());
         }
+        let end = self.length + bytes.len() as u64;
+        self.make_room(end);
         self.file.write_at(self.length, &bytes).inspect_err(|_| self.cut())?;
-        self.length += bytes.len() as u64;
+        self.length = end;
         Ok(())
+    }
+
+    /// Lets the file have some more bytes than will have been written by then.
+    fn make_room(&mut self, end: u64) {
+        let begin = self.room.max(self.length);
+        // What cannot be had now is not needed now.
+        if end > begin && self.file.write_at(begin, &ROOM).is_ok() {
+            self.room = begin + ROOM.len() as u64;
+        }
+    }
+
+    /// Takes back what nothing was written to.
+    fn give_back_room(&mut self) -> io::Result<()> {
+        self.room = 0;
+        self.file.resize(self.length)
     }
 
     /// Takes back what a write may have left.
@@ -131,7 +152,7 @@ impl State {
         // Frames of what nobody was told may be there, and must not stand behind others. They count for nothing
         // without the last one, which a write that failed did not finish; should it be there all the same, they
         // have no beginning from now on: bytes that are there can be changed where there is room for no others.
-        self.is_torn = self.file.resize(self.length).is_err();
+        self.is_torn = self.give_back_room().is_err();
         if self.is_torn {
             let _ = self.file.write_at(self.length, &[0; frame::MARK_BYTES]);
         }
@@ -139,7 +160,7 @@ impl State {
 
     /// Finds out whether as much is taken as changes may need, and kept.
     fn try_out(&mut self) -> io::Result<()> {
-        let written = self.file.write_at(self.length, &vec![0; PROBE_BYTES]);
+        let written = self.file.write_at(self.length, &ROOM);
         self.cut();
         written?;
         if self.is_torn { Err(io::Error::other("it takes nothing back")) } else { Ok(()) }
@@ -238,6 +259,8 @@ impl Journal {
         if state.is_torn || state.is_unsure {
             return;
         }
+        // Who reads it does not mind what follows.
+        let _ = state.give_back_room();
         let synced = state.file.sync().map_err(|error| failed(&error));
         let length = state.length;
         state.note_sync(troubles, length, &synced);
@@ -319,6 +342,12 @@ impl Journal {
     #[cfg(test)]
     pub(super) fn set_most(&self, bytes: u64) {
         self.state.lock().most = bytes;
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let _ = self.state.get_mut().give_back_room();
     }
 }
 

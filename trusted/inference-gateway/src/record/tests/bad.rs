@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::record::disk::{Backing, Medium};
+use crate::record::frame::MARK_BYTES;
 use crate::record::segments::EIO;
 
 /// How a disk is.
@@ -33,7 +34,7 @@ pub(crate) enum Disk {
     UnreadableJournal,
     /// It writes to the journal and says that it did not, and takes nothing back.
     Torn,
-    /// It writes a part to the journal, and takes nothing more and nothing back.
+    /// It writes a part of each frame to the journal, nothing smaller, and takes nothing back.
     Cut,
     /// Nothing that is done to it has an effect any more: as for a process that was killed.
     Dead,
@@ -171,7 +172,7 @@ impl Medium for Through {
             return Err(io::ErrorKind::StorageFull.into());
         }
         if self.is_journal && self.is(Disk::Cut) {
-            if offset + bytes.len() as u64 > self.file.length()? {
+            if bytes.len() > MARK_BYTES {
                 let (all, _) = bytes.split_at(bytes.len() - 1);
                 Medium::write_at(&*self.file, offset, all)?;
             }

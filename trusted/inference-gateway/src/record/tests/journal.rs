@@ -305,6 +305,15 @@ impl Alone {
         self.journal.lock().append(&self.troubles, carried.iter().map(Vec::as_slice)).map(drop)
     }
 
+    fn file(&self) -> PathBuf {
+        last(&self.lab).1
+    }
+
+    /// Bytes that were written to it.
+    fn end(&self) -> usize {
+        self.journal.end().offset.try_into().unwrap()
+    }
+
     /// What a start finds.
     fn found(&self) -> Vec<Change> {
         let mut found = Vec::new();
@@ -353,9 +362,34 @@ fn what_was_refused_does_not_survive_an_end() {
         alone.bad.becomes(torn);
         alone.append(&[&refused, &too]).unwrap_err();
         alone.bad.becomes(Disk::Dead);
-        let path = alone.lab.segments().into_values().next().unwrap();
-        assert!(fs::metadata(path).unwrap().len() > 150, "it is still there");
+        let bytes = fs::read(alone.file()).unwrap();
+        assert!(bytes[alone.end()..].iter().any(|byte| *byte != 0xff), "it is still there");
         alone.bad.becomes(Disk::Well);
         assert_eq!(alone.found(), [kept], "{torn:?}");
     }
+}
+
+/// Changes find room that was made before them, also when the disk has no more; whoever ends takes back what is left of it, and
+/// whoever does not leaves nothing that a start finds.
+#[test]
+fn room_is_made_before_it_is_needed() {
+    let (alone, [change, ..]) = (Alone::begin(), changes());
+    alone.append(&[&change]).unwrap();
+    alone.bad.becomes(Disk::NoLarger);
+    let many = vec![&change; 100];
+    alone.append(&many).unwrap();
+    let all = fs::read(alone.file()).unwrap();
+    assert!(all.len() > alone.end() && all[alone.end()..].iter().all(|byte| *byte == 0xff));
+    assert_eq!(alone.found().len(), 101);
+    let too_many = vec![&change; all.len() / 50];
+    alone.append(&too_many).unwrap_err();
+    assert_eq!(fs::read(alone.file()).unwrap().len(), alone.end());
+    alone.bad.becomes(Disk::Well);
+    alone.append(&many).unwrap();
+    let (path, end) = (alone.file(), alone.end());
+    assert!(fs::read(&path).unwrap().len() > end);
+    assert_eq!(alone.found().len(), 201);
+    let Alone { lab: _lab, journal, .. } = alone;
+    drop(journal);
+    assert_eq!(fs::read(path).unwrap().len(), end);
 }
