@@ -1,5 +1,5 @@
-//! What the inference gateway costs: the load generator (`wrk`) and a bare upstream on one processor, the gateway alone
-//! on the other, all in one run. Prints the tables of docs/performance.md.
+//! What the inference gateway costs: the load generator (`wrk`) and a bare upstream on one processor, the gateway on the other
+//! while all others there wait, all in one run. Prints the tables of docs/performance.md: means of turns.
 //!
 //! `cargo bench -p cloister-tests --bench inference` measures the gateway; with `-- --peers` also those of the npm and
 //! `PyPI` packages that `tests/inference-sdks/install-peers.sh` installs. Processors are kept awake, which takes root,
@@ -23,6 +23,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use figures::Mean;
 use load::{Load, Seen};
 use process::{Peer, Process, Without};
 use targets::{Goal, Target};
@@ -89,8 +90,10 @@ async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
     let gateway = process::gateway(path, upstream.address, Without::Nothing).await?;
     let fresh = streams::resident_mb_with_many(&gateway).await?;
     let mut peers = Vec::new();
-    for Peer { name, start, .. } in process::PEERS.iter().take_while(|_| with_peers) {
-        peers.push((*name, start(path, upstream.address).await?));
+    if with_peers {
+        for Peer { name, start, .. } in process::PEERS {
+            peers.push((name, start(path, upstream.address).await?));
+        }
     }
     let mut servers = vec![("bare upstream", &upstream), ("relay of bytes", &relay), ("gateway", &gateway)];
     servers.extend(peers.iter().map(|(name, peer)| (*name, peer)));
@@ -112,7 +115,6 @@ async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
     let [[bare_one, _, one, ..], [bare, _, usual, peers @ ..], [_, _, many, ..]] = turns.as_slice() else {
         return Err("not everything was measured".into());
     };
-    let (added_p50, added_p99) = one.added_to(bare_one);
     let mut goals = vec![
         Goal::at_most("CPU per request, 16 connections", usual.cpu_us(), 80.0, " µs"),
         Goal::at_least(
@@ -121,17 +123,17 @@ async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
             0.25,
             "",
         ),
-        Goal::at_most("added p50, 1 connection", added_p50, 0.15, " ms"),
-        Goal::at_most("added p99, 1 connection", added_p99, 0.5, " ms"),
+        Goal::at_most("added p50, 1 connection", one.p50_ms_added_to(bare_one), 0.15, " ms"),
+        Goal::at_most("added p99, 1 connection", one.p99_ms_added_to(bare_one), 0.5, " ms"),
         Goal::at_most("p99, 16 connections", usual.p99_ms(), 2.0, " ms"),
-        Goal::new("rate at 64 connections, of that at 16", many.rate() / usual.rate(), None, ""),
+        Goal::new("rate at 64 connections, of that at 16", many.times_the_rate_of(usual), None, ""),
         Goal::at_most("added to the first byte of a stream, p50", first.added_ms(), 0.3, " ms"),
         Goal::at_most("resident, 1,000 streams, after the start", fresh, 60.0, " MB"),
         Goal::at_most("resident, 1,000 streams, after the loads", loaded, 60.0, " MB"),
     ];
     goals.extend(shares);
-    goals.extend(process::PEERS.iter().zip(peers).map(|(Peer { rate, times, .. }, peer)| {
-        Goal::at_least(rate, usual.times_the_rate_of(peer), *times, " times")
+    goals.extend(process::PEERS.iter().zip(peers).map(|(Peer { goal, times, .. }, peer)| {
+        Goal::at_least(goal, usual.times_the_rate_of(peer), *times, " times")
     }));
     writeln!(out, "{}", targets::HEAD)?;
     for goal in goals {
@@ -151,9 +153,16 @@ async fn compare(
     let all = turns::take(directory, &processes, connections, ROUNDS).await?;
     let Some(bare) = all.first() else { return Ok(all) };
     for ((name, _), turns) in servers.iter().zip(&all) {
-        let (rate, p50, p99) = (turns.rate(), turns.p50_ms(), turns.p99_ms());
-        let (share, (more_p50, more_p99)) = (turns.times_the_rate_of(bare).mean, turns.added_to(bare));
-        let cpu_us = turns.cpu_us().mean;
+        let figures = [
+            turns.rate(),
+            turns.times_the_rate_of(bare),
+            turns.p50_ms(),
+            turns.p99_ms(),
+            turns.p50_ms_added_to(bare),
+            turns.p99_ms_added_to(bare),
+            turns.cpu_us(),
+        ];
+        let [rate, share, p50, p99, more_p50, more_p99, cpu_us] = figures.map(|Mean { mean, .. }| mean);
         writeln!(
             out,
             "| {name} | {connections} | {rate:.0} | {share:.3} | {p50:.3} ms, {p99:.3} ms | \

@@ -259,7 +259,7 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) start: Start,
     /// What the rate of ours beside its is called.
-    pub(crate) rate: &'static str,
+    pub(crate) goal: &'static str,
     /// How many times its rate ours should be.
     pub(crate) times: f64,
 }
@@ -268,13 +268,13 @@ pub(crate) const PEERS: [Peer; 2] = [
     Peer {
         name: "Portkey (npm)",
         start: |directory, upstream| Box::pin(portkey(directory, upstream)),
-        rate: "rate, of Portkey's",
+        goal: "rate, of Portkey's",
         times: 10.0,
     },
     Peer {
         name: "LiteLLM (PyPI)",
         start: |directory, upstream| Box::pin(litellm(directory, upstream)),
-        rate: "rate, of LiteLLM's",
+        goal: "rate, of LiteLLM's",
         times: 50.0,
     },
 ];

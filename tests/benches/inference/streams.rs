@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::Failure;
-use crate::figures::quantile;
 use crate::process::Process;
 
 /// Streams one after the other.
@@ -30,6 +29,10 @@ struct Times {
 pub(crate) struct FirstBytes {
     bare: Times,
     through: Times,
+}
+
+fn quantile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get(sorted.len() * percent / 100).copied().unwrap_or(f64::NAN)
 }
 
 impl fmt::Display for FirstBytes {

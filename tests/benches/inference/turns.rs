@@ -4,14 +4,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::figures::{Mean, median};
+use tokio::time::sleep;
+
+use crate::figures::Mean;
 use crate::load::Seen;
 use crate::process::Process;
 use crate::{Failure, load};
 
 /// How long a turn takes.
 const TURN: Duration = Duration::from_secs(2);
-/// Before the first: what is built up then, such as connections, does not count.
+/// What a server does behind its answers, such as filing records, is still its own for so long after a turn.
+const REST: Duration = Duration::from_millis(500);
+/// Before the first turn: what is built up once does not count.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// What was seen in one turn.
@@ -26,40 +30,44 @@ pub(crate) struct Turns(Vec<Turn>);
 
 impl Turns {
     /// Requests a second.
-    pub(crate) fn rate(&self) -> f64 {
-        Mean::of(self.0.iter().map(|turn| turn.seen.rate())).mean
+    pub(crate) fn rate(&self) -> Mean {
+        self.mean(|turn| turn.seen.rate())
     }
 
     pub(crate) fn cpu_us(&self) -> Mean {
-        Mean::of(self.0.iter().map(|turn| turn.cpu_us))
+        self.mean(|turn| turn.cpu_us)
     }
 
-    /// Of the turns' medians that in the middle.
-    pub(crate) fn p50_ms(&self) -> f64 {
-        median(self.0.iter().map(|turn| turn.seen.p50_ms()))
+    pub(crate) fn p50_ms(&self) -> Mean {
+        self.mean(|turn| turn.seen.p50_ms())
     }
 
-    /// Of the turns' 99th percentiles that in the middle.
-    pub(crate) fn p99_ms(&self) -> f64 {
-        median(self.0.iter().map(|turn| turn.seen.p99_ms()))
+    pub(crate) fn p99_ms(&self) -> Mean {
+        self.mean(|turn| turn.seen.p99_ms())
     }
 
     /// How many times as many requests it answers as another.
     pub(crate) fn times_the_rate_of(&self, other: &Self) -> Mean {
-        Mean::of(self.with(other).map(|(turn, other)| turn.seen.rate() / other.seen.rate()))
+        Mean::of_ratios(self.with(other).map(|(turn, other)| (turn.seen.rate(), other.seen.rate())))
     }
 
     /// What another saves of the processors' time, in percent.
     pub(crate) fn saved_by(&self, other: &Self) -> Mean {
-        Mean::of(self.with(other).map(|(turn, other)| 100.0 * (1.0 - other.cpu_us / turn.cpu_us)))
+        let saved = self.with(other).map(|(turn, other)| (turn.cpu_us - other.cpu_us, turn.cpu_us));
+        let Mean { mean, error } = Mean::of_ratios(saved);
+        Mean { mean: 100.0 * mean, error: 100.0 * error }
     }
 
-    /// What it adds to the latencies of another: p50 and p99 in milliseconds, each that in the middle.
-    pub(crate) fn added_to(&self, other: &Self) -> (f64, f64) {
-        let added = |figure: fn(&Seen) -> f64| {
-            median(self.with(other).map(|(turn, other)| figure(&turn.seen) - figure(&other.seen)))
-        };
-        (added(Seen::p50_ms), added(Seen::p99_ms))
+    pub(crate) fn p50_ms_added_to(&self, other: &Self) -> Mean {
+        Mean::of(self.with(other).map(|(turn, other)| turn.seen.p50_ms() - other.seen.p50_ms()))
+    }
+
+    pub(crate) fn p99_ms_added_to(&self, other: &Self) -> Mean {
+        Mean::of(self.with(other).map(|(turn, other)| turn.seen.p99_ms() - other.seen.p99_ms()))
+    }
+
+    fn mean(&self, figure: impl Fn(&Turn) -> f64) -> Mean {
+        Mean::of(self.0.iter().map(figure))
     }
 
     /// Turns beside those of another in the same round.
@@ -80,10 +88,11 @@ pub(crate) async fn take(
         load(directory, server, connections, WARM_UP).await?;
     }
     for round in 0..rounds {
-        // Nobody is always the first.
-        let first = round % servers.len().max(1);
         let mut turns: Vec<_> = servers.iter().zip(&mut taken).collect();
-        turns.rotate_left(first);
+        // Nobody always follows the same one.
+        if round % 2 == 1 {
+            turns.reverse();
+        }
         for (server, taken) in turns {
             taken.0.push(turn(directory, server, connections).await?);
         }
@@ -94,6 +103,7 @@ pub(crate) async fn take(
 async fn turn(directory: &Path, server: &Process, connections: u32) -> Result<Turn, Failure> {
     let before = server.cpu()?;
     let seen = load(directory, server, connections, TURN).await?.all_answered()?;
+    sleep(REST).await;
     let cpu_us = server.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / seen.requests.max(1.0);
     Ok(Turn { seen, cpu_us })
 }

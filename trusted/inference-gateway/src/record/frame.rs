@@ -11,7 +11,7 @@
 //!
 //! Numbers are little-endian. Frames that were written together are there together, or not at all: whoever wrote them
 //! was told of a failure else. A crash cuts off the last frame; a loss of power takes or leaves any of those that were
-//! not durable. Either is the end of the segment. What follows a frame that cannot be read, and was written when that
+//! not durable. Either is the end of the segment, and so is [room](ROOM). What follows a frame that cannot be read, and was written when that
 //! frame was durable, tells that somebody else has changed the file.
 
 use std::iter;
@@ -24,10 +24,13 @@ const LAST: &[u8] = &[0xff, b'C', b'J', 0xfe];
 const MORE: &[u8] = &[0xff, b'C', b'M', 0xfe];
 /// What both begin with.
 const MARK: &[u8] = &[0xff, b'C'];
+/// What a segment is filled with behind its last frame, to have room for others. Frames end with text or a small number, unless they
+/// carry what could not be read: a part of one does not become a whole one by what was there.
+pub(super) const ROOM: u8 = 0xff;
 /// Bytes of a mark.
 pub(super) const MARK_BYTES: usize = 4;
 /// Bytes of a frame before what it carries.
-const HEAD_BYTES: usize = 28;
+pub(super) const HEAD_BYTES: usize = 28;
 
 /// A frame that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,14 +178,21 @@ mod tests {
             prop_assert_eq!(carried(&bytes, segment).count(), all.len());
         }
 
-        /// A crash may cut a file anywhere: all frames before are there.
+        /// A crash may cut a file anywhere, or leave room from there on: all frames before are there.
         #[test]
         fn a_cut_frame_is_the_end(all in carried_by(), cut: prop::sample::Index) {
-            let (bytes, begins) = file(7, 0, &all, true);
+            let (mut bytes, begins) = file(7, 0, &all, true);
             let cut = cut.index(bytes.len());
-            let whole = begins.iter().skip(1).chain([&bytes.len()]).filter(|end| **end <= cut).count();
+            let is_like_room = |end: usize| bytes[cut.min(end)..end].iter().all(|byte| *byte == ROOM);
+            let count = |is_whole: &dyn Fn(usize) -> bool| {
+                begins.iter().skip(1).chain([&bytes.len()]).take_while(|end| is_whole(**end)).count()
+            };
+            let (whole, with_room) = (count(&|end| end <= cut), count(&is_like_room));
             prop_assert_eq!(read(&bytes[..cut], 7, 0).unwrap().len(), whole);
             prop_assert_eq!(carried(&bytes[..cut], 7).count(), whole);
+            bytes[cut..].fill(ROOM);
+            prop_assert_eq!(read(&bytes, 7, 0).unwrap().len(), with_room);
+            prop_assert_eq!(carried(&bytes, 7).count(), with_room);
         }
 
         /// Of what was written together nothing is there unless all of it is, wherever it was cut.

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::iter;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,10 +28,12 @@ use super::pending::{Going, Pending};
 use super::segments::{HEADER_BYTES, Position, Segments, failed};
 use super::trouble::{Trouble, Troubles};
 
-/// What room is made with in a segment, and what a disk has to take to be well again. Written into room, changes take half of the
-/// time that they take behind the end of a file, where the kernel finds each page of memory and each block of the disk on its own.
-/// No change ends with such a byte: a part of a frame does not become a whole one by what was there.
-static ROOM: [u8; 64 << 10] = [0xff; 64 << 10];
+/// Most bytes of room that a segment has behind what was written. Written into room, changes take half of the time that they take
+/// at the end of a file, where the kernel finds each page of memory and each block of the disk on its own.
+const ROOM_BYTES: usize = 64 << 10;
+static ROOM: [u8; ROOM_BYTES] = [frame::ROOM; ROOM_BYTES];
+/// How much a disk has to take to be well again.
+const PROBE: &[u8] = &ROOM;
 /// A segment that has so many bytes is the last one no longer.
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Nor is one that was begun so long ago: it stays as long as its newest receipt.
@@ -58,7 +61,7 @@ pub(super) struct State {
     length: u64,
     /// Of these, how many are durable.
     durable: u64,
-    /// Bytes of the file, if that are more: [`ROOM`] was made up to there.
+    /// Before this offset no more room is to be made.
     room: u64,
     /// Behind these bytes are frames of what nobody was told, which could not be cut off: nothing is written.
     /// [`Trouble::Writing`] tells.
@@ -125,23 +128,23 @@ impl State {
         while let Some(carried) = changes.next() {
             frame::write(&mut bytes, self.number, self.durable, carried, changes.peek().is_none());
         }
-        let end = self.length + bytes.len() as u64;
-        self.make_room(end);
         self.file.write_at(self.length, &bytes).inspect_err(|_| self.cut())?;
-        self.length = end;
+        self.length += bytes.len() as u64;
+        if self.length > self.room {
+            self.make_room();
+        }
         Ok(())
     }
 
-    /// Lets the file have some more bytes than will have been written by then.
-    fn make_room(&mut self, end: u64) {
-        let begin = self.room.max(self.length);
-        // What cannot be had now is not needed now.
-        if end > begin && self.file.write_at(begin, &ROOM).is_ok() {
-            self.room = begin + ROOM.len() as u64;
+    /// Makes room for what is written next. What cannot be had now is tried again when as much was written.
+    fn make_room(&mut self) {
+        self.room = self.length + ROOM.len() as u64;
+        if self.file.write_at(self.length, &ROOM).is_err() {
+            let _ = self.file.resize(self.length);
         }
     }
 
-    /// Takes back what nothing was written to.
+    /// Gives back what nothing was written to.
     fn give_back_room(&mut self) -> io::Result<()> {
         self.room = 0;
         self.file.resize(self.length)
@@ -160,7 +163,7 @@ impl State {
 
     /// Finds out whether as much is taken as changes may need, and kept.
     fn try_out(&mut self) -> io::Result<()> {
-        let written = self.file.write_at(self.length, &ROOM);
+        let written = self.file.write_at(self.length, PROBE);
         self.cut();
         written?;
         if self.is_torn { Err(io::Error::other("it takes nothing back")) } else { Ok(()) }
@@ -259,14 +262,17 @@ impl Journal {
         if state.is_torn || state.is_unsure {
             return;
         }
-        // Who reads it does not mind what follows.
-        let _ = state.give_back_room();
         let synced = state.file.sync().map_err(|error| failed(&error));
         let length = state.length;
         state.note_sync(troubles, length, &synced);
         if synced.is_ok() {
             match next(&self.segments, state.end(), state.moves, &[]) {
-                Ok((begun, _)) => self.replace(&mut state, begun),
+                Ok((begun, _)) => {
+                    let mut former = self.replace(&mut state, begun);
+                    drop(state);
+                    // Others write meanwhile. Room that stays is no harm.
+                    let _ = former.give_back_room();
+                }
                 Err(error) => {
                     warn!(%error, "no other segment of the journal can be begun: this one grows");
                     (state.most, state.began) = (state.length + SEGMENT_BYTES, Instant::now());
@@ -307,7 +313,7 @@ impl Journal {
         let synced = begun.file.sync().map_err(|error| failed(&error));
         if synced.is_ok() {
             let begun = State { durable: begun.length, ..begun };
-            self.replace(&mut state, begun);
+            drop(self.replace(&mut state, begun));
             let places = moved.iter().scan(first, |at, carried| {
                 let place = at.frame(carried);
                 *at = place.after();
@@ -319,9 +325,15 @@ impl Journal {
         troubles.note(Trouble::Syncing, &synced);
     }
 
-    fn replace(&self, state: &mut State, begun: State) {
+    /// Another segment is the last one from now on; the one before it comes back.
+    fn replace(&self, state: &mut State, begun: State) -> State {
         self.former.lock().push(state.number);
-        *state = begun;
+        mem::replace(state, begun)
+    }
+
+    /// Nothing is written any more: gives back room. What stays is no harm.
+    pub(super) fn end_writing(&self) {
+        let _ = self.state.lock().give_back_room();
     }
 
     /// Removes all segments before this one: the database needs nothing of them.
@@ -342,12 +354,6 @@ impl Journal {
     #[cfg(test)]
     pub(super) fn set_most(&self, bytes: u64) {
         self.state.lock().most = bytes;
-    }
-}
-
-impl Drop for Journal {
-    fn drop(&mut self) {
-        let _ = self.state.get_mut().give_back_room();
     }
 }
 

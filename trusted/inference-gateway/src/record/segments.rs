@@ -1,6 +1,7 @@
 //! The files of the journal: segments, numbered from 1 in the order in which they were begun.
 //!
-//! A segment begins with a frame that says where the one before it ends: what stands behind that counts for nothing.
+//! A segment begins with a frame that says where the one before it ends: what stands behind that counts for nothing. Behind
+//! what was written to it there may be room.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -243,6 +244,11 @@ impl Segments {
         let Some(length) = length.checked_sub(from.offset) else {
             return Err(self.damage(from.segment, shorter(length, from.offset)));
         };
+        if Self::is_room_before(&*file, from).map_err(OpenError::file(&path))? {
+            return Err(
+                self.damage(from.segment, format!("nothing was written to it before byte {}", from.offset))
+            );
+        }
         let length =
             usize::try_from(length).map_err(|_| self.damage(from.segment, "it is too long".to_owned()));
         let mut bytes = vec![0; length?];
@@ -250,6 +256,15 @@ impl Segments {
         let kept = file.read_at(from.offset, &mut bytes).and_then(|()| file.write_at(from.offset, &bytes));
         kept.and_then(|()| file.sync()).map_err(OpenError::file(&path))?;
         Ok(bytes)
+    }
+
+    /// Whether nothing was written to a file where a frame ends.
+    fn is_room_before(file: &dyn Medium, end: Position) -> io::Result<bool> {
+        // Each has a head, and hardly anything that it may carry ends with as many such bytes.
+        let mut bytes = [0; frame::HEAD_BYTES];
+        let Some(begin) = end.offset.checked_sub(bytes.len() as u64) else { return Ok(false) };
+        file.read_at(begin, &mut bytes)?;
+        Ok(bytes.iter().all(|byte| *byte == frame::ROOM))
     }
 
     /// There are segments, and the database is older than any.

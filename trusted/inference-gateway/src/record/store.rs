@@ -265,6 +265,7 @@ impl Drop for Inner {
             // A thread that panicked has told its callers by going away.
             let _ = thread.join();
         }
+        self.shared.journal.end_writing();
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy;
@@ -35,14 +36,36 @@ pub(super) enum Client {
     /// One for each request at a time.
     Http1(Arc<Http1>),
     /// One for all requests, in hyper's own pool; or one for each, if the upstream speaks no HTTP/2.
-    Http2(Arc<legacy::Client<Connector, Full<Bytes>>>),
+    Http2(Arc<Http2>),
+}
+
+/// A pool of hyper's.
+#[derive(Debug)]
+pub(super) struct Http2 {
+    client: legacy::Client<Connector, Full<Bytes>>,
+    origin: Uri,
+}
+
+impl Http2 {
+    /// A path of the origin.
+    pub(super) fn uri(&self, path: Option<&PathAndQuery>) -> Result<Uri, Broken> {
+        let mut parts = self.origin.clone().into_parts();
+        parts.path_and_query = path.cloned();
+        Uri::from_parts(parts).map_err(|error| Broken::Connect(error.into()))
+    }
+
+    async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Body>, Broken> {
+        *request.uri_mut() = self.uri(request.uri().path_and_query())?;
+        Ok(self.client.request(request).await?.map(Body::driven))
+    }
 }
 
 /// What is sent, as often as it is tried.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
-    pub(super) uri: Uri,
+    pub(super) path: PathAndQuery,
+    /// What all requests have.
     pub(super) fixed: &'a HeaderMap,
     /// More of them.
     pub(super) headers: &'a [(HeaderName, HeaderValue)],
@@ -50,22 +73,29 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
+    /// Its URI is the path.
     fn request(&self) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
+        *request.uri_mut() = self.path.clone().into();
         *request.headers_mut() = self.fixed.clone();
         request.headers_mut().extend(self.headers.iter().cloned());
         request
     }
 }
 
+/// The origin of a URL. What is no URI cannot be connected to.
+pub(super) fn origin(url: &Url) -> Uri {
+    url.origin().ascii_serialization().parse().unwrap_or_default()
+}
+
 impl Client {
     /// To the upstream at this URL: requests to other origins must not be sent over it.
     pub(super) fn new(tls: ClientConfig, manner: Manner, url: &Url) -> Self {
         let connector = Connector::new(Names::new(), tls, manner);
+        let origin = origin(url);
         if !manner.is_http2 {
-            return Self::Http1(Arc::new(Http1::new(connector, url)));
+            return Self::Http1(Arc::new(Http1::new(connector, origin)));
         }
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -76,14 +106,14 @@ impl Client {
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_INTERVAL)
             .build(connector);
-        Self::Http2(Arc::new(client))
+        Self::Http2(Arc::new(Http2 { client, origin }))
     }
 
     async fn try_send(&self, request: Request<Full<Bytes>>) -> Result<Response<Body>, Broken> {
         match self {
             Self::Http1(client) => client.send(request).await,
             // Its future is much larger.
-            Self::Http2(client) => Ok(Box::pin(client.request(request)).await?.map(Body::driven)),
+            Self::Http2(client) => Box::pin(client.send(request)).await,
         }
     }
 

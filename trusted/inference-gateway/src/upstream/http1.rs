@@ -26,7 +26,6 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tower::Service as _;
-use url::Url;
 
 use super::connector::{BoxError, Connector, IDLE_CONNECTION, Tcp};
 use crate::unattended::unattended;
@@ -202,13 +201,10 @@ impl Drop for Lent {
 }
 
 impl Http1 {
-    /// To the origin of a URL.
-    pub(super) fn new(connector: Connector, url: &Url) -> Self {
-        let origin = url.origin().ascii_serialization();
-        let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
+    /// To an origin.
+    pub(super) fn new(connector: Connector, origin: Uri) -> Self {
+        let host = origin.authority().map_or("", |authority| authority.as_str());
         let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
-        // What is none cannot be connected to.
-        let origin = origin.parse().unwrap_or_default();
         Self {
             connector,
             origin,
@@ -219,13 +215,17 @@ impl Http1 {
         }
     }
 
-    /// Sends a request, of whose URI the path and the query count, and waits for the head of its answer. One that a kept
-    /// connection did not take, because it had been closed, goes over another.
+    /// What requests say where they go.
+    #[cfg(test)]
+    pub(super) const fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
+    /// Sends a request, whose URI is a path, and waits for the head of its answer. One that a kept connection did not take,
+    /// because it had been closed, goes over another.
     pub(super) async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Body>, Broken> {
+        // RFC 9112, 3.2.1: the origin stands here.
         request.headers_mut().insert(HOST, self.host.clone());
-        // RFC 9112, 3.2.1: the origin stands in `Host`.
-        let path = request.uri().path_and_query().cloned();
-        *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
         loop {
             let (mut line, is_new) = match self.idle.take() {
                 Some(line) => (line, false),

@@ -21,10 +21,10 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use parking_lot::Mutex;
 use tokio::time::timeout;
-use url::Url;
+use url::{Position, Url};
 
 use crate::config::{ProviderKind, UpstreamConfig};
 use crate::verification::Verified;
@@ -99,7 +99,6 @@ pub struct Upstream(Arc<Inner>);
 struct Inner {
     name: String,
     base: Url,
-    target: Target,
     manner: Manner,
     /// Of requests with a body: credentials among them.
     headers: HeaderMap,
@@ -127,7 +126,6 @@ impl Upstream {
         Ok(Self(Arc::new(Inner {
             name: config.name.clone(),
             base: config.base_url.clone(),
-            target: Target::new(&config.base_url),
             manner,
             headers: headers(config)?,
             by_authorities,
@@ -151,8 +149,8 @@ impl Upstream {
             None => self.0.by_authorities.clone(),
             Some(channel) => self.pinned(&channel.pins).map_err(Unanswered::unsent)?,
         };
-        let uri = self.0.target.uri(path)?;
-        let outgoing = Outgoing { method: Method::POST, uri, fixed: &self.0.headers, headers, body };
+        let path = target([self.0.base.path().trim_end_matches('/'), path].concat())?;
+        let outgoing = Outgoing { method: Method::POST, path, fixed: &self.0.headers, headers, body };
         answer(&client, &outgoing, patience).await
     }
 
@@ -170,8 +168,9 @@ impl Upstream {
         let mut url = self.0.base.clone();
         url.set_path(path);
         url.query_pairs_mut().extend_pairs(query);
-        let fixed = &own_headers();
-        let outgoing = Outgoing { method: Method::GET, uri: uri(&url)?, fixed, headers, body: Bytes::new() };
+        let (path, fixed) =
+            (target(url[Position::BeforePath..Position::AfterQuery].to_owned())?, &own_headers());
+        let outgoing = Outgoing { method: Method::GET, path, fixed, headers, body: Bytes::new() };
         answer(&client, &outgoing, patience).await
     }
 
@@ -227,30 +226,6 @@ fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
     Ok(headers)
 }
 
-/// What paths of requests are added to.
-struct Target {
-    /// Without a path; `None` when the client cannot take it.
-    origin: Option<Uri>,
-    /// Without a slash at its end.
-    base_path: String,
-}
-
-impl Target {
-    fn new(base: &Url) -> Self {
-        let origin = base.origin().ascii_serialization().parse().ok();
-        Self { origin, base_path: base.path().trim_end_matches('/').to_owned() }
-    }
-
-    /// A path below it, as it stands in a URL.
-    fn uri(&self, path: &str) -> Result<Uri, Unanswered> {
-        let unreachable = || Unanswered::unsent(SendFailure::Unreachable);
-        let mut parts = self.origin.clone().ok_or_else(unreachable)?.into_parts();
-        let path = PathAndQuery::from_maybe_shared(Bytes::from([&self.base_path, path].concat()));
-        parts.path_and_query = Some(path.map_err(|_| unreachable())?);
-        Uri::from_parts(parts).map_err(|_| unreachable())
-    }
-}
-
 async fn answer(client: &Client, outgoing: &Outgoing<'_>, patience: Duration) -> Result<Answer, Unanswered> {
     let answer = timeout(patience, client.send(outgoing)).await;
     // How far it came by then is not known.
@@ -258,7 +233,8 @@ async fn answer(client: &Client, outgoing: &Outgoing<'_>, patience: Duration) ->
     Ok(Answer::new(answer.map_err(|_| too_late)??))
 }
 
-/// A URL as the client takes it. What is no URI to it cannot be reached.
-fn uri(url: &Url) -> Result<Uri, Unanswered> {
-    url.as_str().parse().map_err(|_| Unanswered::unsent(SendFailure::Unreachable))
+/// Path and query as the client takes them. What are none to it cannot be reached.
+fn target(path: String) -> Result<PathAndQuery, Unanswered> {
+    PathAndQuery::from_maybe_shared(Bytes::from(path))
+        .map_err(|_| Unanswered::unsent(SendFailure::Unreachable))
 }

@@ -9,11 +9,12 @@ use http::{HeaderName, HeaderValue, Uri};
 use serde_json::{Value, json};
 use tower::Service as _;
 
+use super::client::Client;
 use super::connector::{Connector, Manner};
 use super::fake::{
     Act, Fake, chunk, gone_after_one, http2, http2_going_away, json as json_reply, reply, stream_head, until,
 };
-use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError, names};
+use super::{Answer, ReadFailure, SendFailure, Unanswered, Upstream, UpstreamError, names, target, tls};
 use crate::config::GatewayConfig;
 use crate::door::{BodyBudget, NoRoom, SMALL, Share};
 use crate::verification::Verified;
@@ -67,6 +68,44 @@ async fn names_below_localhost_are_this_machine() {
     }
     assert_eq!(names::of_this_machine("localhost.example.com"), None);
     assert_eq!(names::of_this_machine("notlocalhost"), None);
+}
+
+/// HTTP/1.1 is told the path and the host, HTTP/2 the URI.
+#[tokio::test]
+async fn origins_and_paths_are_those_of_the_url() {
+    let path = target("/base/v1/x?y=z".to_owned()).unwrap();
+    for (url, host) in [
+        ("http://one.example.com/base", "one.example.com"),
+        ("https://one.example.com:443/", "one.example.com"),
+        ("https://one.example.com:8443/", "one.example.com:8443"),
+        ("http://[::1]:80/", "[::1]"),
+        ("http://[::1]:81/", "[::1]:81"),
+        ("http://127.0.0.1:443/", "127.0.0.1:443"),
+    ] {
+        let client = |is_http2| {
+            let manner = Manner { connect: Duration::from_secs(2), is_https_only: false, is_http2 };
+            Client::new(tls::by_authorities(None).unwrap(), manner, &url.parse().unwrap())
+        };
+        let (Client::Http1(http1), Client::Http2(http2)) = (client(false), client(true)) else {
+            panic!("{url}")
+        };
+        assert_eq!(http1.host(), host, "{url}");
+        let (scheme, _) = url.split_once("://").unwrap();
+        assert_eq!(http2.uri(Some(&path)).unwrap(), format!("{scheme}://{host}/base/v1/x?y=z").as_str());
+    }
+}
+
+#[tokio::test]
+async fn paths_are_added_to_the_base() {
+    let fake = Fake::start(|_, _| vec![Act::Send(json_reply(200, "{}"))]).await;
+    for base in ["", "/", "/a/b", "/a/b/", "/%C3%A9/|^"] {
+        let upstream = upstream(&format!("{}{base}", fake.url()), &json!({})).unwrap();
+        assert_eq!(whole(post(&upstream, None).await).await, "{}", "{base}");
+    }
+    let lines: Vec<_> =
+        fake.seen.lock().iter().map(|seen| seen.head.lines().next().unwrap().to_owned()).collect();
+    let paths = ["/v1/x", "/v1/x", "/a/b/v1/x", "/a/b/v1/x", "/%c3%a9/|^/v1/x"];
+    assert_eq!(lines, paths.map(|path| format!("post {path} http/1.1")));
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ pub(crate) enum Disk {
     UnreadableJournal,
     /// It writes to the journal and says that it did not, and takes nothing back.
     Torn,
-    /// It writes a part of each frame to the journal, nothing smaller, and takes nothing back.
+    /// It writes all but the last byte of each piece that is larger than a mark to the journal, and takes nothing back.
     Cut,
     /// Nothing that is done to it has an effect any more: as for a process that was killed.
     Dead,

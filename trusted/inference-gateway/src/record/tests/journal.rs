@@ -129,6 +129,13 @@ async fn a_journal_of_other_records_stops_the_start() {
     fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     let text = why(&lab.try_open().unwrap_err());
     assert!(text.contains(&format!("ends at byte {}, and had {}", bytes.len() - 1, bytes.len())), "{text}");
+    // One with room is as long as before, or longer.
+    let mut copied = bytes.clone();
+    copied.resize(bytes.len() + 1000, frame::ROOM);
+    copied[100..].fill(frame::ROOM);
+    fs::write(&path, copied).unwrap();
+    let text = why(&lab.try_open().unwrap_err());
+    assert!(text.contains(&format!("nothing was written to it before byte {}", bytes.len())), "{text}");
     fs::remove_file(&path).unwrap();
     let text = why(&lab.try_open().unwrap_err());
     assert!(text.contains(&format!("{segment:020}: the journal cannot be read: it is not there")), "{text}");
@@ -273,6 +280,9 @@ async fn a_segment_that_is_full_is_followed_by_another() {
     let lengths: Vec<_> =
         lab.segments().into_values().map(|path| fs::metadata(path).unwrap().len()).collect();
     assert!(lengths.len() == 2 && lengths[0] > 64 << 20, "{lengths:?}");
+    for path in lab.segments().into_values() {
+        assert_ne!(fs::read(path).unwrap().last(), Some(&frame::ROOM), "it has no room any more");
+    }
     let store = lab.open();
     for name in &all {
         assert_ne!(store.receipt(&format!("rcpt-{name}"), key).unwrap(), Lookup::Absent, "{name}");
@@ -363,33 +373,35 @@ fn what_was_refused_does_not_survive_an_end() {
         alone.append(&[&refused, &too]).unwrap_err();
         alone.bad.becomes(Disk::Dead);
         let bytes = fs::read(alone.file()).unwrap();
-        assert!(bytes[alone.end()..].iter().any(|byte| *byte != 0xff), "it is still there");
+        assert!(bytes[alone.end()..].iter().any(|byte| *byte != frame::ROOM), "it is still there");
         alone.bad.becomes(Disk::Well);
         assert_eq!(alone.found(), [kept], "{torn:?}");
     }
 }
 
-/// Changes find room that was made before them, also when the disk has no more; whoever ends takes back what is left of it, and
-/// whoever does not leaves nothing that a start finds.
+/// Changes find room that was made before them when the disk has no more; room that is left is nothing that a start finds, and it
+/// is given back at the end.
 #[test]
 fn room_is_made_before_it_is_needed() {
     let (alone, [change, ..]) = (Alone::begin(), changes());
+    let room = || {
+        let bytes = fs::read(alone.file()).unwrap();
+        assert!(bytes[alone.end()..].iter().all(|byte| *byte == frame::ROOM));
+        bytes.len() - alone.end()
+    };
     alone.append(&[&change]).unwrap();
+    assert!((60 << 10..64 << 10).contains(&room()));
     alone.bad.becomes(Disk::NoLarger);
-    let many = vec![&change; 100];
-    alone.append(&many).unwrap();
-    let all = fs::read(alone.file()).unwrap();
-    assert!(all.len() > alone.end() && all[alone.end()..].iter().all(|byte| *byte == 0xff));
+    alone.append(&[&change; 100]).unwrap();
+    assert!((1..64 << 10).contains(&room()));
     assert_eq!(alone.found().len(), 101);
-    let too_many = vec![&change; all.len() / 50];
-    alone.append(&too_many).unwrap_err();
-    assert_eq!(fs::read(alone.file()).unwrap().len(), alone.end());
+    alone.append(&vec![&change; room() / 50]).unwrap_err();
+    assert_eq!(room(), 0, "what was refused is cut off");
     alone.bad.becomes(Disk::Well);
-    alone.append(&many).unwrap();
-    let (path, end) = (alone.file(), alone.end());
-    assert!(fs::read(&path).unwrap().len() > end);
-    assert_eq!(alone.found().len(), 201);
-    let Alone { lab: _lab, journal, .. } = alone;
-    drop(journal);
-    assert_eq!(fs::read(path).unwrap().len(), end);
+    let large = Change::session("large", vec![b' '; 100_000], START).unwrap();
+    alone.append(&[&large]).unwrap();
+    assert_eq!(room(), 64 << 10);
+    assert_eq!(alone.found().len(), 102);
+    alone.journal.end_writing();
+    assert_eq!(room(), 0);
 }

@@ -1,7 +1,6 @@
 //! A store in a directory of its own, with a clock that the test turns.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,6 +14,7 @@ use tempfile::TempDir;
 use crate::admission::KeyHash;
 use crate::record::age::Times;
 use crate::record::codec::put;
+use crate::record::frame::ROOM;
 use crate::record::rows;
 use crate::record::tables::{COUNTERS, JOURNAL_OFFSET, JOURNAL_SEGMENT, ROWS};
 use crate::record::{Backing, Finished, KeptReceipt, OpenError, Row, Settings, Store};
@@ -101,7 +101,10 @@ impl Lab {
         let [segment, offset] = position;
         for (number, path) in self.segments() {
             if number == segment {
-                File::options().write(true).open(path).unwrap().set_len(offset).unwrap();
+                // Its length may have come to the disk sooner.
+                let mut bytes = std::fs::read(&path).unwrap();
+                bytes[usize::try_from(offset).unwrap()..].fill(ROOM);
+                std::fs::write(path, bytes).unwrap();
             } else if number > segment {
                 std::fs::remove_file(path).unwrap();
             }
