@@ -26,7 +26,8 @@ use std::time::Duration;
 use figures::Mean;
 use load::{Load, Seen};
 use process::{Peer, Process, Without};
-use targets::{Goal, Target};
+use targets::Goal;
+use targets::Target::{AtLeast, AtMost};
 use turns::Turns;
 
 /// Connections of the load generator.
@@ -116,24 +117,24 @@ async fn measure(with_peers: bool, is_awake: bool) -> Result<(), Failure> {
         return Err("not everything was measured".into());
     };
     let mut goals = vec![
-        Goal::at_most("CPU per request, 16 connections", usual.cpu_us(), 80.0, " µs"),
-        Goal::at_least(
+        Goal::new("CPU per request, 16 connections", usual.cpu_us(), AtMost(80.0), " µs"),
+        Goal::new(
             "rate, of the bare upstream's, 16 connections",
             usual.times_the_rate_of(bare),
-            0.25,
+            AtLeast(0.25),
             "",
         ),
-        Goal::at_most("added p50, 1 connection", one.p50_ms_added_to(bare_one), 0.15, " ms"),
-        Goal::at_most("added p99, 1 connection", one.p99_ms_added_to(bare_one), 0.5, " ms"),
-        Goal::at_most("p99, 16 connections", usual.p99_ms(), 2.0, " ms"),
+        Goal::new("added p50, 1 connection", one.p50_ms_added_to(bare_one), AtMost(0.15), " ms"),
+        Goal::new("added p99, 1 connection", one.p99_ms_added_to(bare_one), AtMost(0.5), " ms"),
+        Goal::new("p99, 16 connections", usual.p99_ms(), AtMost(2.0), " ms"),
         Goal::new("rate at 64 connections, of that at 16", many.times_the_rate_of(usual), None, ""),
-        Goal::at_most("added to the first byte of a stream, p50", first.added_ms(), 0.3, " ms"),
-        Goal::at_most("resident, 1,000 streams, after the start", fresh, 60.0, " MB"),
-        Goal::at_most("resident, 1,000 streams, after the loads", loaded, 60.0, " MB"),
+        Goal::new("added to the first byte of a stream, p50", first.added_ms(), AtMost(0.3), " ms"),
+        Goal::new("resident, 1,000 streams, after the start", fresh, AtMost(60.0), " MB"),
+        Goal::new("resident, 1,000 streams, after the loads", loaded, AtMost(60.0), " MB"),
     ];
     goals.extend(shares);
     goals.extend(process::PEERS.iter().zip(peers).map(|(Peer { goal, times, .. }, peer)| {
-        Goal::at_least(goal, usual.times_the_rate_of(peer), *times, " times")
+        Goal::new(goal, usual.times_the_rate_of(peer), AtLeast(*times), " times")
     }));
     writeln!(out, "{}", targets::HEAD)?;
     for goal in goals {
@@ -183,7 +184,7 @@ async fn shares(directory: &Path, upstream: &Process) -> Result<Vec<Goal>, Failu
     let turns = turns::take(directory, &processes, USUAL, ROUNDS_OF_PARTS).await?;
     let Some((whole, parts)) = turns.split_first() else { return Err("nothing was measured".into()) };
     let goal = |((what, _, most), part): ((&'static str, Without, Option<f64>), &Turns)| {
-        Goal::new(what, whole.saved_by(part), most.map(Target::AtMost), " %")
+        Goal::new(what, whole.saved_by(part), most.map(AtMost), " %")
     };
     Ok(PARTS.into_iter().zip(parts).map(goal).collect())
 }

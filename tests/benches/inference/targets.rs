@@ -52,28 +52,10 @@ impl Goal {
     pub(crate) fn new(
         what: &'static str,
         figure: impl Into<Figure>,
-        target: Option<Target>,
+        target: impl Into<Option<Target>>,
         unit: &'static str,
     ) -> Self {
-        Self { what, figure: figure.into(), target, unit }
-    }
-
-    pub(crate) fn at_most(
-        what: &'static str,
-        figure: impl Into<Figure>,
-        bound: f64,
-        unit: &'static str,
-    ) -> Self {
-        Self::new(what, figure, Some(Target::AtMost(bound)), unit)
-    }
-
-    pub(crate) fn at_least(
-        what: &'static str,
-        figure: impl Into<Figure>,
-        bound: f64,
-        unit: &'static str,
-    ) -> Self {
-        Self::new(what, figure, Some(Target::AtLeast(bound)), unit)
+        Self { what, figure: figure.into(), target: target.into(), unit }
     }
 }
 

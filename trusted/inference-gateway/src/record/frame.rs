@@ -11,8 +11,8 @@
 //!
 //! Numbers are little-endian. Frames that were written together are there together, or not at all: whoever wrote them
 //! was told of a failure else. A crash cuts off the last frame; a loss of power takes or leaves any of those that were
-//! not durable. Either is the end of the segment, and so is [room](ROOM). What follows a frame that cannot be read, and was written when that
-//! frame was durable, tells that somebody else has changed the file.
+//! not durable. Either is the end of the segment, and so is [room](ROOM). What follows a frame that cannot be read, and
+//! was written when that frame was durable, tells that somebody else has changed the file.
 
 use std::iter;
 

@@ -28,8 +28,8 @@ use super::pending::{Going, Pending};
 use super::segments::{HEADER_BYTES, Position, Segments, failed};
 use super::trouble::{Trouble, Troubles};
 
-/// Most bytes of room that a segment has behind what was written. Written into room, changes take half of the time that they take
-/// at the end of a file, where the kernel finds each page of memory and each block of the disk on its own.
+/// Most bytes of room that a segment has behind what was written. Into room, the kernel writes sooner than behind the end of a file,
+/// where it has to find each page of memory and each block of the disk.
 const ROOM_BYTES: usize = 64 << 10;
 static ROOM: [u8; ROOM_BYTES] = [frame::ROOM; ROOM_BYTES];
 /// How much a disk has to take to be well again.

@@ -98,6 +98,7 @@ pub struct Upstream(Arc<Inner>);
 
 struct Inner {
     name: String,
+    /// Where it answers; paths of requests with a body are added to it.
     base: Url,
     manner: Manner,
     /// Of requests with a body: credentials among them.
@@ -133,10 +134,10 @@ impl Upstream {
         })))
     }
 
-    /// Sends a request to a path that begins with a slash and stands as in a URL, over a channel that only the verified machine can end
-    /// where there is one. Of headers, these, the content type and the configured credentials are sent. Answers
-    /// when the head of the answer is there, which may take so long. A connection that breaks before that is tried
-    /// once more: nothing was produced.
+    /// Sends a request to a path that begins with a slash and stands as in a URL, over a channel that only the verified
+    /// machine can end where there is one. Of headers, these, the content type and the configured credentials are sent.
+    /// Answers when the head of the answer is there, which may take so long. A connection that breaks before that is
+    /// tried once more: nothing was produced.
     pub async fn post(
         &self,
         path: &str,
