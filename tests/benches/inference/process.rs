@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -20,6 +21,8 @@ use crate::load::BODY;
 const START_PATIENCE: Duration = Duration::from_mins(2);
 const END_PATIENCE: Duration = Duration::from_mins(1);
 const KEY: &str = "sk-of-the-bench";
+/// Where chats are posted.
+const CHAT: &str = "/v1/chat/completions";
 /// What is written here is in memory.
 const MEMORY: &str = "/dev/shm";
 
@@ -54,9 +57,40 @@ pub(crate) struct Process {
     pub(crate) headers: Vec<(String, String)>,
     /// Where its records are, if they are in memory.
     _memory: Option<TempDir>,
+    /// Others ask it: it cannot wait while they have their turns.
+    is_upstream: bool,
 }
 
 impl Process {
+    /// A server on the processor of the gateway.
+    fn new(child: Child, address: SocketAddr, path: &'static str, body: Option<&'static str>) -> Self {
+        Self { child, address, path, body, headers: Vec::new(), _memory: None, is_upstream: false }
+    }
+
+    /// Does nothing until it is to [go on](Self::go_on): whatever it does beside its answers would be done while another one
+    /// is measured on its processor.
+    pub(crate) fn wait(&self) -> Result<(), Failure> {
+        if self.is_upstream { Ok(()) } else { self.tell(Signal::STOP) }
+    }
+
+    /// Does what it does.
+    pub(crate) fn go_on(&self) -> Result<(), Failure> {
+        self.tell(Signal::CONT)
+    }
+
+    /// Signals it and what it started.
+    fn tell(&self, signal: Signal) -> Result<(), Failure> {
+        let root = self.child.id().ok_or("the process has ended")?;
+        for pid in family(root)?.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+            match kill_process(pid, signal) {
+                // What it started may have ended by now.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Time that its threads, and those of its children, spent on processors.
     pub(crate) fn cpu(&self) -> Result<Duration, Failure> {
         let root = self.child.id().ok_or("the process has ended")?;
@@ -156,8 +190,8 @@ async fn part_of_this(directory: &Path, cpu: u32, part: &str, more: &[String]) -
         .args(more)
         .stderr(log_file(directory, &format!("{part}.log"))?)
         .spawn()?;
-    let (path, body) = ("/v1/chat/completions", Some(BODY));
-    ready(Process { child, address, path, body, headers: Vec::new(), _memory: None }).await
+    let is_upstream = part == "mock";
+    ready(Process { is_upstream, ..Process::new(child, address, CHAT, Some(BODY)) }).await
 }
 
 /// What a gateway does without, to see what it costs.
@@ -212,15 +246,7 @@ pub(crate) async fn gateway(
         .stderr(log_file(&directory, "gateway.log")?)
         .spawn()?;
     let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
-    ready(Process {
-        child,
-        address,
-        path: "/v1/chat/completions",
-        body: Some(BODY),
-        headers,
-        _memory: memory,
-    })
-    .await
+    ready(Process { headers, _memory: memory, ..Process::new(child, address, CHAT, Some(BODY)) }).await
 }
 
 /// A control plane with an embedded database, asked by its administrator.
@@ -247,7 +273,7 @@ pub(crate) async fn control_plane(directory: &Path) -> Result<Process, Failure> 
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     let headers = vec![("x-api-key".to_owned(), key)];
-    ready(Process { child, address, path: "/api/v1/auth/me", body: None, headers, _memory: None }).await
+    ready(Process { headers, ..Process::new(child, address, "/api/v1/auth/me", None) }).await
 }
 
 type Starting<'a> = Pin<Box<dyn Future<Output = Result<Process, Failure>> + 'a>>;
@@ -297,8 +323,7 @@ async fn portkey(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
         header("x-portkey-provider", "openai".to_owned()),
         header("x-portkey-custom-host", format!("http://{upstream}/v1")),
     ];
-    ready(Process { child, address, path: "/v1/chat/completions", body: Some(BODY), headers, _memory: None })
-        .await
+    ready(Process { headers, ..Process::new(child, address, CHAT, Some(BODY)) }).await
 }
 
 async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Failure> {
@@ -327,8 +352,7 @@ async fn litellm(directory: &Path, upstream: SocketAddr) -> Result<Process, Fail
         .stderr(log_file(directory, "litellm.log")?)
         .spawn()?;
     let headers = vec![("authorization".to_owned(), format!("Bearer {KEY}"))];
-    ready(Process { child, address, path: "/v1/chat/completions", body: Some(BODY), headers, _memory: None })
-        .await
+    ready(Process { headers, ..Process::new(child, address, CHAT, Some(BODY)) }).await
 }
 
 /// Waits until a request is answered.

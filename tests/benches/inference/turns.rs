@@ -76,7 +76,7 @@ impl Turns {
     }
 }
 
-/// Loads each of these servers so often, over so many connections.
+/// Loads each of these servers so often, over so many connections, while the others wait.
 pub(crate) async fn take(
     directory: &Path,
     servers: &[&Process],
@@ -86,6 +86,7 @@ pub(crate) async fn take(
     let mut taken: Vec<Turns> = servers.iter().map(|_| Turns(Vec::with_capacity(rounds))).collect();
     for server in servers {
         load(directory, server, connections, WARM_UP).await?;
+        server.wait()?;
     }
     for round in 0..rounds {
         let mut turns: Vec<_> = servers.iter().zip(&mut taken).collect();
@@ -94,8 +95,13 @@ pub(crate) async fn take(
             turns.reverse();
         }
         for (server, taken) in turns {
+            server.go_on()?;
             taken.0.push(turn(directory, server, connections).await?);
+            server.wait()?;
         }
+    }
+    for server in servers {
+        server.go_on()?;
     }
     Ok(taken)
 }
