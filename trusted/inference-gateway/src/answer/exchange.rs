@@ -134,22 +134,27 @@ impl Exchange {
         mut outcome: Outcome,
         account: Option<Account>,
     ) -> Result<(), GatewayError> {
-        let (now, ended) = (crate::gateway::unix_now(), self.began.elapsed());
-        let receipt = account.map(|account| self.receipt(account, now)).transpose();
+        let (now, over) = (crate::gateway::unix_now(), Instant::now());
+        let ended = over.duration_since(self.began);
+        let receipt = account.map(|account| self.receipt(account, now, over)).transpose();
         // What was used is recorded all the same.
         let (receipt, signed) = receipt.map_or_else(|error| (None, Err(error)), |receipt| (receipt, Ok(())));
         let (answered, is_streaming) = (outcome.status, self.asked.shaped.is_streaming);
         if signed.is_err() {
             outcome.lose(is_streaming, "the receipt could not be signed");
         }
-        self.count(tried, answered, &outcome, receipt.is_some());
-        let rows = self.rows(tried, &outcome, now);
+        self.count(tried, answered, &outcome, receipt.is_some(), ended);
+        let rows = self.rows(tried, &outcome, now, ended);
         let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
         let (key, tokens) = (self.asked.key, outcome.tokens);
         let recorded = self.gateway.store.finish(Finished { key, rows, receipt }).await;
         if recorded.is_err() {
             outcome.lose(is_streaming, "the answer could not be recorded");
-            self.gateway.arrears.add(Finished { key, rows: self.rows(tried, &outcome, now), receipt: None });
+            self.gateway.arrears.add(Finished {
+                key,
+                rows: self.rows(tried, &outcome, now, ended),
+                receipt: None,
+            });
         }
         self.gateway.control.used(key, tokens, cost);
         let failed = recorded.err().map(|error| error.to_string());
@@ -165,20 +170,20 @@ impl Exchange {
         Err(GatewayError::new(Kind::Internal, "The answer could not be recorded"))
     }
 
-    /// A row for each attempt; the last one is the outcome.
-    fn rows(&self, tried: &[Tried], outcome: &Outcome, now: u64) -> Vec<Row> {
+    /// A row for each attempt; the last one is the outcome, which `ended` so long after the request came in.
+    fn rows(&self, tried: &[Tried], outcome: &Outcome, now: u64, ended: Duration) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::with_capacity(tried.len() + 1);
         for attempt in tried {
             let failed =
                 Outcome::nothing(attempt.status, Some(attempt.attempt.clone()), ("upstream", attempt.why));
-            rows.push(Row { duration_ms: millis(attempt.ended), ..self.row(&failed, rows.len(), now) });
+            rows.push(self.row(&failed, rows.len(), now, attempt.ended));
         }
-        rows.push(Row { is_last: true, ..self.row(outcome, rows.len(), now) });
+        rows.push(Row { is_last: true, ..self.row(outcome, rows.len(), now, ended) });
         rows
     }
 
     /// Counts it; `answered` is the status that the last attempt had.
-    fn count(&self, tried: &[Tried], answered: u16, outcome: &Outcome, has_receipt: bool) {
+    fn count(&self, tried: &[Tried], answered: u16, outcome: &Outcome, has_receipt: bool, ended: Duration) {
         let Asked { shaped, .. } = &self.asked;
         let metrics = &self.gateway.metrics;
         let of_attempts = tried.iter().map(|attempt| attempt.status);
@@ -201,7 +206,7 @@ impl Exchange {
             has_receipt,
             before_upstream: outcome.first_content.and(outcome.sent()),
             first_content: outcome.first_content,
-            total: self.began.elapsed(),
+            total: ended,
             finish_reasons: &outcome.finish_reasons,
             failure: outcome.failure,
         });
@@ -248,7 +253,7 @@ impl Exchange {
         );
     }
 
-    fn row(&self, outcome: &Outcome, index: usize, now: u64) -> Row {
+    fn row(&self, outcome: &Outcome, index: usize, now: u64, ended: Duration) -> Row {
         let Asked { admission, shaped, routes, .. } = &self.asked;
         let route_id = outcome.last.as_ref().map(|last| &last.route_id);
         let route = route_id.and_then(|id| routes.iter().find(|route| route.id == *id));
@@ -259,7 +264,7 @@ impl Exchange {
             request_id: self.incoming.request_id.clone(),
             endpoint: self.incoming.surface.path().to_owned(),
             status: outcome.status,
-            duration_ms: millis(self.began.elapsed()),
+            duration_ms: millis(ended),
             ttft_ms: outcome.first_content.map(|time| millis(outcome.sent().unwrap_or_default() + time)),
             is_streaming: shaped.is_streaming,
             attempt_index: u32::try_from(index).unwrap_or(u32::MAX),
@@ -285,8 +290,8 @@ impl Exchange {
         }
     }
 
-    /// The signed receipt. Counts the verifications that it tells of.
-    fn receipt(&self, account: Account, now: u64) -> Result<KeptReceipt, SignError> {
+    /// The signed receipt of what is over. Counts the verifications that it tells of.
+    fn receipt(&self, account: Account, now: u64, over: Instant) -> Result<KeptReceipt, SignError> {
         let Account { events, answer_id: chat_id, served } = account;
         for event in &events {
             if let Event::UpstreamVerified { required, verification, .. } = event {
@@ -295,7 +300,7 @@ impl Exchange {
             }
         }
         // When the channel was taken that the receipt names: a long stream may outlive its session.
-        let served_at = now.saturating_sub(served.elapsed().as_secs());
+        let served_at = now.saturating_sub(over.duration_since(served).as_secs());
         let session_id = events.iter().find_map(|event| match event {
             Event::UpstreamVerified { verification: Verification::Verified { session_id, .. }, .. } => {
                 Some(session_id.clone())

@@ -131,10 +131,17 @@ pub fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
     json.trim_start().starts_with('{').then(|| serde_json::from_str(json).ok())?
 }
 
+/// Room for a short answer, in bytes.
+const USUAL_JSON_BYTES: usize = 512;
+
 /// JSON text of what is made of texts, numbers and raw values only: this cannot fail.
 #[must_use]
 pub fn to_json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
+    let mut json = Vec::with_capacity(USUAL_JSON_BYTES);
+    match serde_json::to_writer(&mut json, value) {
+        Ok(()) => json,
+        Err(_) => Vec::new(),
+    }
 }
 
 /// A text as a JSON value.

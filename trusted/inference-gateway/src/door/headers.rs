@@ -58,10 +58,7 @@ pub(super) async fn completed<F: Future<Output = Response>>(
     request: Request,
     answer: impl FnOnce(Request, String, Option<RequestSpan>) -> F,
 ) -> Response {
-    let id = match request_id() {
-        Ok(id) => id,
-        Err(error) => return error.into_response(),
-    };
+    let id = request_id();
     let is_messages = speaks_messages(request.uri().path());
     let line = Line::begin(gateway, &request, endpoint, &id);
     let mut response = if request.method() == Method::OPTIONS {
@@ -131,9 +128,6 @@ fn speaks_messages(path: &str) -> bool {
     path.strip_prefix(Surface::Messages.path()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn request_id() -> Result<String, GatewayError> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random)
-        .map_err(|_| GatewayError::new(Kind::Internal, "The gateway has no source of randomness"))?;
-    Ok(["req_", &ids::of(random)].concat())
+fn request_id() -> String {
+    ["req_", &ids::of(rand::random::<[u8; 16]>())].concat()
 }

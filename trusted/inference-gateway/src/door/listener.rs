@@ -34,8 +34,6 @@ const MAX_CONNECTIONS: usize = 16_384;
 const PING: Duration = Duration::from_secs(20);
 /// Most bytes of a request's head.
 const MAX_HEAD_BYTES: u32 = 64 << 10;
-/// Most headers of a request.
-const MAX_HEADERS: usize = 100;
 /// Most requests at a time over one HTTP/2 connection.
 const MAX_STREAMS: u32 = 256;
 /// What may be sent to us over one HTTP/2 stream before we read it, in bytes.
@@ -237,8 +235,8 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             .timer(TokioTimer::new())
             .header_read_timeout(patience.head)
             .max_buf_size(MAX_HEAD_BYTES as usize)
-            .max_header_size(MAX_HEAD_BYTES as usize)
-            .max_headers(MAX_HEADERS);
+            // Of 100 headers at most, which is hyper's limit: one that is set takes memory for each request.
+            .max_header_size(MAX_HEAD_BYTES as usize);
         let mut connection = pin!(server.serve_connection(stream, service));
         drive(connection.as_mut(), &activity, patience, stop).await;
     }

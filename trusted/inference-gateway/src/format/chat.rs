@@ -1,6 +1,7 @@
 //! Chat, text completions and embeddings of upstreams that speak OpenAI's format: what clients get of their answers.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -15,14 +16,15 @@ use crate::config::Pricing;
 use crate::stream::{ChatStream, Choice, Chunk, Ended, Event, Verdict};
 use crate::surface::Surface;
 
+/// Who speaks in every answer.
+static ASSISTANT: LazyLock<Box<RawValue>> = LazyLock::new(|| raw_text("assistant"));
+
 /// Chat and text completions.
 #[derive(Debug)]
 pub(super) struct Chat {
     surface: Surface,
     id: Box<RawValue>,
     model: Box<RawValue>,
-    /// Who speaks in every answer.
-    role: Box<RawValue>,
     wants_usage: bool,
     hides_reasoning: bool,
     stream: ChatStream,
@@ -37,7 +39,6 @@ impl Chat {
             surface: shaped.surface,
             id: raw_text(answer_id),
             model: raw_text(&shaped.model),
-            role: raw_text("assistant"),
             wants_usage: shaped.wants_usage,
             hides_reasoning: shaped.hides_reasoning,
             stream: ChatStream::of(shaped.choices),
@@ -57,7 +58,7 @@ impl Chat {
             if let Some(delta) =
                 choice.delta.as_mut().filter(|delta| is_first && !delta.role.says_something())
             {
-                delta.role = Raw::of(&self.role);
+                delta.role = Raw::of(&ASSISTANT);
             }
         }
         if self.hides_reasoning {

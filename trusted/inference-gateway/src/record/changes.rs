@@ -2,25 +2,19 @@
 
 use bytes::Bytes;
 use rust_decimal::Decimal;
-use serde_json::value::RawValue;
 
 use super::log;
+use super::row_codec::row_bytes;
 use super::store::Settings;
 use super::tables::{NameHash, NameKind, ReceiptEntry, name};
-use super::{Finished, Row, StoreError, UsageRow};
+use super::{Finished, StoreError, UsageRow};
 use crate::admission::KeyHash;
 use crate::ids;
 
 /// Longest document of a receipt or a session, in bytes.
 const MAX_DOCUMENT: usize = 8 << 20;
-/// Longest `usage` of an upstream that is kept, in bytes. Its counts are kept anyway.
-const MAX_USAGE: usize = 16 << 10;
-/// Longest text of a row, in bytes.
-const MAX_TEXT: usize = 512;
 /// Ends of sessions are rounded up to this many seconds, so that not every receipt moves one.
 const SESSION_STEP: u64 = 3600;
-/// Room for a row with short texts and a short `usage`, in bytes.
-const USUAL_ROW_BYTES: usize = 1 << 10;
 /// What a change takes in memory besides its bytes, about.
 const OVERHEAD: usize = 512;
 
@@ -64,7 +58,7 @@ impl Change {
     pub(super) fn finished(finished: Finished, settings: &Settings) -> Result<Self, StoreError> {
         let Finished { key, rows, receipt } = finished;
         let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
-        let rows = rows.into_iter().map(|row| row_bytes(key, row)).collect::<Result<_, _>>()?;
+        let rows = rows.into_iter().map(|row| row_bytes(key, row)).collect();
         let receipt = receipt
             .map(|receipt| {
                 let id = name(NameKind::Receipt, Some(key), &receipt.id);
@@ -108,7 +102,7 @@ impl Change {
     pub(super) fn set_aside(row: &UsageRow) -> Result<Self, StoreError> {
         let mut key = [0; 32];
         hex::decode_to_slice(&row.api_key_hash, &mut key).map_err(|_| StoreError::damaged("a usage row"))?;
-        Ok(Self::SetAside { number: row.number, row: row_bytes(KeyHash(key), row.row.clone())? })
+        Ok(Self::SetAside { number: row.number, row: row_bytes(KeyHash(key), row.row.clone()) })
     }
 
     /// What it takes in memory, in bytes, about.
@@ -129,38 +123,4 @@ impl Change {
 
 fn whole_hour(time: u64) -> u64 {
     time.checked_next_multiple_of(SESSION_STEP).unwrap_or(time)
-}
-
-fn row_bytes(key: KeyHash, mut row: Row) -> Result<Bytes, StoreError> {
-    row.usage = row.usage.filter(|usage| usage.get().len() <= MAX_USAGE);
-    let texts = [Some(&mut row.request_model), row.error_message.as_mut(), row.selected_route_id.as_mut()];
-    for text in texts.into_iter().flatten() {
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
-    }
-    let mut bytes = Vec::with_capacity(USUAL_ROW_BYTES);
-    bytes.extend_from_slice(&key.0);
-    serde_json::to_writer(&mut bytes, &row).map_err(|_| StoreError::new("a usage row cannot be written"))?;
-    Ok(bytes.into())
-}
-
-/// A usage row as it is kept.
-pub(super) fn parse_row(bytes: &[u8]) -> Result<(KeyHash, Row), StoreError> {
-    let damaged = || StoreError::damaged("a usage row");
-    let (key, json) = bytes.split_first_chunk().ok_or_else(damaged)?;
-    Ok((KeyHash(*key), serde_json::from_slice(json).map_err(|_| damaged())?))
-}
-
-/// When a row's request ended.
-pub(super) fn row_ended_at(bytes: &[u8]) -> Result<u64, StoreError> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Ended<'a> {
-        ended_at: u64,
-        #[serde(borrow, default, rename = "usage")]
-        _usage: Option<&'a RawValue>,
-    }
-    let json = bytes.split_first_chunk::<32>().map(|(_, json)| json);
-    json.and_then(|json| serde_json::from_slice::<Ended>(json).ok())
-        .map(|row| row.ended_at)
-        .ok_or_else(|| StoreError::damaged("a usage row"))
 }

@@ -38,6 +38,8 @@ const PROBE: &[u8] = &ROOM;
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Nor is one that was begun so long ago: it stays as long as its newest receipt.
 const SEGMENT_TIME: Duration = Duration::from_hours(1);
+/// What is made ready to be written has this much memory, in bytes, from one write to the next.
+const KEPT_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -54,6 +56,8 @@ pub(super) struct Journal {
 pub(super) struct State {
     number: u64,
     file: Arc<dyn Medium>,
+    /// Memory for frames that are made ready.
+    frames: Vec<u8>,
     began: Instant,
     /// With so many bytes it is full.
     most: u64,
@@ -75,8 +79,19 @@ pub(super) struct State {
 impl State {
     /// Of an empty segment.
     fn new(number: u64, file: Arc<dyn Medium>, moves: u64) -> Self {
-        let (began, most, length, durable, room) = (Instant::now(), SEGMENT_BYTES, 0, 0, 0);
-        Self { number, file, began, most, length, durable, room, is_torn: false, is_unsure: false, moves }
+        Self {
+            number,
+            file,
+            frames: Vec::new(),
+            began: Instant::now(),
+            most: SEGMENT_BYTES,
+            length: 0,
+            durable: 0,
+            room: 0,
+            is_torn: false,
+            is_unsure: false,
+            moves,
+        }
     }
 
     /// How often changes have got other places.
@@ -124,12 +139,13 @@ impl State {
     }
 
     fn write<'a>(&mut self, mut changes: iter::Peekable<impl Iterator<Item = &'a [u8]>>) -> io::Result<()> {
-        let mut bytes = Vec::new();
+        self.frames.clear();
+        self.frames.shrink_to(KEPT_BYTES);
         while let Some(carried) = changes.next() {
-            frame::write(&mut bytes, self.number, self.durable, carried, changes.peek().is_none());
+            frame::write(&mut self.frames, self.number, self.durable, carried, changes.peek().is_none());
         }
-        self.file.write_at(self.length, &bytes).inspect_err(|_| self.cut())?;
-        self.length += bytes.len() as u64;
+        self.file.write_at(self.length, &self.frames).inspect_err(|_| self.cut())?;
+        self.length += self.frames.len() as u64;
         if self.length > self.room {
             self.make_room();
         }

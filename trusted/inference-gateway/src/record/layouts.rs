@@ -7,18 +7,19 @@ use tracing::info;
 
 use super::StoreError;
 use super::blocks::Gathering;
-use super::changes::{Change, NewReceipt, row_ended_at};
+use super::changes::{Change, NewReceipt};
 use super::codec::split_first;
 use super::disk::{Dir, Disk, OpenError};
 use super::filing::Tables;
 use super::journal::Journal;
+use super::row_codec::row_ended_at;
 use super::rows;
 use super::segments::{Position, Segments, failed};
 use super::shared::counter;
 use super::store::cannot_read;
 use super::tables::{
-    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, FORMER_ROWS, FOURTH_LAYOUT, LAYOUT, NEXT_POST, ReceiptEntry,
-    SECOND_LAYOUT, TAKING_OVER, THIRD_LAYOUT, THIRD_RECEIPTS, VERSION,
+    COUNTERS, FIFTH_LAYOUT, FIRST_LAYOUT, FORMER_RECEIPTS, FORMER_ROWS, FOURTH_LAYOUT, LAYOUT, NEXT_POST,
+    ReceiptEntry, SECOND_LAYOUT, TAKING_OVER, THIRD_LAYOUT, THIRD_RECEIPTS, VERSION,
 };
 use super::trouble::Troubles;
 use crate::admission::KeyHash;
@@ -29,8 +30,8 @@ const HOUR_S: u64 = 60 * 60;
 /// Bytes of receipts that are written together.
 const TOGETHER: usize = 1 << 20;
 
-/// Brings a database of an earlier layout up to this one, which writes all usage rows anew and, but for those of the fourth
-/// layout, all receipts. Fails for one of a newer program.
+/// Brings a database of an earlier layout up to this one, which writes all usage rows anew, but for those of the fifth layout,
+/// and all receipts, but for those of the fourth and the fifth. Fails for one of a newer program.
 pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(), OpenError> {
     let found = disk.read(|transaction| counter(transaction, VERSION)).map_err(cannot_read(dir))?;
     let found = found.unwrap_or_default();
@@ -38,11 +39,13 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
         return Ok(());
     }
     let upgrade = |error| OpenError::Upgrade(dir.database_path(), error);
-    if found == FOURTH_LAYOUT {
-        info!("usage of an earlier version is taken over, which writes it anew");
+    if [FOURTH_LAYOUT, FIFTH_LAYOUT].contains(&found) {
         let taken_over = disk.write(|transaction| {
             let mut tables = Tables::open(transaction)?;
-            move_rows(transaction, &mut tables)?;
+            if found == FOURTH_LAYOUT {
+                info!("usage of an earlier version is taken over, which writes it anew");
+                move_rows(transaction, &mut tables)?;
+            }
             tables.counters.insert(VERSION, LAYOUT)?;
             Ok(())
         });

@@ -3,7 +3,7 @@
 //!
 //! | Step | Where |
 //! |---|---|
-//! | a change is made ready by who has it, and waits | `store`, `changes`, `codec` |
+//! | a change is made ready by who has it, and waits | `store`, `changes`, `codec`, `row_codec` |
 //! | it is judged and written to the journal: it is acknowledged, and reads see it | `writer`, `journal`, `segments`, `frame`, `pending` |
 //! | it becomes durable, with others | `syncer` |
 //! | the database gets what is not a receipt, and learns where receipts stand; what has had its time goes | `filer`, `turns`, `filing`, `blocks`, `rows`, `tables`, `eviction`, `age` |
@@ -29,6 +29,7 @@ mod log;
 mod pending;
 mod reading;
 mod routes;
+mod row_codec;
 mod rows;
 mod segments;
 mod shared;

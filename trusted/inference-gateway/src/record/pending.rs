@@ -12,6 +12,9 @@ use super::segments::{Place, Position};
 use super::tables::NameHash;
 use crate::admission::KeyHash;
 
+/// A generation has memory for as many changes as the one before it, up to this.
+const FORESEEN: usize = 1024;
+
 /// The changes of one generation.
 #[derive(Debug, Default)]
 pub(super) struct Generation {
@@ -44,6 +47,19 @@ impl Generation {
     /// Numbers of the receipt and the row after its last ones.
     pub(super) fn next(&self) -> (u64, u64) {
         (self.first_receipt + self.receipts.len() as u64, self.first_row + self.rows.len() as u64)
+    }
+
+    /// The one after this, with memory for as many changes.
+    fn following(&self) -> Self {
+        let changes = self.changes.len().min(FORESEEN);
+        Self {
+            changes: Vec::with_capacity(changes),
+            room: Vec::with_capacity(changes),
+            receipts: Vec::with_capacity(changes),
+            rows: Vec::with_capacity(changes),
+            names: HashMap::with_capacity(self.names.len().min(FORESEEN)),
+            ..Self::new(self.number + 1, self.next())
+        }
     }
 
     fn push(&mut self, change: Change, room: OwnedSemaphorePermit) {
@@ -198,9 +214,10 @@ impl Pending {
     /// says how often changes have got other places.
     pub(super) fn turn(&mut self, moves: u64) -> Option<Going> {
         if self.going.is_none() && !self.gathering.changes.is_empty() {
-            let next = Generation::new(self.gathering.number + 1, self.gathering.next());
+            let next = self.gathering.following();
+            let places = Vec::with_capacity(next.changes.capacity());
             let going = std::mem::replace(&mut self.gathering, next);
-            self.going = Some((Arc::new(going), Arc::new(std::mem::take(&mut self.places))));
+            self.going = Some((Arc::new(going), Arc::new(std::mem::replace(&mut self.places, places))));
         }
         let (generation, places) = self.going.as_ref()?;
         Some(Going { generation: Arc::clone(generation), places: Arc::clone(places), moves })

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tracing::error;
 
 use super::blocks::{Block, Blocks as _};
-use super::changes::parse_row;
 use super::log::{self, of_log};
 use super::pending::Generation;
+use super::row_codec::parse_row;
 use super::shared::{View, counter};
 use super::store::Store;
 use super::tables::{

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use redb::{ReadableTable, Table};
 
 use super::StoreError;
-use super::changes::row_ended_at;
 use super::codec::{put, split_first};
+use super::row_codec::row_ended_at;
 
 /// Most bytes of a block: the database has a page of 16 KiB for it. A longer row has a block of its own.
 const MOST_BYTES: usize = 16_000;

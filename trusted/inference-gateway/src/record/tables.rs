@@ -69,8 +69,10 @@ pub(super) const IS_LOGGING: &str = "is logging";
 /// Secret: seed of the key that signs the log of receipts.
 pub(super) const LOG_KEY: &str = "log key";
 
-/// The layout: layout 5 has usage rows in blocks.
-pub(super) const LAYOUT: u64 = 5;
+/// The layout: layout 6 has usage rows that are not JSON.
+pub(super) const LAYOUT: u64 = 6;
+/// Layout 5 has them in blocks.
+pub(super) const FIFTH_LAYOUT: u64 = 5;
 /// Layout 4 has receipts in the journal.
 pub(super) const FOURTH_LAYOUT: u64 = 4;
 /// Layout 3 has them in blocks of its own.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
+use super::layouts::former_row;
 use crate::admission::KeyHash;
 use crate::record::changes::Change;
 use crate::record::disk::Dir;
@@ -25,6 +26,17 @@ async fn begun() -> (Lab, KeyHash) {
 
 fn carried(finished: Finished) -> Vec<u8> {
     Change::finished(finished, &Settings::default()).unwrap().to_bytes()
+}
+
+/// The same as before layout six.
+fn former(finished: Finished) -> Vec<u8> {
+    let mut change = Change::finished(finished, &Settings::default()).unwrap();
+    if let Change::Finished { rows, .. } = &mut change {
+        for row in rows {
+            *row = former_row(row).into();
+        }
+    }
+    change.to_bytes()
 }
 
 fn last(lab: &Lab) -> (u64, PathBuf) {
@@ -54,6 +66,18 @@ fn begin(lab: &Lab, gap: u64, after: usize) {
 
 fn rows(store: &Store) -> Vec<String> {
     store.usage(0, 10).unwrap().into_iter().map(|row| row.row.request_id).collect()
+}
+
+#[tokio::test]
+async fn rows_of_an_earlier_version_are_filed() {
+    let (lab, key) = begun().await;
+    let ((segment, path), is_last) = (last(&lab), true);
+    let mut bytes = fs::read(&path).unwrap();
+    frame::write(&mut bytes, segment, 0, &former(finished(key, "1", "1", START)), is_last);
+    fs::write(&path, &bytes).unwrap();
+    let store = lab.open();
+    assert_eq!(rows(&store), ["req_0", "req_1"]);
+    assert_eq!(store.spent(key).unwrap().to_string(), "2");
 }
 
 #[tokio::test]

@@ -9,13 +9,14 @@ use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use super::once::Once;
 use crate::admission::KeyHash;
-use crate::record::rows::of_block;
+use crate::record::row_codec::parse_row;
+use crate::record::rows::{Gathering, of_block};
 use crate::record::tables::{
-    COUNTERS, FIRST_LAYOUT, FORMER_RECEIPTS, FORMER_ROWS, FOURTH_LAYOUT, JOURNAL_OFFSET, JOURNAL_SEGMENT,
-    NEXT_POST, NameHash, NameKind, RECEIPTS, ROWS, ReceiptEntry, SECOND_LAYOUT, THIRD_LAYOUT, THIRD_RECEIPTS,
-    VERSION, name,
+    COUNTERS, FIFTH_LAYOUT, FIRST_LAYOUT, FORMER_RECEIPTS, FORMER_ROWS, FOURTH_LAYOUT, JOURNAL_OFFSET,
+    JOURNAL_SEGMENT, NEXT_POST, NameHash, NameKind, RECEIPTS, ROWS, ReceiptEntry, SECOND_LAYOUT,
+    THIRD_LAYOUT, THIRD_RECEIPTS, VERSION, name,
 };
-use crate::record::{Lookup, OpenError, Store};
+use crate::record::{Lookup, OpenError, Row, Store};
 
 const COUNT: u64 = 3;
 
@@ -29,6 +30,33 @@ fn entries(key: KeyHash) -> Vec<Vec<u8>> {
     (0..COUNT).map(entry).collect()
 }
 
+/// A usage row as layouts before the sixth had it; one that cannot be read stays.
+pub(super) fn former_row(row: &[u8]) -> Vec<u8> {
+    let json = |(key, row): (KeyHash, Row)| [&key.0[..], &serde_json::to_vec(&row).unwrap()].concat();
+    parse_row(row).map_or_else(|_| row.to_vec(), json)
+}
+
+/// Makes of a database one of the fifth layout.
+fn go_back_to_the_fifth(transaction: &WriteTransaction) {
+    let mut blocks = transaction.open_table(ROWS).unwrap();
+    let rows: Vec<_> = blocks
+        .extract_if(|_, _| true)
+        .unwrap()
+        .map(Result::unwrap)
+        .flat_map(|(first, block)| {
+            let rows = of_block(first.value(), block.value());
+            rows.map(|(number, row)| (number, former_row(row))).collect::<Vec<_>>()
+        })
+        .collect();
+    let mut gathering = Gathering::new(0);
+    for (number, row) in rows {
+        gathering.skip_to(&mut blocks, number).unwrap();
+        gathering.add(&mut blocks, &row).unwrap();
+    }
+    gathering.end_block(&mut blocks).unwrap();
+    transaction.open_table(COUNTERS).unwrap().insert(VERSION, FIFTH_LAYOUT).unwrap();
+}
+
 /// Makes of a database one of the fourth layout.
 fn go_back_to_the_fourth(transaction: &WriteTransaction) {
     let blocks = transaction.open_table(ROWS).unwrap();
@@ -36,7 +64,7 @@ fn go_back_to_the_fourth(transaction: &WriteTransaction) {
     for entry in blocks.iter().unwrap() {
         let (first, block) = entry.unwrap();
         for (number, row) in of_block(first.value(), block.value()) {
-            former.insert(number, row).unwrap();
+            former.insert(number, &former_row(row)[..]).unwrap();
         }
     }
     transaction.delete_table(blocks).unwrap();
@@ -183,11 +211,11 @@ async fn rows_of_the_fourth_are_taken_over_and_have_their_time() {
 #[tokio::test]
 async fn whatever_fails_all_are_taken_over() {
     let key = KeyHash::of("key");
-    for (layout, is_done) in
-        [(THIRD_LAYOUT, false), (THIRD_LAYOUT, true), (FOURTH_LAYOUT, false), (FOURTH_LAYOUT, true)]
-    {
+    let layouts = [THIRD_LAYOUT, FOURTH_LAYOUT, FIFTH_LAYOUT];
+    for (layout, is_done) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         for before in 0.. {
             let lab = match layout {
+                FIFTH_LAYOUT => left(go_back_to_the_fifth, key).await,
                 FOURTH_LAYOUT => left(go_back_to_the_fourth, key).await,
                 _ => of_the_third(key).await,
             };
