@@ -16,10 +16,13 @@ const MAX_BATCH_CALLERS: usize = 4096;
 /// No record is added to a batch that is this large, in bytes.
 pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
 
+/// What ends a batch, in bytes: its mark, and size and root of the tree.
+const SEAL_BYTES: usize = 4 + 8 + 32;
+
 /// Records on their way to the disk, which are there together or not at all.
 pub(crate) struct Waiting {
     pub(crate) leaves: Vec<Leaf>,
-    /// What they take on the disk, in bytes.
+    /// What they take on the disk, in bytes, but for the length of the first.
     pub(crate) bytes: usize,
     pub(crate) caller: Caller,
     /// The room that they take among those that wait.
@@ -105,8 +108,8 @@ impl Writer {
         let (hashes, offsets) = (tlog_tiles::stored_hash_count(size) * HASH_BYTES, size * OFFSET_BYTES);
         let derived = disk
             .hashes
-            .write_all_at(&pieces.hashes, hashes)
-            .and_then(|()| disk.offsets.write_all_at(&pieces.offsets, offsets));
+            .write_all_at(pieces.hashes.as_flattened(), hashes)
+            .and_then(|()| disk.offsets.write_all_at(pieces.offsets.as_flattened(), offsets));
         if let Err(error) = derived {
             // The records go last: hashes without records would look like a loss.
             let undone = disk
@@ -125,22 +128,26 @@ impl Writer {
 /// What a batch adds to each file.
 struct Pieces {
     records: Vec<u8>,
-    hashes: Vec<u8>,
-    offsets: Vec<u8>,
+    hashes: Vec<[u8; 32]>,
+    offsets: Vec<[u8; 8]>,
     end: End,
 }
 
 impl Pieces {
     fn of(batch: &[Waiting], end: &End) -> Self {
         let End { offset, mut tree } = End { offset: end.offset, tree: end.tree.clone() };
-        let (mut records, mut hashes, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
+        let leaves: usize = batch.iter().map(|waiting| waiting.leaves.len()).sum();
+        let bytes: usize = batch.iter().map(|waiting| size_of::<u32>() + waiting.bytes).sum();
+        let (mut records, mut offsets) = (Vec::with_capacity(bytes + SEAL_BYTES), Vec::with_capacity(leaves));
+        // Of a tree with n leaves fewer than 2n hashes are kept.
+        let mut hashes = Vec::with_capacity(2 * leaves);
         for Leaf { record, hash } in batch.iter().flat_map(|waiting| &waiting.leaves) {
-            offsets.extend_from_slice(&(offset + records.len() as u64).to_le_bytes());
+            offsets.push((offset + records.len() as u64).to_le_bytes());
             // `append` refuses records that are longer.
             let length = u32::try_from(record.len()).unwrap_or_default();
             records.extend_from_slice(&length.to_le_bytes());
             records.extend_from_slice(record);
-            tree.push_leaf(*hash, |hash| hashes.extend_from_slice(&hash));
+            tree.push_leaf(*hash, |hash| hashes.push(hash));
         }
         records.extend_from_slice(&SEAL.to_le_bytes());
         records.extend_from_slice(&tree.size().to_le_bytes());
