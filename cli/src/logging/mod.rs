@@ -1,7 +1,7 @@
 //! Logs of the long-running commands, to stderr.
 
 mod gathered;
-mod plain;
+mod line;
 
 use std::fs::File;
 use std::io::{self, Stderr};
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use cloister_verifier::Clock;
 use gathered::{Gathered, PIECE_OF_FILE, PIECE_OF_PIPE};
-use plain::{Fields, Utc};
+use line::{Fields, Utc};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -54,12 +54,11 @@ pub(crate) fn start(format: LogFormat, levels: [&str; 3], verbosity: u8) {
     };
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_span_events(FmtSpan::NONE);
-    let time = Utc(Clock::system());
     match format {
-        LogFormat::Human if crate::output::colour_on_stderr() => {
-            builder.with_ansi(true).with_timer(time).init();
+        LogFormat::Human => {
+            let builder = builder.with_timer(Utc(Clock::system())).fmt_fields(Fields);
+            builder.with_ansi(crate::output::colour_on_stderr()).init();
         }
-        LogFormat::Human => builder.with_ansi(false).with_timer(time).fmt_fields(Fields).init(),
         LogFormat::Json => builder.json().init(),
     }
 }

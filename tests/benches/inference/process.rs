@@ -67,13 +67,13 @@ impl Process {
         Self { child, address, path, body, headers: Vec::new(), _memory: None, is_upstream: false }
     }
 
-    /// Does nothing until it is to [go on](Self::go_on): whatever it does beside its answers would be done while another one
-    /// is measured on its processor.
-    pub(crate) fn wait(&self) -> Result<(), Failure> {
+    /// Stops it until it is to [go on](Self::go_on), unless others ask it: whatever it does beside its answers would be done
+    /// while another one is measured on its processor.
+    pub(crate) fn stop(&self) -> Result<(), Failure> {
         if self.is_upstream { Ok(()) } else { self.tell(Signal::STOP) }
     }
 
-    /// Does what it does.
+    /// Lets it go on, if it is stopped.
     pub(crate) fn go_on(&self) -> Result<(), Failure> {
         self.tell(Signal::CONT)
     }

@@ -15,6 +15,8 @@ use crate::{Failure, load};
 const TURN: Duration = Duration::from_secs(2);
 /// What a server does behind its answers, such as filing records, is still its own for so long after a turn.
 const REST: Duration = Duration::from_millis(500);
+/// Before a turn, for what a server would have done while it was stopped.
+const AWAKENING: Duration = Duration::from_millis(100);
 /// Before the first turn: what is built up once does not count.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -76,8 +78,22 @@ impl Turns {
     }
 }
 
-/// Loads each of these servers so often, over so many connections, while the others wait.
+/// Loads each of these servers so often, over so many connections, while the others are stopped.
 pub(crate) async fn take(
+    directory: &Path,
+    servers: &[&Process],
+    connections: u32,
+    rounds: usize,
+) -> Result<Vec<Turns>, Failure> {
+    let taken = take_turns(directory, servers, connections, rounds).await;
+    for server in servers {
+        server.go_on()?;
+    }
+    taken
+}
+
+/// Leaves them stopped.
+async fn take_turns(
     directory: &Path,
     servers: &[&Process],
     connections: u32,
@@ -86,7 +102,7 @@ pub(crate) async fn take(
     let mut taken: Vec<Turns> = servers.iter().map(|_| Turns(Vec::with_capacity(rounds))).collect();
     for server in servers {
         load(directory, server, connections, WARM_UP).await?;
-        server.wait()?;
+        server.stop()?;
     }
     for round in 0..rounds {
         let mut turns: Vec<_> = servers.iter().zip(&mut taken).collect();
@@ -96,12 +112,10 @@ pub(crate) async fn take(
         }
         for (server, taken) in turns {
             server.go_on()?;
+            sleep(AWAKENING).await;
             taken.0.push(turn(directory, server, connections).await?);
-            server.wait()?;
+            server.stop()?;
         }
-    }
-    for server in servers {
-        server.go_on()?;
     }
     Ok(taken)
 }

@@ -139,8 +139,9 @@ impl Pieces {
         let leaves: usize = batch.iter().map(|waiting| waiting.leaves.len()).sum();
         let bytes: usize = batch.iter().map(|waiting| size_of::<u32>() + waiting.bytes).sum();
         let (mut records, mut offsets) = (Vec::with_capacity(bytes + SEAL_BYTES), Vec::with_capacity(leaves));
-        // Of a tree with n leaves fewer than 2n hashes are kept.
-        let mut hashes = Vec::with_capacity(2 * leaves);
+        let added = |size| tlog_tiles::stored_hash_count(size) - tlog_tiles::stored_hash_count(tree.size());
+        let mut hashes =
+            Vec::with_capacity(usize::try_from(added(tree.size() + leaves as u64)).unwrap_or_default());
         for Leaf { record, hash } in batch.iter().flat_map(|waiting| &waiting.leaves) {
             offsets.push((offset + records.len() as u64).to_le_bytes());
             // `append` refuses records that are longer.

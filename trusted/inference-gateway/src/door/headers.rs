@@ -128,6 +128,8 @@ fn speaks_messages(path: &str) -> bool {
     path.strip_prefix(Surface::Messages.path()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// By a generator that the kernel seeds, again and again: a call of the kernel for each costs more than all else here. It panics
+/// where the kernel has no randomness, which no Linux lacks that has started.
 fn request_id() -> String {
     ["req_", &ids::of(rand::random::<[u8; 16]>())].concat()
 }

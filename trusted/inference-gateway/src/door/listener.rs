@@ -235,7 +235,7 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             .timer(TokioTimer::new())
             .header_read_timeout(patience.head)
             .max_buf_size(MAX_HEAD_BYTES as usize)
-            // Of 100 headers at most, which is hyper's limit: one that is set takes memory for each request.
+            // Of 100 headers at most, which is hyper's limit: for one that is set it fills lists of that length with each request.
             .max_header_size(MAX_HEAD_BYTES as usize);
         let mut connection = pin!(server.serve_connection(stream, service));
         drive(connection.as_mut(), &activity, patience, stop).await;

@@ -9,7 +9,10 @@ use super::changes::{Change, NewReceipt};
 use super::tables::{NameHash, ReceiptEntry};
 use crate::admission::KeyHash;
 
-const FINISHED: u8 = 1;
+/// A finished request; before layout six, when its rows were JSON, by another number: programs of that time must not take the rows
+/// for theirs.
+const FINISHED: u8 = 7;
+const FORMER_FINISHED: u8 = 1;
 const SESSION: u8 = 2;
 const FINGERPRINT: u8 = 3;
 const POSTED: u8 = 4;
@@ -82,7 +85,7 @@ impl Change {
 /// The receipt of a change, as [`ReceiptEntry`] writes it; `None` if it brings none.
 pub(super) fn receipt(carried: &[u8]) -> Option<&[u8]> {
     let mut rest = Rest(carried);
-    let [FINISHED] = rest.array()? else { return None };
+    let [FINISHED | FORMER_FINISHED] = rest.array()? else { return None };
     let (_key, _cost): ([u8; 32], [u8; 16]) = (rest.array()?, rest.array()?);
     let ([RECEIPT | RECEIPT_OF_SESSION], _session): (_, NameHash) = (rest.array()?, rest.array()?) else {
         return None;
@@ -129,7 +132,7 @@ impl Rest<'_> {
     fn change(&mut self) -> Option<Change> {
         let [kind] = self.array()?;
         Some(match kind {
-            FINISHED => {
+            FINISHED | FORMER_FINISHED => {
                 let (key, cost) = (KeyHash(self.array()?), Decimal::deserialize(self.array()?));
                 let ([kind], session) = (self.array()?, self.array()?);
                 let receipt = match kind {

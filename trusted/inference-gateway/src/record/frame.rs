@@ -2,7 +2,7 @@
 //!
 //! | Bytes | |
 //! |---|---|
-//! | 4 | a mark, which no text has in it; that of the last frame of those that were written together is another one |
+//! | 4 | a mark, which no text has in it, and numbers hardly ever; that of the last frame of those that were written together is another one |
 //! | 4 | length of what is carried |
 //! | 4 | CRC-32 of all that follows; before it, of the mark that is not the last one's |
 //! | 8 | number of the segment |

@@ -38,7 +38,7 @@ const PROBE: &[u8] = &ROOM;
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Nor is one that was begun so long ago: it stays as long as its newest receipt.
 const SEGMENT_TIME: Duration = Duration::from_hours(1);
-/// What is made ready to be written has this much memory, in bytes, from one write to the next.
+/// Memory for frames stays from one write to the next if it is no more than this, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -139,13 +139,16 @@ impl State {
     }
 
     fn write<'a>(&mut self, mut changes: iter::Peekable<impl Iterator<Item = &'a [u8]>>) -> io::Result<()> {
-        self.frames.clear();
-        self.frames.shrink_to(KEPT_BYTES);
+        let mut frames = mem::take(&mut self.frames);
         while let Some(carried) = changes.next() {
-            frame::write(&mut self.frames, self.number, self.durable, carried, changes.peek().is_none());
+            frame::write(&mut frames, self.number, self.durable, carried, changes.peek().is_none());
         }
-        self.file.write_at(self.length, &self.frames).inspect_err(|_| self.cut())?;
-        self.length += self.frames.len() as u64;
+        self.file.write_at(self.length, &frames).inspect_err(|_| self.cut())?;
+        self.length += frames.len() as u64;
+        if frames.capacity() <= KEPT_BYTES {
+            frames.clear();
+            self.frames = frames;
+        }
         if self.length > self.room {
             self.make_room();
         }

@@ -42,7 +42,9 @@ pub(super) fn take_over(dir: &Dir, disk: &Disk, segments: &Segments) -> Result<(
     if [FOURTH_LAYOUT, FIFTH_LAYOUT].contains(&found) {
         let taken_over = disk.write(|transaction| {
             let mut tables = Tables::open(transaction)?;
-            if found == FOURTH_LAYOUT {
+            if found == FIFTH_LAYOUT {
+                info!("what an earlier version has kept is taken over: that version cannot read it any more");
+            } else {
                 info!("usage of an earlier version is taken over, which writes it anew");
                 move_rows(transaction, &mut tables)?;
             }

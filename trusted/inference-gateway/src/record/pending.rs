@@ -12,7 +12,7 @@ use super::segments::{Place, Position};
 use super::tables::NameHash;
 use crate::admission::KeyHash;
 
-/// A generation has memory for as many changes as the one before it, up to this.
+/// A generation has memory for as many changes as the one before it, up to this: half a megabyte.
 const FORESEEN: usize = 1024;
 
 /// The changes of one generation.
@@ -57,7 +57,7 @@ impl Generation {
             room: Vec::with_capacity(changes),
             receipts: Vec::with_capacity(changes),
             rows: Vec::with_capacity(changes),
-            names: HashMap::with_capacity(self.names.len().min(FORESEEN)),
+            names: HashMap::with_capacity(self.names.len().min(2 * FORESEEN)),
             ..Self::new(self.number + 1, self.next())
         }
     }

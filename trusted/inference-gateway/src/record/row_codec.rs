@@ -64,8 +64,8 @@ fn damaged() -> StoreError {
     StoreError::damaged("a usage row")
 }
 
-/// A [`Row`]. The last member is in every one, and of more than no bits: a row that lacks its end is none, and no row ends with
-/// a byte that [room](super::frame::ROOM) has.
+/// A [`Row`]. A tag is never used for another member. The last one is in every row: one that lacks its end is none; and the last
+/// byte of its number is below 0x80, so that no row ends as [room](super::frame::ROOM) does.
 #[derive(Clone, PartialEq, Message)]
 struct RowMessage {
     #[prost(string, tag = "1")]
@@ -174,8 +174,11 @@ impl From<Row> for RowMessage {
 }
 
 impl RowMessage {
-    /// `None` for one that lacks what every row has.
+    /// `None` for one that lacks its id, its cost or its time, which every row has.
     fn row(self) -> Option<Row> {
+        if self.request_id.is_empty() {
+            return None;
+        }
         Some(Row {
             request_id: self.request_id,
             endpoint: self.endpoint,
@@ -247,12 +250,15 @@ impl From<DecimalMessage> for Decimal {
 mod tests {
     use proptest::option;
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
     use crate::record::frame::ROOM;
 
     fn decimal() -> impl Strategy<Value = Decimal> {
-        (any::<i64>(), 0..=Decimal::MAX_SCALE).prop_map(|(units, scale)| Decimal::new(units, scale))
+        let most = Decimal::MAX.mantissa();
+        (-most..=most, 0..=Decimal::MAX_SCALE)
+            .prop_map(|(units, scale)| Decimal::from_i128_with_scale(units, scale))
     }
 
     fn pricing() -> impl Strategy<Value = Pricing> {
@@ -268,7 +274,8 @@ mod tests {
 
     prop_compose! {
         fn row()(
-            [request_id, endpoint, request_model] in any::<[String; 3]>(),
+            request_id in ".+",
+            [endpoint, request_model] in any::<[String; 2]>(),
             texts in any::<[Option<String>; 7]>(),
             (status, attempt_index) in any::<(u16, u32)>(),
             (is_streaming, is_last) in any::<(bool, bool)>(),
@@ -316,6 +323,8 @@ mod tests {
         }
     }
 
+    const KEY: KeyHash = KeyHash([7; 32]);
+
     fn json(row: &Row) -> String {
         serde_json::to_string(row).unwrap()
     }
@@ -339,18 +348,87 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_row_is_none(mut bytes in any::<Vec<u8>>(), row in row(), at in any::<prop::sample::Index>()) {
+        fn what_is_no_row_is_none(
+            any in any::<Vec<u8>>(),
+            row in row(),
+            at in any::<prop::sample::Index>(),
+            change in 1..=u8::MAX,
+        ) {
+            let mut bytes = Vec::from(row_bytes(KEY, row));
+            let at = at.index(bytes.len());
             // Whatever comes out: nothing may panic.
-            let _ = (parse_row(&bytes), row_ended_at(&bytes));
-            bytes = row_bytes(KeyHash([7; 32]), row).into();
-            bytes.truncate(at.index(bytes.len()));
+            bytes[at] ^= change;
+            for bytes in [&bytes[..], &[&KEY.0[..], &any].concat(), &any] {
+                let _ = (parse_row(bytes), row_ended_at(bytes));
+            }
+            bytes.truncate(at);
             prop_assert!(parse_row(&bytes).is_err(), "a row that lacks its end lacks what every row has");
         }
     }
 
+    /// Rows that are kept somewhere: whatever changes, these bytes stay these rows.
+    #[test]
+    fn what_was_kept_can_be_read() {
+        let all = json!({
+            "requestId": "req_1",
+            "endpoint": "/v1/chat/completions",
+            "status": 502,
+            "durationMs": 300,
+            "ttftMs": 20,
+            "isStreaming": true,
+            "attemptIndex": 1,
+            "selectedRouteId": "route",
+            "requestModel": "model",
+            "usage": {"prompt_tokens": 3},
+            "promptTokens": 3,
+            "completionTokens": 4,
+            "cost": "79228162514264337593543950335",
+            "pricing": {"prompt": "0.000001", "completion": "0.02", "cache_read": "3", "cache_creation": "-4.5"},
+            "spendMode": "mode",
+            "userId": "user",
+            "virtualKeyId": "key",
+            "errorSource": "upstream",
+            "errorMessage": "it broke",
+            "prefixHash": "hash",
+            "endedAt": 1_800_000_000,
+            "isLast": true,
+        });
+        let few = json!({
+            "requestId": "r",
+            "endpoint": "",
+            "status": 0,
+            "durationMs": 0,
+            "isStreaming": false,
+            "attemptIndex": 0,
+            "selectedRouteId": null,
+            "requestModel": "",
+            "usage": null,
+            "promptTokens": 0,
+            "completionTokens": 0,
+            "cost": "0",
+            "pricing": null,
+            "endedAt": 0,
+            "isLast": false,
+        });
+        let rows = [all, few].map(|row| {
+            let kept = row_bytes(KEY, serde_json::from_value(row.clone()).unwrap());
+            assert_eq!(serde_json::to_value(parse_row(&kept).unwrap().1).unwrap(), row);
+            hex::encode(&kept[KEY.0.len()..])
+        });
+        let [all, few] = rows;
+        assert_eq!(
+            all,
+            "0a057265715f3112142f76312f636861742f636f6d706c6574696f6e7318f60320ac022814300138014205726f757465\
+             4a056d6f64656c52137b2270726f6d70745f746f6b656e73223a337d580360046a120900000000ffffffff11ffffffff\
+             ffffffff722c0a0909000006000100000012090900000200020000001a09090000000003000000220909000001802d00\
+             00008201046d6f64658a0104757365729201036b65799a0108757073747265616da2010869742062726f6b65aa010468\
+             617368b00101b80180a4a7da06"
+        );
+        assert_eq!(few, "0a01726a00b80100");
+    }
+
     #[test]
     fn rows_are_short() {
-        let key = KeyHash([7; 32]);
         let pricing =
             Pricing { prompt: Decimal::new(1, 6), completion: Decimal::new(2, 6), ..Pricing::default() };
         let id = "req_0123456789abcdef0123456789abcdef";
@@ -364,7 +442,7 @@ mod tests {
             is_last: true,
             ..Row::refused(id, "/v1/chat/completions", "model", 200, 1_800_000_000)
         };
-        let (now, before) = (row_bytes(key, usual.clone()).len(), former(key, &usual).len());
+        let (now, before) = (row_bytes(KEY, usual.clone()).len(), former(KEY, &usual).len());
         assert!(2 * now < before, "{now} bytes instead of {before}");
     }
 }

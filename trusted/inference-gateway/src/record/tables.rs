@@ -26,9 +26,9 @@ pub(super) const THIRD_RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::
 pub(super) const FORMER_RECEIPTS: TableDefinition<u64, &[u8]> = TableDefinition::new("receipts");
 /// Numbers of receipts by the hash of a name.
 pub(super) const NAMES: TableDefinition<&NameHash, u64> = TableDefinition::new("names");
-/// Usage rows, each the owner, then JSON: blocks by the number of their first one.
+/// Usage rows, each as `row_codec` writes it: blocks by the number of their first one.
 pub(super) const ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("row blocks");
-/// The same rows by number, in layouts before this one.
+/// The same rows by number, in layouts before the fifth.
 pub(super) const FORMER_ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("rows");
 /// Usage rows that a control plane was told and does not take, by number; each as above.
 pub(super) const SET_ASIDE: TableDefinition<u64, &[u8]> = TableDefinition::new("rows set aside");

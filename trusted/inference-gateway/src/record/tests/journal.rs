@@ -36,7 +36,9 @@ fn former(finished: Finished) -> Vec<u8> {
             *row = former_row(row).into();
         }
     }
-    change.to_bytes()
+    let mut bytes = change.to_bytes();
+    bytes[0] = 1;
+    bytes
 }
 
 fn last(lab: &Lab) -> (u64, PathBuf) {

@@ -33,7 +33,9 @@ fn entries(key: KeyHash) -> Vec<Vec<u8>> {
 /// A usage row as layouts before the sixth had it; one that cannot be read stays.
 pub(super) fn former_row(row: &[u8]) -> Vec<u8> {
     let json = |(key, row): (KeyHash, Row)| [&key.0[..], &serde_json::to_vec(&row).unwrap()].concat();
-    parse_row(row).map_or_else(|_| row.to_vec(), json)
+    let former = parse_row(row).map_or_else(|_| row.to_vec(), json);
+    assert!(former.get(32).is_none_or(|first| *first == b'{'), "{former:?}");
+    former
 }
 
 /// Makes of a database one of the fifth layout.

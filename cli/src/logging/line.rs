@@ -1,4 +1,4 @@
-//! Lines without colours, in few steps: an access log has one for each answer.
+//! What lines are made of, in few steps: an access log has one for each answer.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -14,6 +14,11 @@ use tracing_subscriber::fmt::time::FormatTime;
 /// What the message is called among the fields.
 const MESSAGE: &str = "message";
 
+/// How terminals are told of letters (ECMA-48, SGR): italic ones, pale ones, and usual ones again.
+const NAME: &str = "\u{1b}[3m";
+const DIM: &str = "\u{1b}[2m";
+const PLAIN: &str = "\u{1b}[0m";
+
 /// The time of a clock in UTC, to the microsecond (RFC 3339).
 #[derive(Debug)]
 pub(super) struct Utc(pub(super) Clock);
@@ -24,8 +29,8 @@ impl FormatTime for Utc {
     }
 }
 
-/// The message as it is, and `name=value` of each field; texts in quotes. Nothing in them begins another line, or moves the
-/// cursor of a terminal that shows the log later: control characters are escaped, as Rust writes them.
+/// The message as it is, and `name=value` of each field; texts in quotes. Nothing in them begins another line, moves the cursor of
+/// a terminal that shows them, or turns what follows around: such characters are escaped, as Rust writes them.
 #[derive(Debug)]
 pub(super) struct Fields;
 
@@ -57,8 +62,18 @@ impl Visitor<'_> {
         if field.name() == MESSAGE {
             return Ok(());
         }
-        self.writer.write_str(name(field))?;
-        self.writer.write_char('=')
+        write_name(&mut self.writer, name(field), "")
+    }
+}
+
+/// What stands before a value.
+fn write_name(writer: &mut Writer<'_>, name: &str, suffix: &str) -> fmt::Result {
+    if writer.has_ansi_escapes() {
+        write!(writer, "{NAME}{name}{suffix}{PLAIN}{DIM}={PLAIN}")
+    } else {
+        writer.write_str(name)?;
+        writer.write_str(suffix)?;
+        writer.write_char('=')
     }
 }
 
@@ -88,11 +103,13 @@ impl Visit for Visitor<'_> {
     /// With what it comes from beside it.
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
         self.field(field, |writer| {
-            let mut escaped = Escaped(writer);
-            write!(escaped, "{value}")?;
+            write!(Escaped(&mut *writer), "{value}")?;
             let sources: Vec<_> = iter::successors(value.source(), |error| (*error).source()).collect();
             let Some((first, others)) = sources.split_first() else { return Ok(()) };
-            write!(escaped, " {}.sources=[{first}", name(field))?;
+            writer.write_char(' ')?;
+            write_name(writer, name(field), ".sources")?;
+            let mut escaped = Escaped(writer);
+            write!(escaped, "[{first}")?;
             for source in others {
                 write!(escaped, ", {source}")?;
             }
@@ -105,14 +122,21 @@ impl Visit for Visitor<'_> {
     }
 }
 
-/// Escapes control characters.
+/// Whether it does something to what is around it: a control character, a separator of lines, or one that turns text around
+/// (Unicode's `Bidi_Control`).
+fn does_something(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Escapes what does something.
 struct Escaped<W>(W);
 
 impl<W: Write> Write for Escaped<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for piece in text.split_inclusive(char::is_control) {
+        for piece in text.split_inclusive(does_something) {
             match piece.char_indices().next_back() {
-                Some((at, last)) if last.is_control() => {
+                Some((at, last)) if does_something(last) => {
                     let (before, _) = piece.split_at(at);
                     self.0.write_str(before)?;
                     write!(self.0, "{}", last.escape_debug())?;
@@ -143,14 +167,10 @@ mod tests {
     {
         let file = NamedTempFile::new().unwrap();
         let writer = file.reopen().unwrap();
-        let builder = of(tracing_subscriber::fmt().with_ansi(false)).without_time();
+        let builder = of(tracing_subscriber::fmt()).without_time();
         let builder = builder.with_writer(move || writer.try_clone().unwrap());
         tracing::subscriber::with_default(builder.finish(), log);
         std::fs::read_to_string(file.path()).unwrap()
-    }
-
-    fn plain(log: impl FnOnce()) -> String {
-        lines(|builder| builder.fmt_fields(Fields), log)
     }
 
     #[derive(Debug, thiserror::Error)]
@@ -182,22 +202,27 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_those_that_terminals_show_without_their_colours() {
-        assert_eq!(plain(log_all_kinds), lines(|builder| builder, log_all_kinds));
+    fn lines_are_those_of_the_library() {
+        for ansi in [false, true] {
+            let ours = lines(|builder| builder.with_ansi(ansi).fmt_fields(Fields), log_all_kinds);
+            let theirs = lines(|builder| builder.with_ansi(ansi), log_all_kinds);
+            // It makes letters usual between the two parts of this name.
+            assert_eq!(ours, theirs.replace("\u{1b}[0m\u{1b}[3m.sources", ".sources"));
+        }
     }
 
     #[test]
     fn nothing_begins_another_line_or_moves_a_cursor() {
-        let said = "one\ntwo\r\t\u{1b}[2J\u{7}\u{9b}3m ä";
-        let escaped = r"one\ntwo\r\t\u{1b}[2J\u{7}\u{9b}3m ä";
+        let said = "one\ntwo\r\t\u{1b}[2J\u{7}\u{9b}3m\u{2028}\u{202e}\u{2066} ä";
+        let escaped = r"one\ntwo\r\t\u{1b}[2J\u{7}\u{9b}3m\u{2028}\u{202e}\u{2066} ä";
         let log = || {
             let error = io::Error::other(said);
             tracing::info!(text = said, shown = %said, error = &error as &dyn Error, "{said}");
         };
         let told = format!(
-            " INFO cloister_cli::logging::plain::tests: {escaped} text=\"{escaped}\" shown={escaped} error={escaped}\n"
+            " INFO cloister_cli::logging::line::tests: {escaped} text=\"{escaped}\" shown={escaped} error={escaped}\n"
         );
-        assert_eq!(plain(log), told);
+        assert_eq!(lines(|builder| builder.with_ansi(false).fmt_fields(Fields), log), told);
     }
 
     #[test]
