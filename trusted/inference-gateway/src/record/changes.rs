@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use rust_decimal::Decimal;
 
+use super::codec::{FINISHED_BYTES, put_finished, put_with};
 use super::log;
-use super::row_codec::row_bytes;
+use super::row_codec::{put_row, row_bytes};
 use super::store::Settings;
 use super::tables::{NameHash, NameKind, ReceiptEntry, name};
-use super::{Finished, StoreError, UsageRow};
+use super::{Finished, KeptReceipt, StoreError, UsageRow};
 use crate::admission::KeyHash;
 use crate::ids;
 
@@ -17,6 +18,8 @@ const MAX_DOCUMENT: usize = 8 << 20;
 const SESSION_STEP: u64 = 3600;
 /// What a change takes in memory besides its bytes, about.
 const OVERHEAD: usize = 512;
+/// What a row and its length take at most, usually, in bytes.
+const USUAL_ROW_BYTES: usize = 384;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,41 +57,6 @@ impl Change {
         matches!(self, Self::Fingerprint { .. })
     }
 
-    /// What is kept of a request. Fails for what is too long to be kept.
-    pub(super) fn finished(finished: Finished, settings: &Settings) -> Result<Self, StoreError> {
-        let Finished { key, rows, receipt } = finished;
-        let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
-        let rows = rows.into_iter().map(|row| row_bytes(key, row)).collect();
-        let receipt = receipt
-            .map(|receipt| {
-                let id = name(NameKind::Receipt, Some(key), &receipt.id);
-                // A receipt without an id of an answer has one name, twice.
-                let chat = receipt.chat_id.as_ref().map_or(id, |chat| name(NameKind::Chat, Some(key), chat));
-                let session = receipt.session_id.as_ref().map(|id| name(NameKind::Session, None, id));
-                if receipt.id.len() > usize::from(u8::MAX) || receipt.document.len() > MAX_DOCUMENT {
-                    return Err(StoreError::new("a receipt is too long to be kept"));
-                }
-                let served_at = receipt.served_at;
-                let entry = ReceiptEntry {
-                    served_at,
-                    names: [id, chat],
-                    id: receipt.id.as_bytes(),
-                    document: &receipt.document,
-                };
-                let needed_until = whole_hour(served_at.saturating_add(settings.receipts_s));
-                // Hashed while it is still near the processor.
-                let record = settings.is_logging.then(|| log::record(&entry).into());
-                // By that id, the receipt's own is known.
-                let is_called_like_it =
-                    receipt.chat_id.as_deref().and_then(ids::receipt_of).is_some_and(|of| of == receipt.id);
-                let names = [id, if is_called_like_it { id } else { chat }];
-                let entry = entry.to_bytes().into();
-                Ok(NewReceipt { entry, names, session, needed_until, record })
-            })
-            .transpose()?;
-        Ok(Self::Finished { key, rows, cost, receipt })
-    }
-
     /// A session record. Fails for one that is too long.
     pub(super) fn session(id: &str, document: Vec<u8>, ends: u64) -> Result<Self, StoreError> {
         if document.len() > MAX_DOCUMENT {
@@ -119,6 +87,71 @@ impl Change {
         };
         bytes + OVERHEAD
     }
+}
+
+/// A change that is ready to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ready {
+    pub(super) change: Change,
+    /// The same, as the journal carries it.
+    pub(super) carried: Bytes,
+}
+
+impl From<Change> for Ready {
+    fn from(change: Change) -> Self {
+        let carried = change.to_bytes().into();
+        Self { change, carried }
+    }
+}
+
+impl Ready {
+    /// What is kept of a request. Fails for what is too long to be kept.
+    pub(super) fn finished(finished: Finished, settings: &Settings) -> Result<Self, StoreError> {
+        let Finished { key, rows, receipt } = finished;
+        let cost = rows.iter().fold(Decimal::ZERO, |sum, row| sum.saturating_add(row.cost));
+        let entry = receipt.as_ref().map(|receipt| entry(key, receipt)).transpose()?;
+        let entry_bytes = entry.map_or(0, ReceiptEntry::length);
+        let mut out = Vec::with_capacity(FINISHED_BYTES + entry_bytes + rows.len() * USUAL_ROW_BYTES);
+        let needs = receipt.as_ref().map(|receipt| {
+            let session = receipt.session_id.as_ref().map(|id| name(NameKind::Session, None, id));
+            (session, whole_hour(receipt.served_at.saturating_add(settings.receipts_s)))
+        });
+        put_finished(&mut out, key, cost, needs);
+        if let Some(entry) = entry {
+            put_with(&mut out, |out| entry.put(out));
+        }
+        for row in rows {
+            put_with(&mut out, |out| put_row(out, key, row));
+        }
+        let carried = out.into();
+        let mut change = Change::parse(&carried)?;
+        if let Change::Finished { receipt: Some(new), .. } = &mut change {
+            // By the answer's id, the receipt's own is known.
+            if receipt.as_ref().is_some_and(is_called_like_it) {
+                let [id, chat] = &mut new.names;
+                *chat = *id;
+            }
+            new.record = entry.filter(|_| settings.is_logging).map(|entry| log::record(&entry).into());
+        }
+        Ok(Self { change, carried })
+    }
+}
+
+/// A receipt as it is kept.
+fn entry(key: KeyHash, receipt: &KeptReceipt) -> Result<ReceiptEntry<'_>, StoreError> {
+    let KeptReceipt { id, chat_id, document, served_at, .. } = receipt;
+    if id.len() > usize::from(u8::MAX) || document.len() > MAX_DOCUMENT {
+        return Err(StoreError::new("a receipt is too long to be kept"));
+    }
+    let own = name(NameKind::Receipt, Some(key), id);
+    // A receipt without an id of an answer has one name, twice.
+    let chat = chat_id.as_ref().map_or(own, |chat| name(NameKind::Chat, Some(key), chat));
+    Ok(ReceiptEntry { served_at: *served_at, names: [own, chat], id: id.as_bytes(), document })
+}
+
+/// Whether the answer's id says the receipt's.
+fn is_called_like_it(receipt: &KeptReceipt) -> bool {
+    receipt.chat_id.as_deref().and_then(ids::receipt_of).is_some_and(|of| of == receipt.id)
 }
 
 fn whole_hour(time: u64) -> u64 {

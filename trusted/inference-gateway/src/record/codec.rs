@@ -28,19 +28,9 @@ impl Change {
         let mut out = Vec::with_capacity(self.bytes());
         match self {
             Self::Finished { key, rows, cost, receipt } => {
-                out.push(FINISHED);
-                out.extend(key.0);
-                out.extend(cost.serialize());
-                let no_session = NameHash::default();
-                let (kind, session) = match receipt {
-                    None => (NO_RECEIPT, &no_session),
-                    Some(NewReceipt { session: None, .. }) => (RECEIPT, &no_session),
-                    Some(NewReceipt { session: Some(session), .. }) => (RECEIPT_OF_SESSION, session),
-                };
-                out.push(kind);
-                out.extend(session);
+                let needs = receipt.as_ref().map(|receipt| (receipt.session, receipt.needed_until));
+                put_finished(&mut out, *key, *cost, needs);
                 if let Some(receipt) = receipt {
-                    out.extend(receipt.needed_until.to_le_bytes());
                     put(&mut out, &receipt.entry);
                 }
                 for row in rows {
@@ -75,10 +65,37 @@ impl Change {
         out
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, StoreError> {
+    /// What has a length of its own is part of the same memory.
+    pub(super) fn parse(bytes: &Bytes) -> Result<Self, StoreError> {
         let mut rest = Rest(bytes);
-        let change = rest.change().filter(|_| rest.0.is_empty());
+        let change = rest.change(|part| bytes.slice_ref(part)).filter(|_| rest.0.is_empty());
         change.ok_or_else(|| StoreError::damaged("a change in it"))
+    }
+}
+
+/// Bytes that [`put_finished`] appends, at most, and the length of an entry.
+pub(super) const FINISHED_BYTES: usize = 1 + 32 + 16 + 1 + 16 + 8 + LENGTH_BYTES;
+
+/// Appends a finished request, but for the [`ReceiptEntry`] of its receipt and its rows, which are to be [`put`] behind it in this
+/// order. `receipt`: its session, and until when that is needed.
+pub(super) fn put_finished(
+    out: &mut Vec<u8>,
+    key: KeyHash,
+    cost: Decimal,
+    receipt: Option<(Option<NameHash>, u64)>,
+) {
+    out.push(FINISHED);
+    out.extend_from_slice(&key.0);
+    out.extend_from_slice(&cost.serialize());
+    let (kind, session) = match receipt {
+        None => (NO_RECEIPT, None),
+        Some((None, _)) => (RECEIPT, None),
+        Some((session, _)) => (RECEIPT_OF_SESSION, session),
+    };
+    out.push(kind);
+    out.extend_from_slice(&session.unwrap_or_default());
+    if let Some((_, needed_until)) = receipt {
+        out.extend_from_slice(&needed_until.to_le_bytes());
     }
 }
 
@@ -99,8 +116,17 @@ const LENGTH_BYTES: usize = 4;
 
 /// Appends some bytes after their length.
 pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend(bytes);
+    put_with(out, |out| out.extend_from_slice(bytes));
+}
+
+/// The same of what a function appends.
+pub(super) fn put_with(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
+    append(out);
+    if let Some((length, bytes)) = out.get_mut(begin..).and_then(<[u8]>::split_first_chunk_mut) {
+        *length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+    }
 }
 
 /// What was [`put`] first, and what follows it.
@@ -112,7 +138,7 @@ pub(super) fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// What is still to be read.
 struct Rest<'a>(&'a [u8]);
 
-impl Rest<'_> {
+impl<'a> Rest<'a> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (array, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -123,13 +149,14 @@ impl Rest<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn bytes(&mut self) -> Option<Bytes> {
+    fn bytes(&mut self) -> Option<&'a [u8]> {
         let (bytes, rest) = split_first(self.0)?;
         self.0 = rest;
-        Some(Bytes::copy_from_slice(bytes))
+        Some(bytes)
     }
 
-    fn change(&mut self) -> Option<Change> {
+    /// A change, which keeps parts.
+    fn change(&mut self, keep: impl Fn(&'a [u8]) -> Bytes) -> Option<Change> {
         let [kind] = self.array()?;
         Some(match kind {
             FINISHED | FORMER_FINISHED => {
@@ -137,32 +164,32 @@ impl Rest<'_> {
                 let ([kind], session) = (self.array()?, self.array()?);
                 let receipt = match kind {
                     NO_RECEIPT => None,
-                    RECEIPT => Some(self.receipt(None)?),
-                    RECEIPT_OF_SESSION => Some(self.receipt(Some(session))?),
+                    RECEIPT => Some(self.receipt(None, &keep)?),
+                    RECEIPT_OF_SESSION => Some(self.receipt(Some(session), &keep)?),
                     _ => return None,
                 };
                 let mut rows = Vec::new();
                 while !self.0.is_empty() {
-                    rows.push(self.bytes()?);
+                    rows.push(keep(self.bytes()?));
                 }
                 Change::Finished { key, rows, cost, receipt }
             }
             SESSION => {
                 let (name, ends) = (self.array()?, self.number()?);
-                Change::Session { name, document: self.bytes()?, ends }
+                Change::Session { name, document: keep(self.bytes()?), ends }
             }
             FINGERPRINT => Change::Fingerprint { fingerprint: self.array()?, until: self.number()? },
             POSTED => Change::Posted { next: self.number()? },
-            SET_ASIDE => Change::SetAside { number: self.number()?, row: self.bytes()? },
+            SET_ASIDE => Change::SetAside { number: self.number()?, row: keep(self.bytes()?) },
             TAKEN => Change::Taken { number: self.number()? },
             _ => return None,
         })
     }
 
-    fn receipt(&mut self, session: Option<NameHash>) -> Option<NewReceipt> {
+    fn receipt(&mut self, session: Option<NameHash>, keep: impl Fn(&'a [u8]) -> Bytes) -> Option<NewReceipt> {
         let (needed_until, entry) = (self.number()?, self.bytes()?);
-        let names = ReceiptEntry::parse(&entry).ok()?.names;
-        Some(NewReceipt { entry, names, session, needed_until, record: None })
+        let names = ReceiptEntry::parse(entry).ok()?.names;
+        Some(NewReceipt { entry: keep(entry), names, session, needed_until, record: None })
     }
 }
 
@@ -212,7 +239,7 @@ mod tests {
     proptest! {
         #[test]
         fn changes_come_back(change in change()) {
-            let bytes = change.to_bytes();
+            let bytes = Bytes::from(change.to_bytes());
             let brings = match &change {
                 Change::Finished { receipt, .. } => receipt.as_ref().map(|receipt| &receipt.entry[..]),
                 _ => None,
@@ -223,6 +250,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read(bytes: Vec<u8>) {
+            let bytes = Bytes::from(bytes);
             let _ = Change::parse(&bytes);
             let _ = receipt(&bytes);
         }

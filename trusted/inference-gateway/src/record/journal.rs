@@ -65,6 +65,8 @@ pub(super) struct State {
     length: u64,
     /// Of these, how many are durable.
     durable: u64,
+    /// When the last sync began: what was written before is durable, or the state is [unsure](Self::is_unsure).
+    sync_began: Instant,
     /// Before this offset no more room is to be made.
     room: u64,
     /// Behind these bytes are frames of what nobody was told, which could not be cut off: nothing is written.
@@ -79,14 +81,16 @@ pub(super) struct State {
 impl State {
     /// Of an empty segment.
     fn new(number: u64, file: Arc<dyn Medium>, moves: u64) -> Self {
+        let now = Instant::now();
         Self {
             number,
             file,
             frames: Vec::new(),
-            began: Instant::now(),
+            began: now,
             most: SEGMENT_BYTES,
             length: 0,
             durable: 0,
+            sync_began: now,
             room: 0,
             is_torn: false,
             is_unsure: false,
@@ -244,15 +248,21 @@ impl Journal {
     pub(super) fn sync(&self, troubles: &Troubles) {
         let _alone = self.durability.lock();
         let (file, length) = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             if state.is_unsure || state.durable == state.length {
                 return;
             }
+            state.sync_began = Instant::now();
             (Arc::clone(&state.file), state.length)
         };
         // Others write meanwhile.
         let synced = file.sync().map_err(|error| failed(&error));
         self.state.lock().note_sync(troubles, length, &synced);
+    }
+
+    /// What was written is not durable for no longer than this, unless a sync fails.
+    pub(super) fn since_sync(&self) -> Duration {
+        self.state.lock().sync_began.elapsed()
     }
 
     /// Makes durable what goes to the database, before that says where it stands. Fails if it stands elsewhere by now.

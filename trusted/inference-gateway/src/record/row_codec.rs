@@ -18,18 +18,22 @@ const MAX_TEXT: usize = 512;
 const JSON: u8 = b'{';
 
 /// A row as it is kept.
-pub(super) fn row_bytes(key: KeyHash, mut row: Row) -> Bytes {
+pub(super) fn row_bytes(key: KeyHash, row: Row) -> Bytes {
+    let mut bytes = Vec::new();
+    put_row(&mut bytes, key, row);
+    bytes.into()
+}
+
+/// Appends a row as it is kept.
+pub(super) fn put_row(out: &mut Vec<u8>, key: KeyHash, mut row: Row) {
     row.usage = row.usage.filter(|usage| usage.get().len() <= MAX_USAGE);
     let texts = [Some(&mut row.request_model), row.error_message.as_mut(), row.selected_route_id.as_mut()];
     for text in texts.into_iter().flatten() {
         text.truncate(text.floor_char_boundary(MAX_TEXT));
     }
-    let message = RowMessage::from(row);
-    let mut bytes = Vec::with_capacity(key.0.len() + message.encoded_len());
-    bytes.extend_from_slice(&key.0);
+    out.extend_from_slice(&key.0);
     // A vector has room for anything: this cannot fail.
-    let _ = message.encode(&mut bytes);
-    bytes.into()
+    let _ = RowMessage::from(row).encode(out);
 }
 
 /// A row that was kept.

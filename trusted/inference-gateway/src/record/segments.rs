@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use tracing::error;
 
 use super::StoreError;
@@ -228,7 +229,8 @@ impl Segments {
                 let what = "it does not begin as it should";
                 content.after = Some(after.map_err(|_| self.damage(segment, what.to_owned()))?);
             } else {
-                let change = Change::parse(frame.carried).map_err(|error| self.damage(segment, error.0))?;
+                let carried = Bytes::copy_from_slice(frame.carried);
+                let change = Change::parse(&carried).map_err(|error| self.damage(segment, error.0))?;
                 content.changes.push((Place { segment, begin: frame.begin, end: frame.end }, change));
             }
         }

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tracing::warn;
 
 use super::age::Times;
-use super::changes::Change;
+use super::changes::{Change, Ready};
 use super::disk::{Backing, Dir, Disk, OpenError};
 use super::eviction::Eviction;
 use super::filer::Filer;
@@ -132,13 +132,13 @@ impl Store {
 
     /// Keeps everything about a request; answers when it is written. Who stops to wait may find it kept nevertheless.
     pub async fn finish(&self, finished: Finished) -> Result<(), StoreError> {
-        self.write(Change::finished(finished, &self.0.settings)?).await.map(drop)
+        self.write(Ready::finished(finished, &self.0.settings)?).await.map(drop)
     }
 
     /// Keeps a session record under its id until a time, in seconds since the Unix epoch, and as long as a receipt
     /// cites it; what is there already stays. Answers when it is written.
     pub async fn keep_session(&self, id: &str, document: Vec<u8>, expires_at: u64) -> Result<(), StoreError> {
-        self.write(Change::session(id, document, expires_at)?).await.map(drop)
+        self.write(Change::session(id, document, expires_at)?.into()).await.map(drop)
     }
 
     /// A session record that has not ended stays for as long as it is held.
@@ -150,7 +150,7 @@ impl Store {
     /// Remembers a fingerprint until a time, in seconds since the Unix epoch; false if it was remembered already. A clock
     /// that jumps ahead makes it forget nothing. Answers when it is written. Fails when a million are remembered.
     pub async fn first_time(&self, fingerprint: [u8; 32], until: u64) -> Result<bool, StoreError> {
-        match self.write(Change::Fingerprint { fingerprint, until }).await? {
+        match self.write(Change::Fingerprint { fingerprint, until }.into()).await? {
             Answer::Yes => Ok(true),
             Answer::No => Ok(false),
             Answer::Full => Err(StoreError::new("too many fingerprints are remembered")),
@@ -170,20 +170,20 @@ impl Store {
 
     async fn keep_aside(&self, change: Change) -> Result<(), StoreError> {
         let mut filed = self.0.shared.filed.subscribe();
-        self.write(change).await?;
+        self.write(change.into()).await?;
         let next = self.0.shared.pending.read().next();
         filed.wait_for(|filed| *filed >= next).await.map(drop).map_err(|_| StoreError::closed())
     }
 
     /// A control plane took a row after all that was set aside. Answers when that is written.
     pub async fn taken(&self, number: u64) -> Result<(), StoreError> {
-        self.write(Change::Taken { number }).await.map(drop)
+        self.write(Change::Taken { number }.into()).await.map(drop)
     }
 
     /// The control plane was told all rows before this number, but for those that are set aside. Answers when that is
     /// written.
     pub async fn posted(&self, next: u64) -> Result<(), StoreError> {
-        self.write(Change::Posted { next }).await.map(drop)
+        self.write(Change::Posted { next }.into()).await.map(drop)
     }
 
     /// What keeps records from being kept as they should be, if anything does: nothing new is to be begun then. It is
@@ -211,7 +211,7 @@ impl Store {
         self.0.log.as_ref()
     }
 
-    async fn write(&self, change: Change) -> Result<Answer, StoreError> {
+    async fn write(&self, Ready { change, carried }: Ready) -> Result<Answer, StoreError> {
         let bytes = u32::try_from(change.bytes().min(MAX_PENDING_BYTES)).unwrap_or(u32::MAX);
         let room = tokio::select! {
             biased;
@@ -222,7 +222,7 @@ impl Store {
         let room = room.map_err(|_| StoreError::closed())?;
         let (caller, answer) = oneshot::channel();
         let (writer, wake) = self.0.writer.as_ref().ok_or_else(StoreError::closed)?;
-        let (carried, is_judged) = (change.to_bytes(), change.is_judged());
+        let is_judged = change.is_judged();
         writer.put(Waiting { change, carried, caller, room });
         let left = LeftToThread(Some(wake));
         if is_judged {

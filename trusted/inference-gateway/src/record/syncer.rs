@@ -10,7 +10,7 @@ use super::shared::Shared;
 use super::trouble::Trouble;
 
 /// Time in which changes gather, so that many share a wait for the disk: a loss of power takes what came in it.
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER: Duration = Duration::from_millis(20);
 /// How often a bad disk is tried.
 const PROBE: Duration = Duration::from_millis(250);
 /// As long as this nobody has to be woken.
@@ -36,8 +36,16 @@ impl Syncer {
                 return;
             } else {
                 thread::sleep(GATHER);
+                // Who files makes it durable, too: what came since then is not that old.
+                while let Some(left) = self.left_to_gather() {
+                    thread::sleep(left);
+                }
                 self.shared.journal.sync(troubles);
             }
         }
+    }
+
+    fn left_to_gather(&self) -> Option<Duration> {
+        GATHER.checked_sub(self.shared.journal.since_sync()).filter(|left| !left.is_zero())
     }
 }

@@ -133,14 +133,25 @@ pub(super) struct ReceiptEntry<'a> {
 }
 
 impl<'a> ReceiptEntry<'a> {
+    #[cfg(test)]
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(41 + self.id.len() + self.document.len());
-        bytes.extend_from_slice(&self.served_at.to_le_bytes());
-        bytes.extend(self.names.iter().flatten());
-        bytes.push(u8::try_from(self.id.len()).unwrap_or(u8::MAX));
-        bytes.extend_from_slice(self.id);
-        bytes.extend_from_slice(self.document);
+        let mut bytes = Vec::with_capacity(self.length());
+        self.put(&mut bytes);
         bytes
+    }
+
+    /// Bytes that it takes.
+    pub(super) const fn length(self) -> usize {
+        41 + self.id.len() + self.document.len()
+    }
+
+    /// Appends it.
+    pub(super) fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.served_at.to_le_bytes());
+        out.extend_from_slice(self.names.as_flattened());
+        out.push(u8::try_from(self.id.len()).unwrap_or(u8::MAX));
+        out.extend_from_slice(self.id);
+        out.extend_from_slice(self.document);
     }
 
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, StoreError> {

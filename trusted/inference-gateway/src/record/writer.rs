@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLockWriteGuard};
 use redb::ReadableTableMetadata as _;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -50,7 +51,7 @@ pub(super) enum Answer {
 pub(super) struct Waiting {
     pub(super) change: Change,
     /// The same, as the journal carries it.
-    pub(super) carried: Vec<u8>,
+    pub(super) carried: Bytes,
     pub(super) caller: oneshot::Sender<Result<Answer, StoreError>>,
     /// The memory that it takes until it is in the database.
     pub(super) room: OwnedSemaphorePermit,
@@ -165,7 +166,7 @@ impl Writer {
         let mut told = Vec::with_capacity(batch.len());
         {
             let holding = batch.iter().zip(&answers).filter(|(_, answer)| **answer == Ok(Answer::Yes));
-            let carried = holding.map(|(waiting, _)| waiting.carried.as_slice());
+            let carried = holding.map(|(waiting, _)| &*waiting.carried);
             let mut written = state.append(&self.shared.troubles, carried);
             let mut pending = pending.unwrap_or_else(|| self.shared.pending.write());
             for (waiting, answer) in batch.into_iter().zip(&mut answers) {

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
+use bytes::Bytes;
+
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
 use super::layouts::former_row;
 use crate::admission::KeyHash;
-use crate::record::changes::Change;
+use crate::record::changes::{Change, Ready};
 use crate::record::disk::Dir;
 use crate::record::journal::Journal;
 use crate::record::segments::{Position, Segments};
@@ -25,20 +27,20 @@ async fn begun() -> (Lab, KeyHash) {
 }
 
 fn carried(finished: Finished) -> Vec<u8> {
-    Change::finished(finished, &Settings::default()).unwrap().to_bytes()
+    Ready::finished(finished, &Settings::default()).unwrap().carried.into()
 }
 
-/// The same as before layout six.
-fn former(finished: Finished) -> Vec<u8> {
-    let mut change = Change::finished(finished, &Settings::default()).unwrap();
-    if let Change::Finished { rows, .. } = &mut change {
-        for row in rows {
-            *row = former_row(row).into();
-        }
+/// The same as before layout six, and its last row.
+fn former(finished: Finished) -> (Vec<u8>, Bytes) {
+    let Ready { mut change, .. } = Ready::finished(finished, &Settings::default()).unwrap();
+    let Change::Finished { rows, .. } = &mut change else { unreachable!("{change:?}") };
+    for row in &mut *rows {
+        *row = former_row(row).into();
     }
+    let row = rows.last().unwrap().clone();
     let mut bytes = change.to_bytes();
     bytes[0] = 1;
-    bytes
+    (bytes, row)
 }
 
 fn last(lab: &Lab) -> (u64, PathBuf) {
@@ -71,15 +73,24 @@ fn rows(store: &Store) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn rows_of_an_earlier_version_are_filed() {
+async fn rows_of_an_earlier_version_are_filed_beside_others() {
     let (lab, key) = begun().await;
-    let ((segment, path), is_last) = (last(&lab), true);
+    let (segment, path) = last(&lab);
     let mut bytes = fs::read(&path).unwrap();
-    frame::write(&mut bytes, segment, 0, &former(finished(key, "1", "1", START)), is_last);
+    let (of_former, row) = former(finished(key, "1", "1", START));
+    let aside = Change::SetAside { number: 1, row }.to_bytes();
+    for carried in [of_former, carried(finished(key, "2", "1", START)), aside] {
+        let is_last = true;
+        frame::write(&mut bytes, segment, 0, &carried, is_last);
+    }
     fs::write(&path, &bytes).unwrap();
-    let store = lab.open();
-    assert_eq!(rows(&store), ["req_0", "req_1"]);
-    assert_eq!(store.spent(key).unwrap().to_string(), "2");
+    for _ in 0..2 {
+        let store = lab.open();
+        assert_eq!(rows(&store), ["req_0", "req_1", "req_2"]);
+        let aside = store.set_aside(0, 10).unwrap();
+        assert_eq!(aside.iter().map(|row| &row.row.request_id).collect::<Vec<_>>(), ["req_1"]);
+        assert_eq!(store.spent(key).unwrap().to_string(), "3");
+    }
 }
 
 #[tokio::test]
