@@ -15,6 +15,7 @@ pub mod format;
 pub mod gateway;
 mod gathering;
 mod ids;
+mod in_place;
 #[cfg(test)]
 mod lab;
 pub mod models;

@@ -25,6 +25,7 @@ mod walk;
 mod watch;
 mod wire;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ use crate::error::{GatewayError, Kind};
 use crate::format::Whole;
 use crate::gateway::Gateway;
 use crate::ids;
+use crate::in_place;
 use crate::observe::RequestSpan;
 use crate::surface::Surface;
 use asked::{Denied, ask};
@@ -90,10 +92,10 @@ pub async fn answer(gateway: Arc<Gateway>, incoming: Incoming, token: TaskTracke
     let (surface, request_id) = (incoming.surface, incoming.request_id.clone());
     // A stream that stays open should take little memory: what comes before has its own, which goes back, and so has all
     // that is seldom, here and below.
-    let begun = Box::pin(begin(gateway, incoming, head));
+    let begun = in_place::boxed(|| begin(gateway, incoming, head));
     let work = Box::pin(async move {
         if let Some(streaming) = begun.await {
-            Box::pin(streaming.relay()).await;
+            in_place::boxed(|| streaming.relay()).await;
         }
         drop(token);
     });
@@ -128,11 +130,14 @@ async fn admit(
         drop(head.send(respond::denial(incoming.surface, &incoming.request_id, &error, &[])));
         return None;
     };
-    let asked = tokio::select! {
-        // Most often it is ready at once, which saves asking to be told of the end.
-        biased;
-        asked = ask(&gateway, &live, &incoming, random) => asked,
-        () = gateway.cut.cancelled() => Err(Denied { error: ending(), sealer: None }),
+    let asked = {
+        let asking = pin!(ask(&gateway, &live, &incoming, random));
+        tokio::select! {
+            // Most often it is ready at once, which saves asking to be told of the end.
+            biased;
+            asked = asking => asked,
+            () = gateway.cut.cancelled() => Err(Denied { error: ending(), sealer: None }),
+        }
     };
     let (asked, sealer) = match asked {
         Ok(asked) => asked,
@@ -166,7 +171,7 @@ async fn admit(
 async fn carry_out(mut exchange: Box<Exchange>, mut outlet: Outlet) -> Option<Box<Streaming>> {
     let mut walk = Walk::new(&exchange);
     let walked = {
-        let mut walking = Box::pin(walk.run());
+        let mut walking = in_place::boxed(|| walk.run());
         tokio::select! {
             biased;
             walked = &mut walking => Some(walked),

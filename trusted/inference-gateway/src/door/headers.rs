@@ -1,6 +1,7 @@
 //! What every response has: the headers of the protocol and of CORS, errors in the format of its surface.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -66,7 +67,8 @@ pub(super) async fn completed<F: Future<Output = Response>>(
         response.headers_mut().extend(PREFLIGHT.map(|(name, value)| (Some(name), value)));
         response
     } else {
-        let answered = AssertUnwindSafe(answer(request, id.clone(), line.span())).catch_unwind().await;
+        let answering = pin!(answer(request, id.clone(), line.span()));
+        let answered = AssertUnwindSafe(answering).catch_unwind().await;
         let response = answered.unwrap_or_else(|_| {
             tracing::error!(request_id = id, "a request made the gateway panic");
             GatewayError::new(Kind::Internal, "The gateway failed").into_response()

@@ -27,6 +27,7 @@ use tower::ServiceExt as _;
 use super::activity::{Activity, Busy};
 use super::tls::Certificate;
 use crate::gathering::Gathering;
+use crate::in_place;
 
 /// Most connections at a time; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -212,7 +213,7 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let service = service_fn(move |request: Request<Incoming>| {
         let (answers, busy) = (answers.clone(), Busy::begin(&answering));
         // The connection keeps room for this as long as it stands, also when only a stream is left of it.
-        let answer = Box::pin(answers.answer(request.map(Body::new)));
+        let answer = in_place::boxed(|| answers.answer(request.map(Body::new)));
         async move { Ok::<_, Infallible>(busy.follow(answer.await)) }
     });
     let stream = TokioIo::new(stream);

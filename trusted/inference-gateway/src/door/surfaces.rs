@@ -1,5 +1,6 @@
 //! From a request on a surface to its answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::Request;
@@ -56,10 +57,13 @@ pub(super) async fn serve(
     };
     let arriving = Arriving { gateway, key: Some(key), request_id: &request_id };
     let share = gateway.bodies.share_of(key, 1);
-    let body = tokio::select! {
-        biased;
-        body = inbound::read(&parts.headers, body, share) => body,
-        () = gateway.cut.cancelled() => Err(ending()),
+    let body = {
+        let reading = pin!(inbound::read(&parts.headers, body, share));
+        tokio::select! {
+            biased;
+            body = reading => body,
+            () = gateway.cut.cancelled() => Err(ending()),
+        }
     };
     let body = match arriving.end(body).await {
         Ok(body) => body,

@@ -13,6 +13,7 @@ pub(crate) mod tls;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -228,7 +229,7 @@ fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
 }
 
 async fn answer(client: &Client, outgoing: &Outgoing<'_>, patience: Duration) -> Result<Answer, Unanswered> {
-    let answer = timeout(patience, client.send(outgoing)).await;
+    let answer = timeout(patience, pin!(client.send(outgoing))).await;
     // How far it came by then is not known.
     let too_late = Unanswered { why: SendFailure::TimedOut, may_be_out: true };
     Ok(Answer::new(answer.map_err(|_| too_late)??))
