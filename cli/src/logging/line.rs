@@ -122,21 +122,21 @@ impl Visit for Visitor<'_> {
     }
 }
 
-/// Whether it does something to what is around it: a control character, a separator of lines, or one that turns text around
+/// Whether it would do something to what is around it: a control character, a separator of lines, or one that turns text around
 /// (Unicode's `Bidi_Control`).
-fn does_something(letter: char) -> bool {
+fn is_escaped(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Escapes what does something.
+/// Escapes such characters.
 struct Escaped<W>(W);
 
 impl<W: Write> Write for Escaped<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for piece in text.split_inclusive(does_something) {
+        for piece in text.split_inclusive(is_escaped) {
             match piece.char_indices().next_back() {
-                Some((at, last)) if does_something(last) => {
+                Some((at, last)) if is_escaped(last) => {
                     let (before, _) = piece.split_at(at);
                     self.0.write_str(before)?;
                     write!(self.0, "{}", last.escape_debug())?;

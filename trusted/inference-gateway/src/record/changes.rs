@@ -123,6 +123,8 @@ impl Ready {
         for row in rows {
             put_with(&mut out, |out| put_row(out, key, row));
         }
+        // It is kept until the database has it, and counted as no more than this.
+        out.shrink_to(out.len() + OVERHEAD / 2);
         let carried = out.into();
         let mut change = Change::parse(&carried)?;
         if let Change::Finished { receipt: Some(new), .. } = &mut change {

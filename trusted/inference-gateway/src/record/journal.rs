@@ -260,7 +260,7 @@ impl Journal {
         self.state.lock().note_sync(troubles, length, &synced);
     }
 
-    /// What was written is not durable for no longer than this, unless a sync fails.
+    /// The time since a sync began last: what was written longer ago is durable, unless that sync goes on or has failed.
     pub(super) fn since_sync(&self) -> Duration {
         self.state.lock().sync_began.elapsed()
     }

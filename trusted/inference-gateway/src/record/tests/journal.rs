@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::bad::{Bad, Disk};
 use super::lab::{Lab, START, document, finished};
@@ -90,6 +91,19 @@ async fn rows_of_an_earlier_version_are_filed_beside_others() {
         let aside = store.set_aside(0, 10).unwrap();
         assert_eq!(aside.iter().map(|row| &row.row.request_id).collect::<Vec<_>>(), ["req_1"]);
         assert_eq!(store.spent(key).unwrap().to_string(), "3");
+    }
+}
+
+#[test]
+fn what_is_kept_takes_no_more_memory_than_is_counted() {
+    for length in [0, 100, 500, 5000, 16_000] {
+        let mut finished = finished(KeyHash::of("key"), "1", "1", START);
+        finished.rows[0].usage = Some(RawValue::from_string(format!("\"{}\"", "x".repeat(length))).unwrap());
+        let Ready { change, carried } = Ready::finished(finished, &Settings::default()).unwrap();
+        let counted = change.bytes();
+        drop(change);
+        let memory = carried.try_into_mut().unwrap().capacity();
+        assert!(memory <= counted, "{memory} instead of {counted} bytes, with {length}");
     }
 }
 
