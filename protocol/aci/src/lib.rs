@@ -15,6 +15,7 @@ pub mod custody;
 pub mod e2ee;
 mod keyset;
 pub mod log;
+mod object;
 pub mod receipt;
 pub mod report;
 pub mod session;

@@ -3,10 +3,10 @@
 //! [`Receipt`] is for who issues receipts. Who verifies them works on the document itself ([`crate::verify`]):
 //! the signature covers members that this version does not know.
 
-use ed25519_dalek::{SIGNATURE_LENGTH, Signature, SignatureError, Signer};
-use serde::{Serialize, Serializer};
+use ed25519_dalek::{Signature, SignatureError, Signer};
 
 use crate::API_VERSION;
+use crate::object::Object;
 use crate::session::{ChannelBinding, Claims};
 
 /// What was found out about an upstream before a request was sent to it.
@@ -97,135 +97,50 @@ pub struct Receipt {
     pub workload_keyset_digest: String,
 }
 
-/// An event as it is written: members in canonical order.
-#[derive(Serialize)]
-struct WireEvent<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_hash: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    channel_bindings: Option<&'a [ChannelBinding]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    claims: Option<&'a Claims>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cleartext_hash: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    provider: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    required: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'static str>,
-    seq: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target_route_id: Option<&'a str>,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upstream_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wire_hash: Option<&'a str>,
-}
-
-impl<'a> WireEvent<'a> {
-    const fn new(seq: usize, kind: &'static str) -> Self {
-        Self {
-            body_hash: None,
-            channel_bindings: None,
-            claims: None,
-            cleartext_hash: None,
-            model_id: None,
-            provider: None,
-            reason: None,
-            required: None,
-            result: None,
-            seq,
-            session_id: None,
-            target_route_id: None,
-            kind,
-            upstream_name: None,
-            wire_hash: None,
-        }
-    }
-
-    fn of(seq: usize, event: &'a Event) -> Self {
-        match event {
-            Event::RequestReceived { body_hash } => Self::hashed(seq, "request.received", body_hash),
-            Event::MiddlewareForwarded { body_hash } => Self::hashed(seq, "middleware.forwarded", body_hash),
-            Event::RequestForwarded { body_hash } => Self::hashed(seq, "request.forwarded", body_hash),
-            Event::ResponseReceived { body_hash } => Self::hashed(seq, "response.received", body_hash),
-            Event::RouteSelected { target_route_id } => {
-                Self { target_route_id: Some(target_route_id), ..Self::new(seq, "route.selected") }
+impl Event {
+    /// As it is written: members in canonical order.
+    fn write(&self, seq: usize, json: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let event = &mut Object::begin(json);
+        let hashed = |event: &mut Object<'_>, kind, hash: &str| {
+            event.text("body_hash", hash)?.value("seq", &seq)?.text("type", kind).map(Object::end)
+        };
+        match self {
+            Self::RequestReceived { body_hash } => hashed(event, "request.received", body_hash),
+            Self::MiddlewareForwarded { body_hash } => hashed(event, "middleware.forwarded", body_hash),
+            Self::RequestForwarded { body_hash } => hashed(event, "request.forwarded", body_hash),
+            Self::ResponseReceived { body_hash } => hashed(event, "response.received", body_hash),
+            Self::RouteSelected { target_route_id } => {
+                event.value("seq", &seq)?.text("target_route_id", target_route_id)?;
+                event.text("type", "route.selected").map(Object::end)
             }
-            Event::ResponseReturned { body_hash, cleartext_hash } => Self {
-                wire_hash: Some(body_hash),
-                cleartext_hash: Some(cleartext_hash),
-                ..Self::hashed(seq, "response.returned", body_hash)
-            },
-            Event::UpstreamVerified { model_id, required, upstream_name, verification } => {
-                let event = Self {
-                    model_id: Some(model_id),
-                    required: Some(*required),
-                    provider: upstream_name.as_deref(),
-                    ..Self::new(seq, "upstream.verified")
-                };
+            Self::ResponseReturned { body_hash, cleartext_hash } => {
+                event.text("body_hash", body_hash)?.text("cleartext_hash", cleartext_hash)?;
+                event.value("seq", &seq)?.text("type", "response.returned")?;
+                event.text("wire_hash", body_hash).map(Object::end)
+            }
+            Self::UpstreamVerified { model_id, required, upstream_name, verification } => {
+                const KIND: &str = "upstream.verified";
+                let upstream = upstream_name.as_deref();
                 match verification {
-                    Verification::Verified { session_id, channel_bindings, claims } => Self {
-                        result: Some("verified"),
-                        session_id: Some(session_id),
-                        channel_bindings: Some(channel_bindings),
-                        claims: Some(claims),
-                        ..event
-                    },
-                    Verification::Failed { reason } => Self {
-                        result: Some("failed"),
-                        reason: Some(reason),
-                        upstream_name: upstream_name.as_deref(),
-                        ..event
-                    },
+                    Verification::Verified { session_id, channel_bindings, claims } => {
+                        event.value("channel_bindings", channel_bindings)?.value("claims", claims)?;
+                        event.text("model_id", model_id)?.text_if_any("provider", upstream)?;
+                        event.value("required", required)?.text("result", "verified")?.value("seq", &seq)?;
+                        event.text("session_id", session_id)?.text("type", KIND).map(Object::end)
+                    }
+                    Verification::Failed { reason } => {
+                        event.text("model_id", model_id)?.text_if_any("provider", upstream)?;
+                        event
+                            .text("reason", reason)?
+                            .value("required", required)?
+                            .text("result", "failed")?;
+                        event.value("seq", &seq)?.text("type", KIND)?;
+                        event.text_if_any("upstream_name", upstream).map(Object::end)
+                    }
                 }
             }
         }
     }
-
-    fn hashed(seq: usize, kind: &'static str, body_hash: &'a str) -> Self {
-        Self { body_hash: Some(body_hash), ..Self::new(seq, kind) }
-    }
-}
-
-struct WireEvents<'a>(&'a [Event]);
-
-impl Serialize for WireEvents<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().enumerate().map(|(seq, event)| WireEvent::of(seq, event)))
-    }
-}
-
-/// What is signed of a receipt: members in canonical order, which lets one pass make the canonical bytes.
-#[derive(Serialize)]
-struct Wire<'a> {
-    api_version: &'static str,
-    chat_id: Option<&'a str>,
-    endpoint: &'a str,
-    event_log: WireEvents<'a>,
-    key_id: &'a str,
-    method: &'a str,
-    model: Option<&'a str>,
-    receipt_id: &'a str,
-    served_at: u64,
-    #[serde(flatten)]
-    end: WireEnd<'a>,
-}
-
-/// The last members of it, behind the place of the signature.
-#[derive(Serialize)]
-struct WireEnd<'a> {
-    workload_id: &'a str,
-    workload_keyset_digest: &'a str,
 }
 
 /// Room for most receipts, in bytes.
@@ -245,37 +160,47 @@ pub enum SignError {
 impl Receipt {
     /// The canonical bytes that are signed, for the key with this name.
     pub fn signing_bytes(&self, key_id: &str) -> Result<Vec<u8>, serde_json::Error> {
-        let mut bytes = Vec::with_capacity(USUAL_BYTES);
-        let wire = Wire {
-            api_version: API_VERSION,
-            chat_id: self.chat_id.as_deref(),
-            endpoint: &self.endpoint,
-            event_log: WireEvents(&self.event_log),
-            key_id,
-            method: &self.method,
-            model: self.model.as_deref(),
-            receipt_id: &self.receipt_id,
-            served_at: self.served_at,
-            end: self.end(),
-        };
-        serde_json::to_writer(&mut bytes, &wire)?;
-        Ok(bytes)
+        let mut json = self.begin(key_id)?;
+        self.end(&mut json)?;
+        Ok(json)
     }
 
-    fn end(&self) -> WireEnd<'_> {
+    /// The members before the place of the signature, in canonical order.
+    fn begin(&self, key_id: &str) -> Result<Vec<u8>, serde_json::Error> {
+        let mut json = Vec::with_capacity(USUAL_BYTES);
+        let mut receipt = Object::begin(&mut json);
+        receipt.text("api_version", API_VERSION)?.text_or_null("chat_id", self.chat_id.as_deref())?;
+        let events = receipt.text("endpoint", &self.endpoint)?.member("event_log");
+        events.push(b'[');
+        for (seq, event) in self.event_log.iter().enumerate() {
+            if seq > 0 {
+                events.push(b',');
+            }
+            event.write(seq, events)?;
+        }
+        events.push(b']');
+        receipt.text("key_id", key_id)?.text("method", &self.method)?;
+        receipt.text_or_null("model", self.model.as_deref())?.text("receipt_id", &self.receipt_id)?;
+        receipt.value("served_at", &self.served_at)?;
+        Ok(json)
+    }
+
+    /// Those behind it.
+    fn end(&self, json: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let digest = &self.workload_keyset_digest;
-        WireEnd { workload_id: digest, workload_keyset_digest: digest }
+        let mut receipt = Object::go_on(json);
+        receipt.text("workload_id", digest)?.text("workload_keyset_digest", digest).map(Object::end)
     }
 
     /// The signed document, in canonical form. The key is an Ed25519 key (RFC 8032), in whatever keeps it.
     pub fn sign(&self, key_id: &str, key: &impl Signer<Signature>) -> Result<Vec<u8>, SignError> {
-        let document = self.signing_bytes(key_id)?;
-        // The document ends with these members, behind a comma instead of a brace: as many bytes.
-        let end = serde_json::to_vec(&self.end())?;
-        let (begin, end) = document.split_at(document.len().saturating_sub(end.len()));
-        let mut digits = [0; 2 * SIGNATURE_LENGTH];
-        // Two digits for each byte have room: this cannot fail.
-        let _ = hex::encode_to_slice(key.try_sign(&document)?.to_bytes(), &mut digits);
-        Ok([begin, b",\"signature\":\"", &digits, b"\"", end].concat())
+        let mut json = self.begin(key_id)?;
+        let begun = json.len();
+        self.end(&mut json)?;
+        let signature = key.try_sign(&json)?.to_bytes();
+        json.truncate(begun);
+        Object::go_on(&mut json).text("signature", &hex::encode(signature))?;
+        self.end(&mut json)?;
+        Ok(json)
     }
 }
