@@ -86,6 +86,12 @@ impl Visit for Visitor<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == MESSAGE {
             self.field(field, |writer| Escaped(writer).write_str(value));
+        } else if is_plain(value) {
+            self.field(field, |writer| {
+                writer.write_char('"')?;
+                writer.write_str(value)?;
+                writer.write_char('"')
+            });
         } else {
             // This escapes, too.
             self.field(field, |writer| write!(writer, "{value:?}"));
@@ -93,7 +99,7 @@ impl Visit for Visitor<'_> {
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.field(field, |writer| write!(writer, "{value}"));
+        self.field(field, |writer| writer.write_str(itoa::Buffer::new().format(value)));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -129,6 +135,11 @@ fn is_escaped(letter: char) -> bool {
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Whether a text in quotes is written as it is: letters of ASCII, none of which ends it or begins an escape.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\')
+}
+
 /// Escapes such characters.
 struct Escaped<W>(W);
 
@@ -152,6 +163,7 @@ impl<W: Write> Write for Escaped<W> {
 mod tests {
     use std::io;
 
+    use proptest::prelude::*;
     use tempfile::NamedTempFile;
     use tracing_subscriber::fmt::SubscriberBuilder;
     use tracing_subscriber::fmt::format::{DefaultFields, Format};
@@ -223,6 +235,18 @@ mod tests {
             " INFO cloister_cli::logging::line::tests: {escaped} text=\"{escaped}\" shown={escaped} error={escaped}\n"
         );
         assert_eq!(lines(|builder| builder.with_ansi(false).fmt_fields(Fields), log), told);
+    }
+
+    proptest! {
+        /// What is not looked at again has nothing in it to escape.
+        #[test]
+        fn plain_texts_are_as_they_are(text in "[ -~]{0,6}", other in any::<String>()) {
+            for text in [text, other] {
+                let is_same = format!("{text:?}") == format!("\"{text}\"");
+                prop_assert!(!is_plain(&text) || is_same, "{:?}", text);
+                prop_assert!(!text.is_ascii() || is_plain(&text) == is_same, "{:?}", text);
+            }
+        }
     }
 
     #[test]
