@@ -8,6 +8,18 @@ use parking_lot::Mutex;
 /// Length of a window.
 const MINUTE: Duration = Duration::from_mins(1);
 
+/// Names of the headers that tell of a limit, what is left of it, and when it is whole again: of requests, and of tokens.
+const PLAIN: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+const TOKENS: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit-tokens"),
+    HeaderName::from_static("x-ratelimit-remaining-tokens"),
+    HeaderName::from_static("x-ratelimit-reset-tokens"),
+];
+
 /// Instants are durations since a beginning that the caller chose.
 type Instant = Duration;
 
@@ -152,11 +164,7 @@ impl Left {
     /// The headers that tell a client, at a time in seconds since the Unix epoch.
     #[must_use]
     pub fn headers(&self, now: u64) -> Vec<(HeaderName, HeaderValue)> {
-        let names = |limit, remaining, reset| [limit, remaining, reset].map(HeaderName::from_static);
-        let plain = names("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset");
-        let tokens =
-            names("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens");
-        let rows = [(plain, self.refusal().or(self.requests)), (tokens, self.tokens)];
+        let rows = [(PLAIN, self.refusal().or(self.requests)), (TOKENS, self.tokens)];
         let told = rows.into_iter().filter_map(|(names, decision)| Some((names, decision?)));
         told.flat_map(|(names, Decision { limit, remaining, reset_s, .. })| {
             let values = [Some(limit), remaining, Some(now.saturating_add(reset_s))];

@@ -31,6 +31,8 @@ const MAX_ERROR_BYTES: usize = 256 << 10;
 const ERROR_TIME: Duration = Duration::from_secs(5);
 /// Longest name of a model that an upstream may have put into a receipt, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
+/// Most events of a receipt.
+const MAX_EVENTS: usize = 7;
 /// How often a route is verified afresh because its TLS key is another one.
 const MISMATCHES: usize = 2;
 
@@ -98,7 +100,8 @@ impl Trace {
 
     /// The events between a request and what is returned for it.
     pub(super) fn events(&self, asked: &Asked) -> Vec<Event> {
-        let mut events = vec![Event::RequestReceived { body_hash: asked.received_hash.clone() }];
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        events.push(Event::RequestReceived { body_hash: asked.received_hash.clone() });
         if let Some(forwarded) = &self.forwarded_hash {
             events.push(Event::MiddlewareForwarded { body_hash: asked.shaped_hash.clone() });
             events.push(Event::RouteSelected { target_route_id: self.route.id.clone() });

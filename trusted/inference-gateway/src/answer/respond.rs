@@ -13,12 +13,15 @@ use crate::surface::Surface;
 
 const RECEIPT_ID: HeaderName = HeaderName::from_static("x-receipt-id");
 const E2EE_APPLIED: HeaderName = HeaderName::from_static("x-e2ee-applied");
+/// Room for those of most responses.
+const USUAL_HEADERS: usize = 12;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// A whole answer.
 pub(super) fn whole(exchange: &Exchange, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
+    *response.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     with_headers(response, exchange)
 }
@@ -61,7 +64,7 @@ pub(super) fn denial(
 fn with_headers(mut response: Response, exchange: &Exchange) -> Response {
     let headers = response.headers_mut();
     add(headers, RECEIPT_ID, &exchange.receipt_id);
-    name_keyset(headers, &exchange.identity.digest);
+    name_keyset(headers, &exchange.identity);
     add_e2ee(headers, &exchange.e2ee_headers);
     headers.extend(exchange.asked.admission.left.headers(crate::gateway::unix_now()));
     response

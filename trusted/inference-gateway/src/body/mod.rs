@@ -88,10 +88,8 @@ impl<'a> Body<'a> {
     /// The same of all that a client sends: no object in it has a member twice, however deep it lies.
     pub fn parse_whole(bytes: &'a [u8]) -> Result<Self, GatewayError> {
         let body = Self::parse(bytes)?;
-        match once::repeated(bytes) {
-            None => Ok(body),
-            Some(what) => Err(GatewayError::new(Kind::InvalidRequest, format!("invalid json: {what}"))),
-        }
+        refuse_repeated(bytes)?;
+        Ok(body)
     }
 
     /// A member as it was sent. One that is `null` is as good as absent.
@@ -178,6 +176,14 @@ impl<'a> Body<'a> {
         }
         bytes.push(b'}');
         (bytes, found)
+    }
+}
+
+/// Refuses JSON that has a member twice in any of its objects.
+pub fn refuse_repeated(json: &[u8]) -> Result<(), GatewayError> {
+    match once::repeated(json) {
+        None => Ok(()),
+        Some(what) => Err(GatewayError::new(Kind::InvalidRequest, format!("invalid json: {what}"))),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
 use crate::ids;
 use crate::observe::{Line, RequestSpan};
+use crate::proof::Identity;
 use crate::surface::Surface;
 
 const ACI_VERSION: HeaderName = HeaderName::from_static("x-aci-version");
@@ -75,7 +76,7 @@ pub(super) async fn completed<F: Future<Output = Response>>(
         });
         in_format(response, is_messages, &id)
     };
-    complete(response.headers_mut(), &gateway.notary.identity().digest, &id);
+    complete(response.headers_mut(), &gateway.notary.identity(), &id);
     line.follow(response)
 }
 
@@ -107,22 +108,20 @@ fn in_format(mut response: Response, is_messages: bool, id: &str) -> Response {
 }
 
 /// Adds the headers of every response.
-fn complete(headers: &mut HeaderMap, digest: &str, id: &str) {
+fn complete(headers: &mut HeaderMap, identity: &Identity, id: &str) {
     for (name, value) in FIXED {
         headers.insert(name, value);
     }
-    name_keyset(headers, digest);
+    name_keyset(headers, identity);
     if let Ok(value) = HeaderValue::from_str(id) {
         headers.entry(REQUEST_ID).or_insert(value);
     }
 }
 
 /// Names the keyset that serves. One that is named already stays: its keys sign the receipt, whichever serves by now.
-pub(crate) fn name_keyset(headers: &mut HeaderMap, digest: &str) {
-    if let Ok(value) = HeaderValue::from_str(digest) {
-        for name in [KEYSET_DIGEST, IDENTITY] {
-            headers.entry(name).or_insert_with(|| value.clone());
-        }
+pub(crate) fn name_keyset(headers: &mut HeaderMap, identity: &Identity) {
+    for name in [KEYSET_DIGEST, IDENTITY] {
+        headers.entry(name).or_insert_with(|| identity.named.clone());
     }
 }
 

@@ -1,11 +1,12 @@
 //! What an answer used: what the upstream tells, and else an estimate; and what it costs.
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::counts;
 use super::features::Characters;
 use crate::accounting::{Tokens, cost};
-use crate::body::{members, to_json};
+use crate::body::members;
 use crate::config::Pricing;
 
 /// Longest usage that is kept, in bytes; a longer one says nothing.
@@ -51,6 +52,14 @@ members! {
     }
 }
 
+/// What clients get of a usage that has a price.
+#[derive(Serialize)]
+struct Priced<'a> {
+    #[serde(flatten)]
+    known: Usage<'a>,
+    cost: &'a RawValue,
+}
+
 impl Meter {
     pub(super) fn new(prompt_estimate: u64, pricing: &Pricing) -> Self {
         Self {
@@ -90,12 +99,9 @@ impl Meter {
 
     /// The known members of a usage, and its price.
     fn with_cost(&self, usage: &RawValue, tokens: Tokens) -> Option<Box<RawValue>> {
-        let known: Usage<'_> = serde_json::from_str(usage.get()).ok()?;
-        let mut json = String::from_utf8(to_json(&known)).ok()?;
-        json.pop();
-        let comma = if json.len() > 1 { "," } else { "" };
-        json.push_str(&format!("{comma}\"cost\":{}}}", self.cost(tokens)));
-        RawValue::from_string(json).ok()
+        let known = serde_json::from_str(usage.get()).ok()?;
+        let cost = RawValue::from_string(self.cost(tokens)).ok()?;
+        serde_json::value::to_raw_value(&Priced { known, cost: &cost }).ok()
     }
 
     /// An exact decimal, as JSON writes numbers.

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::features::{self, MAX_ENTRIES};
 use super::{Shaped, capacity, parameters, reasoning, unpriced};
-use crate::body::{Body, Change, Constraints, Few, Raw, members, object, raw_text};
+use crate::body::{Body, Change, Constraints, Few, Raw, members, object, refuse_repeated, to_json};
 use crate::config::ProviderKind;
 use crate::error::GatewayError;
 use crate::routing::{Model, Route};
@@ -41,7 +41,17 @@ fn required<'a>(body: &Body<'a>, name: &str) -> Result<&'a RawValue, GatewayErro
 /// Reads and shapes a request: checks its types, takes out what is the gateway's own, refuses parameters that the
 /// model is known not to have.
 pub fn shape(surface: Surface, bytes: &Bytes, model: &Model) -> Result<Shaped, GatewayError> {
-    let body = &Body::parse_whole(bytes)?;
+    shape_read(surface, bytes, &Body::parse(bytes)?, model)
+}
+
+/// The same of a body that was read from these bytes.
+pub fn shape_read(
+    surface: Surface,
+    bytes: &Bytes,
+    body: &Body<'_>,
+    model: &Model,
+) -> Result<Shaped, GatewayError> {
+    refuse_repeated(bytes)?;
     let asked = asked_model(body)?;
     let supported = model.config.supported_parameters.as_deref();
     let parameters = parameters::check(surface, body, supported)?;
@@ -123,10 +133,10 @@ pub(super) fn for_route(shaped: &Shaped, route: &Route) -> Result<Bytes, Gateway
         changes.push(("model", Change::set(&route.upstream_model)?));
         return Ok(body.rewrite(&changes).into());
     }
-    let model = raw_text(&route.upstream_model);
+    let model = to_json(&route.upstream_model);
     let (body, at) = (&shaped.body, &shaped.model_at);
-    let parts = [body.get(..at.start), Some(model.get().as_bytes()), body.get(at.end..)];
-    Ok(Bytes::from(parts.into_iter().flatten().collect::<Vec<_>>().concat()))
+    let [before, after] = [body.get(..at.start), body.get(at.end..)].map(Option::unwrap_or_default);
+    Ok([before, model.as_slice(), after].concat().into())
 }
 
 /// How many choices are asked for: `n`, of text completions for each prompt.

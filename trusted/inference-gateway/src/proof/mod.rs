@@ -19,6 +19,7 @@ use cloister_aci::receipt::{Receipt, SignError};
 use cloister_aci::{Keyset, TlsKey};
 use cloister_agent_client::Agent;
 use cloister_verifier::Clock;
+use http::HeaderValue;
 use parking_lot::RwLock;
 
 use crate::config::{GatewayConfig, SourceConfig};
@@ -39,6 +40,8 @@ pub struct Identity {
     pub keyset: Keyset,
     /// `sha256:…` of the keyset.
     pub digest: String,
+    /// The same for the header that names it.
+    pub(crate) named: HeaderValue,
     keys: Arc<Keys>,
     key_id: String,
 }
@@ -204,13 +207,20 @@ impl Identity {
             subject: terms.subject.clone(),
             tls_public_keys,
         };
-        Self { digest: keyset.digest(), keyset, keys: Arc::clone(keys), key_id: keys.receipt_key_id() }
+        Self::of(keyset, Arc::clone(keys), keys.receipt_key_id())
+    }
+
+    fn of(keyset: Keyset, keys: Arc<Keys>, key_id: String) -> Self {
+        let digest = keyset.digest();
+        // A digest is letters and digits: this cannot fail.
+        let named = HeaderValue::from_str(&digest).unwrap_or(HeaderValue::from_static(""));
+        Self { keyset, digest, named, keys, key_id }
     }
 
     /// The same with another end.
     fn until(&self, not_after: u64) -> Self {
         let keyset = Keyset { not_after, ..self.keyset.clone() };
-        Self { digest: keyset.digest(), keyset, keys: Arc::clone(&self.keys), key_id: self.key_id.clone() }
+        Self::of(keyset, Arc::clone(&self.keys), self.key_id.clone())
     }
 
     /// The signed document of a receipt. Some ten microseconds.
