@@ -93,5 +93,6 @@ impl<'a> Object<'a> {
 
 /// Whether a text is written as it is. All of it is looked at, which the compiler does many bytes at a time.
 fn is_plain(text: &str) -> bool {
-    text.bytes().fold(true, |plain, byte| plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\'))
+    let is_special = |byte| u8::from(byte < b' ') | u8::from(byte == b'"') | u8::from(byte == b'\\');
+    text.bytes().fold(0, |found, byte| found | is_special(byte)) == 0
 }
