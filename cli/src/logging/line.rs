@@ -240,7 +240,7 @@ mod tests {
     proptest! {
         /// What is not looked at again has nothing in it to escape.
         #[test]
-        fn plain_texts_are_as_they_are(text in "[ -~]{0,6}", other in any::<String>()) {
+        fn plain_texts_are_as_they_are(text in "[\\x00-\\x7f]{0,6}", other in any::<String>()) {
             for text in [text, other] {
                 let is_same = format!("{text:?}") == format!("\"{text}\"");
                 prop_assert!(!is_plain(&text) || is_same, "{:?}", text);

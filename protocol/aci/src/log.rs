@@ -12,7 +12,7 @@ use crate::object::Object;
 /// Room for a record, in bytes.
 const USUAL_BYTES: usize = 256;
 
-/// A record of the log. Members stand in canonical order.
+/// A record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// `sha256:` and the hash of the receipt's id, hex: who does not have the receipt learns no id.
@@ -39,7 +39,7 @@ impl Record {
         Some(Self::new(id.as_bytes(), &canonical(document).ok()?, served_at))
     }
 
-    /// The exact text of its leaf.
+    /// The exact text of its leaf, in canonical form.
     #[must_use]
     pub fn text(&self) -> String {
         // Texts and a number: this cannot fail.

@@ -143,8 +143,8 @@ impl Event {
     }
 }
 
-/// Room for most receipts, in bytes.
-const USUAL_BYTES: usize = 2 << 10;
+/// Room for most receipts, in bytes: what is claimed of a verified upstream has the most of it.
+const USUAL_BYTES: usize = 4 << 10;
 
 /// Why a receipt is not signed.
 #[derive(Debug, thiserror::Error)]

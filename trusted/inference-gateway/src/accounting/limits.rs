@@ -8,12 +8,14 @@ use parking_lot::Mutex;
 /// Length of a window.
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Names of the headers that tell of a limit, what is left of it, and when it is whole again: of requests, and of tokens.
+/// Headers that tell of a limit, of what is left of it, and of when it is whole again: of the limit that refuses, or else of that of
+/// requests.
 const PLAIN: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-limit"),
     HeaderName::from_static("x-ratelimit-remaining"),
     HeaderName::from_static("x-ratelimit-reset"),
 ];
+/// The same of the limit of tokens.
 const TOKENS: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-limit-tokens"),
     HeaderName::from_static("x-ratelimit-remaining-tokens"),

@@ -120,7 +120,7 @@ impl Wanted {
             let error = live.catalogue.candidates(&wish).err();
             return Err(error.unwrap_or_else(|| GatewayError::new(Kind::Internal, "The model was not found")));
         };
-        let shape = || format::shape_read(incoming.surface, &incoming.body, &body, &known);
+        let shape = || format::shape_parsed(incoming.surface, &incoming.body, &body, &known);
         let shaped = (!is_sealed).then(shape).transpose()?;
         let provider = body.raw("provider").map(ToOwned::to_owned);
         Ok(Self { model, known, constraints, provider, is_encrypted: is_sealed, shaped })

@@ -31,7 +31,7 @@ const MAX_ERROR_BYTES: usize = 256 << 10;
 const ERROR_TIME: Duration = Duration::from_secs(5);
 /// Longest name of a model that an upstream may have put into a receipt, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
-/// Most events of a receipt.
+/// Most events of a receipt, with that of what is returned.
 const MAX_EVENTS: usize = 7;
 /// How often a route is verified afresh because its TLS key is another one.
 const MISMATCHES: usize = 2;

@@ -13,7 +13,7 @@ use crate::surface::Surface;
 
 const RECEIPT_ID: HeaderName = HeaderName::from_static("x-receipt-id");
 const E2EE_APPLIED: HeaderName = HeaderName::from_static("x-e2ee-applied");
-/// Room for those of most responses.
+/// Room for those of an answer to a key without limits.
 const USUAL_HEADERS: usize = 12;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");

@@ -121,7 +121,7 @@ fn complete(headers: &mut HeaderMap, identity: &Identity, id: &str) {
 /// Names the keyset that serves. One that is named already stays: its keys sign the receipt, whichever serves by now.
 pub(crate) fn name_keyset(headers: &mut HeaderMap, identity: &Identity) {
     for name in [KEYSET_DIGEST, IDENTITY] {
-        headers.entry(name).or_insert_with(|| identity.named.clone());
+        headers.entry(name).or_insert_with(|| identity.digest_header.clone());
     }
 }
 

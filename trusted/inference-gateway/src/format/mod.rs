@@ -33,7 +33,8 @@ pub(crate) use counts::only as counts_of;
 pub use features::Characters;
 pub(crate) use features::MAX_ENTRIES;
 pub use parameters::supports;
-pub use request::{asked_model, keeps_limits, shape, shape_read};
+pub(crate) use request::shape_parsed;
+pub use request::{asked_model, keeps_limits, shape};
 
 /// A request that was read and shaped, once, before routes are tried.
 #[derive(Debug)]

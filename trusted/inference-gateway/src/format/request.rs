@@ -41,11 +41,11 @@ fn required<'a>(body: &Body<'a>, name: &str) -> Result<&'a RawValue, GatewayErro
 /// Reads and shapes a request: checks its types, takes out what is the gateway's own, refuses parameters that the
 /// model is known not to have.
 pub fn shape(surface: Surface, bytes: &Bytes, model: &Model) -> Result<Shaped, GatewayError> {
-    shape_read(surface, bytes, &Body::parse(bytes)?, model)
+    shape_parsed(surface, bytes, &Body::parse(bytes)?, model)
 }
 
-/// The same of a body that was read from these bytes.
-pub fn shape_read(
+/// The same of a body that [`Body::parse`] made of exactly these bytes.
+pub(crate) fn shape_parsed(
     surface: Surface,
     bytes: &Bytes,
     body: &Body<'_>,

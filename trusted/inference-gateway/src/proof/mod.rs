@@ -40,8 +40,8 @@ pub struct Identity {
     pub keyset: Keyset,
     /// `sha256:…` of the keyset.
     pub digest: String,
-    /// The same for the header that names it.
-    pub(crate) named: HeaderValue,
+    /// The same as the value of a header.
+    pub(crate) digest_header: HeaderValue,
     keys: Arc<Keys>,
     key_id: String,
 }
@@ -212,9 +212,9 @@ impl Identity {
 
     fn of(keyset: Keyset, keys: Arc<Keys>, key_id: String) -> Self {
         let digest = keyset.digest();
-        // A digest is letters and digits: this cannot fail.
-        let named = HeaderValue::from_str(&digest).unwrap_or(HeaderValue::from_static(""));
-        Self { keyset, digest, named, keys, key_id }
+        // A digest is visible ASCII: this cannot fail.
+        let digest_header = HeaderValue::from_str(&digest).unwrap_or(HeaderValue::from_static(""));
+        Self { keyset, digest, digest_header, keys, key_id }
     }
 
     /// The same with another end.

@@ -119,6 +119,18 @@ async fn failures_of_all_routes_are_one_answer() {
 }
 
 #[tokio::test]
+async fn what_could_be_read_in_two_ways_reaches_no_upstream() {
+    let fake = good().await;
+    let bench = Bench::alone(&fake).await;
+    let twice = chat(false).to_string().replace("\"role\":", "\"content\":\"\",\"role\":");
+    let request = bench.request("/v1/chat/completions", &Value::Null).body(twice);
+    let answer = request.send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 400);
+    assert!(answer.text().await.unwrap().contains("appears twice"));
+    assert!(fake.seen.lock().is_empty());
+}
+
+#[tokio::test]
 async fn a_dead_upstream_is_a_bad_gateway() {
     let bench = Bench::new(vec![upstream("one", "http://127.0.0.1:1", 0, &json!({}))], json!({})).await;
     for stream in [false, true] {

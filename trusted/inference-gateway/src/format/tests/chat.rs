@@ -24,6 +24,14 @@ fn a_request_goes_out_as_it_came_but_for_the_model() {
 }
 
 #[test]
+fn what_could_be_read_in_two_ways_is_refused() {
+    let twice = r#"{"model":"m","messages":[{"role":"user","content":"","content":"long"}]}"#;
+    let error = shaped(Surface::Chat, twice, &openai()).unwrap_err();
+    assert_eq!(error.status().as_u16(), 400);
+    assert!(error.message.contains("appears twice"), "{}", error.message);
+}
+
+#[test]
 fn what_is_the_gateways_own_stays_here() {
     let model = openai();
     for (body, expected) in [
