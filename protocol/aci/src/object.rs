@@ -45,18 +45,6 @@ impl<'a> Object<'a> {
         self.value_of(text)
     }
 
-    /// A text, or `null`.
-    pub(crate) fn text_or_null(
-        &mut self,
-        name: &'static str,
-        text: Option<&str>,
-    ) -> Result<&mut Self, serde_json::Error> {
-        match text {
-            Some(text) => self.text(name, text),
-            None => self.value(name, &()),
-        }
-    }
-
     /// A text, or no member.
     pub(crate) fn text_if_any(
         &mut self,

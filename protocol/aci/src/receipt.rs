@@ -169,7 +169,7 @@ impl Receipt {
     fn begin(&self, key_id: &str) -> Result<Vec<u8>, serde_json::Error> {
         let mut json = Vec::with_capacity(USUAL_BYTES);
         let mut receipt = Object::begin(&mut json);
-        receipt.text("api_version", API_VERSION)?.text_or_null("chat_id", self.chat_id.as_deref())?;
+        receipt.text("api_version", API_VERSION)?.value("chat_id", &self.chat_id)?;
         let events = receipt.text("endpoint", &self.endpoint)?.member("event_log");
         events.push(b'[');
         for (seq, event) in self.event_log.iter().enumerate() {
@@ -180,7 +180,7 @@ impl Receipt {
         }
         events.push(b']');
         receipt.text("key_id", key_id)?.text("method", &self.method)?;
-        receipt.text_or_null("model", self.model.as_deref())?.text("receipt_id", &self.receipt_id)?;
+        receipt.value("model", &self.model)?.text("receipt_id", &self.receipt_id)?;
         receipt.value("served_at", &self.served_at)?;
         Ok(json)
     }
