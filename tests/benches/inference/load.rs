@@ -12,15 +12,17 @@ use crate::process::Process;
 pub(crate) const BODY: &str =
     r#"{"model":"bench","messages":[{"role":"user","content":"Say something that takes a few words."}]}"#;
 
-/// Prints requests, microseconds, failures, and percentiles in microseconds.
+/// Prints requests, microseconds, failures, late ones, and percentiles in microseconds.
 const DONE: &str = r#"
 done = function(summary, latency, requests)
-  local failed = summary.errors.connect + summary.errors.read + summary.errors.write
-    + summary.errors.status + summary.errors.timeout
-  print(string.format("SEEN %d %d %d %d %d", summary.requests, summary.duration, failed,
-    latency:percentile(50), latency:percentile(99)))
+  local errors = summary.errors
+  local failed = errors.connect + errors.read + errors.write + errors.status
+  print(string.format("SEEN %d %d %d %d %d %d", summary.requests, summary.duration, failed,
+    errors.timeout, latency:percentile(50), latency:percentile(99)))
 end
 "#;
+/// In seconds. A request without an answer by then is late: `wrk` goes on waiting, and looks as seldom.
+pub(crate) const PATIENCE_S: u32 = 10;
 
 /// What is sent.
 pub(crate) struct Load<'a> {
@@ -38,15 +40,18 @@ pub(crate) struct Seen {
     pub(crate) requests: f64,
     seconds: f64,
     pub(crate) failed: f64,
+    /// Without an answer after [`PATIENCE_S`].
+    pub(crate) late: f64,
     p50_us: f64,
     p99_us: f64,
 }
 
 impl Seen {
-    /// Fails if a request failed.
+    /// Fails if a request failed or was late.
     pub(crate) fn all_answered(self) -> Result<Self, Failure> {
-        if self.failed > 0.0 {
-            return Err(format!("{} of {} requests failed", self.failed, self.requests).into());
+        let Self { requests, failed, late, .. } = self;
+        if failed + late > 0.0 {
+            return Err(format!("of {requests} requests {failed} failed and {late} were late").into());
         }
         Ok(self)
     }
@@ -78,7 +83,12 @@ impl Load<'_> {
         )?;
         let mut command = Command::new("wrk");
         command.args(["--threads", "1", "--connections", &self.connections.to_string()]);
-        command.args(["--duration", &format!("{}s", self.duration.as_secs()), "--timeout", "10s"]);
+        command.args([
+            "--duration",
+            &format!("{}s", self.duration.as_secs()),
+            "--timeout",
+            &format!("{PATIENCE_S}s"),
+        ]);
         command.arg("--script").arg(&script);
         for (name, value) in headers {
             command.arg("--header").arg(format!("{name}: {value}"));
@@ -92,8 +102,8 @@ impl Load<'_> {
         let numbers: Vec<f64> =
             numbers.ok_or_else(|| format!("wrk said: {text}"))?.split(' ').flat_map(str::parse).collect();
         match numbers.as_slice() {
-            &[requests, micros, failed, p50_us, p99_us] => {
-                Ok(Seen { requests, seconds: micros / 1e6, failed, p50_us, p99_us })
+            &[requests, micros, failed, late, p50_us, p99_us] => {
+                Ok(Seen { requests, seconds: micros / 1e6, failed, late, p50_us, p99_us })
             }
             _ => Err(format!("wrk said: {text}").into()),
         }

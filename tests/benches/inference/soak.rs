@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::load::{Load, Seen};
+use crate::load::{Load, PATIENCE_S, Seen};
 use crate::process::Without;
 use crate::{Failure, USUAL, process, streams};
 
@@ -28,12 +28,12 @@ pub(crate) async fn run(minutes: u32) -> Result<(), Failure> {
     let mut out = io::stdout();
     writeln!(
         out,
-        "| minutes | requests | failed | req/s | streams | resident, most | resident, then idle |"
+        "| minutes | requests | failed | after {PATIENCE_S} s | req/s | streams | resident, most | resident, then idle |"
     )?;
-    writeln!(out, "|---|---|---|---|---|---|---|")?;
-    writeln!(out, "| 0 | 0 | 0 | | | | {:.1} MB |", gateway.resident_mb()?)?;
+    writeln!(out, "|---|---|---|---|---|---|---|---|")?;
+    writeln!(out, "| 0 | 0 | 0 | 0 | | | | {:.1} MB |", gateway.resident_mb()?)?;
     let each = Duration::from_secs(60 * u64::from(minutes)) / ROUNDS;
-    let (mut requests, mut failed) = (0.0, 0.0);
+    let (mut requests, mut failed, mut late) = (0.0, 0.0, 0.0);
     for round in 1..=ROUNDS {
         let streams = streams::open(&gateway).await?;
         let load = Load {
@@ -46,12 +46,13 @@ pub(crate) async fn run(minutes: u32) -> Result<(), Failure> {
         let (seen, most_mb) = watched(&load).await?;
         requests += seen.requests;
         failed += seen.failed;
+        late += seen.late;
         let (rate, streams) = (seen.rate(), streams.close().await?);
         tokio::time::sleep(REST).await;
         let (minutes, idle_mb) = ((each * round).as_secs_f64() / 60.0, gateway.resident_mb()?);
         writeln!(
             out,
-            "| {minutes:.1} | {requests} | {failed} | {rate:.0} | {streams} | {most_mb:.1} MB | {idle_mb:.1} MB |"
+            "| {minutes:.1} | {requests} | {failed} | {late} | {rate:.0} | {streams} | {most_mb:.1} MB | {idle_mb:.1} MB |"
         )?;
     }
     Ok(())

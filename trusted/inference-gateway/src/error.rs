@@ -109,6 +109,13 @@ impl Kind {
         Row { status, kind, code }
     }
 
+    /// Its name in a log: the code that clients get, or the type where that says as much.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let Row { kind, code, .. } = self.row();
+        code.unwrap_or(kind)
+    }
+
     /// Whether what was to protect the request did not hold: no surface has another word for that, and to try again
     /// proves nothing.
     #[must_use]
@@ -145,11 +152,27 @@ pub struct GatewayError {
     pub left: Option<Box<Left>>,
 }
 
+/// Longest message, in bytes. What clients send and upstreams answer stands in some of them.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
+/// Most characters of a name that a client sent.
+const MAX_SHOWN: usize = 64;
+
+/// A name that a client sent, fit to be shown to it: of what is sent in megabytes no message may be made.
+#[must_use]
+pub fn shown(name: &str) -> String {
+    name.chars().filter(|character| !character.is_control()).take(MAX_SHOWN).collect()
+}
+
 impl GatewayError {
-    /// A failure of a kind.
+    /// A failure of a kind. A message that is too long is cut.
     #[must_use]
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None, retry_after: None, left: None }
+        let mut message = message.into();
+        if message.len() > MAX_MESSAGE_BYTES {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+            message.shrink_to_fit();
+        }
+        Self { kind, message, param: None, retry_after: None, left: None }
     }
 
     /// A fault of the request in one of its members.

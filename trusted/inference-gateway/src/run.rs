@@ -98,6 +98,7 @@ pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Res
     let gateway = Arc::new(parts.gateway(live));
     parts::Prepared::read(&gateway.live().config)?.hold(&gateway);
     settings.hold().await;
+    watch::remark(&gateway.live().config);
     gateway.office.set_settings(settings);
     let (stop, look_again) = (CancellationToken::new(), Arc::new(Notify::new()));
     let certificate = tls.as_ref().map(|tls| Arc::clone(&tls.certificate));
@@ -155,6 +156,12 @@ impl Running {
     pub async fn stop(mut self, patience: Duration, urgent: impl Future<Output = ()>) {
         self.gateway.begin_draining();
         self.gateway.requests.close();
+        let (requests, seconds) = (self.gateway.requests.len(), patience.as_secs());
+        tracing::info!(
+            requests,
+            seconds,
+            "the gateway ends when its requests are answered, or after these seconds"
+        );
         let is_over = tokio::select! {
             over = timeout(patience, self.gateway.requests.wait()) => over.is_ok(),
             () = urgent => false,
@@ -173,6 +180,7 @@ impl Running {
         if let Some(traces) = &self.gateway.traces {
             traces.close().await;
         }
+        tracing::info!("the gateway has ended");
     }
 
     async fn cut_off(&self) {

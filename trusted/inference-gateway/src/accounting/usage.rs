@@ -67,6 +67,17 @@ impl Tokens {
         Some(Self { prompt, completion, cache_read, cache_creation })
     }
 
+    /// The same, with no more than so many that were sent and that came back.
+    #[must_use]
+    pub fn at_most(self, prompt: u64, completion: u64) -> Self {
+        Self {
+            prompt: self.prompt.min(prompt),
+            completion: self.completion.min(completion),
+            cache_read: self.cache_read.min(prompt),
+            cache_creation: self.cache_creation.min(prompt),
+        }
+    }
+
     /// All tokens.
     #[must_use]
     pub const fn total(self) -> u64 {

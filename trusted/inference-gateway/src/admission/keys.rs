@@ -84,6 +84,10 @@ impl Keys {
         key.ok_or_else(|| GatewayError::new(Kind::Authentication, "Invalid API key"))
     }
 
+    pub(super) fn name(&self, hash: KeyHash) -> Option<String> {
+        self.table.read().get(&hash).map(|key| key.config.name.clone())
+    }
+
     pub(super) fn identify(&self, hash: KeyHash) -> Result<(), GatewayError> {
         self.key(hash).map(drop)
     }
@@ -99,7 +103,8 @@ impl Keys {
         }
         let left = key.limits.begin((self.timer.0)()).map_err(GatewayError::limited)?;
         let reserved = self.reserve(&key, ask)?.map(Arc::new);
-        Ok(Admission { left, reserved, ..Admission::default() })
+        let virtual_key_id = Some(key.config.name.clone());
+        Ok(Admission { virtual_key_id, left, reserved, ..Admission::default() })
     }
 
     fn reserve(&self, key: &Key, ask: &Ask<'_>) -> Result<Option<Reservation>, GatewayError> {

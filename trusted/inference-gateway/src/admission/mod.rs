@@ -86,7 +86,7 @@ pub struct Ask<'a> {
 pub struct Admission {
     /// Whose key it is, as a control plane calls them.
     pub user_id: Option<String>,
-    /// The key, as a control plane calls it.
+    /// The key, as a control plane calls it, or the configuration.
     pub virtual_key_id: Option<String>,
     /// How it is paid for, such as `regular`.
     pub spend_mode: Option<String>,
@@ -157,6 +157,14 @@ impl Control {
         match self {
             Self::Keys(keys) => keys.identify(key),
             Self::ControlPlane(control_plane) => control_plane.recognise(key).await,
+        }
+    }
+
+    /// What a key is called, if it is one of the configuration.
+    pub fn name(&self, key: KeyHash) -> Option<String> {
+        match self {
+            Self::Keys(keys) => keys.name(key),
+            Self::ControlPlane(_) => None,
         }
     }
 

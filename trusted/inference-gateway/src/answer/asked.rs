@@ -7,9 +7,10 @@ use cloister_aci::sha256;
 use serde_json::value::RawValue;
 
 use super::Incoming;
+use crate::accounting::Tokens;
 use crate::admission::{Admission, Ask, KeyHash};
 use crate::body::{Body, Constraints};
-use crate::config::Pricing;
+use crate::config::{ModelConfig, Pricing};
 use crate::e2ee::{self, Memory, Opened, Sealer};
 use crate::error::{GatewayError, Kind};
 use crate::format::{self, Shaped};
@@ -17,6 +18,9 @@ use crate::gateway::{Gateway, Live};
 use crate::record::{Finished, Row};
 use crate::routing::{Model, Route, Wish};
 use crate::verification::is_required;
+
+/// Most tokens that a model is believed to take in, or to put out for one choice, where its `context_length` is not told.
+const MOST_TOKENS: u64 = 16 << 20;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -45,6 +49,16 @@ impl Asked {
     pub(super) fn pricing<'a>(&'a self, route: Option<&'a Route>) -> &'a Pricing {
         let of_model = || route.map_or(&self.known.config.pricing, |route| self.known.pricing(route));
         self.admission.pricing.as_ref().unwrap_or_else(of_model)
+    }
+
+    /// What of an upstream's count can be true: one that errs, or lies, must not use up what a key or the gateway has.
+    pub(super) fn believable(&self, tokens: Tokens) -> Tokens {
+        let ModelConfig { context_length, max_output_length, .. } = &self.known.config;
+        let fits = context_length.unwrap_or(MOST_TOKENS);
+        let choices = u64::try_from(self.shaped.choices).unwrap_or(u64::MAX);
+        // Several texts may be sent at once, to be embedded.
+        let prompt = fits.saturating_add(self.shaped.prompt_estimate.saturating_mul(2));
+        tokens.at_most(prompt, choices.saturating_mul(fits.max(max_output_length.unwrap_or(0))))
     }
 
     /// The client is gone.

@@ -20,6 +20,7 @@ use crate::format::{self, Outgoing, Translate, Whole, fault};
 use crate::gateway::{Gateway, Live};
 use crate::record::SessionHold;
 use crate::routing::Route;
+use crate::surface::Surface;
 use crate::upstream::{Answer, MAX_BODY_BYTES, ReadFailure, SendFailure, Unanswered, Upstream};
 use crate::verification::{Unverified, Verified};
 
@@ -192,7 +193,7 @@ impl Attempt<'_> {
             let feed = Feed::new(answer, translator, idle, whole_until, self.share());
             open(feed, until, self.share(), trace).await
         } else {
-            whole(answer, translator, self.share(), (idle, whole_until), trace).await
+            self.whole(answer, translator, (idle, whole_until), trace).await
         }
     }
 
@@ -221,7 +222,7 @@ impl Attempt<'_> {
             let was_out = trace.may_be_out();
             trace.forwarded_hash.get_or_insert_with(hash);
             let posted = upstream.post(&outgoing.path, &headers, body, channel.as_deref(), patience).await;
-            let Unanswered { why, may_be_out } = match posted {
+            let Unanswered { why, cause, may_be_out } = match posted {
                 Ok(answer) => return Ok(answer),
                 Err(unanswered) => unanswered,
             };
@@ -238,8 +239,10 @@ impl Attempt<'_> {
                     }
                     mismatches += 1;
                 }
-                SendFailure::TimedOut => return Err(Failure::timed_out()),
-                SendFailure::Unreachable | SendFailure::Transport => return Err(Failure::transport()),
+                SendFailure::TimedOut => return Err(Failure::timed_out().because(cause)),
+                SendFailure::Unreachable | SendFailure::Transport => {
+                    return Err(Failure::transport().because(cause));
+                }
             }
         }
     }
@@ -307,6 +310,49 @@ impl Attempt<'_> {
         Failure::new(Rank::Verification, error, "the upstream was not verified")
     }
 
+    /// Reads a whole answer, within the limits of its silence and of all of it.
+    async fn whole(
+        &self,
+        mut answer: Answer,
+        mut translator: Box<dyn Translate>,
+        (idle, until): (Duration, Option<Instant>),
+        trace: &mut Trace,
+    ) -> Result<Committed, Failure> {
+        let mut share = self.share();
+        let read = answer.whole(MAX_BODY_BYTES, idle, &mut share);
+        let body = match until {
+            None => read.await,
+            Some(until) => timeout_at(until, read).await.unwrap_or(Err(SendFailure::TimedOut.into())),
+        };
+        let writes = self.asked.shaped.surface != Surface::Embeddings;
+        let unread = |bytes| Spent::unread(translator.as_ref(), if writes { bytes } else { 0 });
+        let body = body.map_err(|failure| match failure {
+            ReadFailure::Broken(SendFailure::TimedOut) => Failure::timed_out(),
+            ReadFailure::Broken(_) => Failure::transport(),
+            ReadFailure::TooLong => Failure::unusable(unread(MAX_BODY_BYTES)),
+            // Whose own answers leave no room for this one pays for what was done in vain.
+            ReadFailure::NoRoom(_) => {
+                Failure { spent: share.lacked_by_own_key().map(unread), ..Failure::no_room() }
+            }
+        })?;
+        trace.received_hash = Some(sha256(&body));
+        let whole = translator.whole(&body).map_err(|_| {
+            let is_cut =
+                translator.finish_reasons().iter().any(|why| matches!(why.as_str(), "length" | "max_tokens"));
+            match Spent::of(&body, translator.as_ref()).filter(|_| is_cut) {
+                Some(spent) => Failure::unusable(spent),
+                None if translator.lacks_choices() => Failure::of_client(Break::Fewer),
+                // Whatever it says that it used: nobody asked for that.
+                None => match fault::reported(&body) {
+                    Some(fault) => Failure::reported(&trace.route, &fault),
+                    None => Failure::malformed(),
+                },
+            }
+        })?;
+        trace.upstream_model.clone_from(&whole.upstream_model);
+        Ok(Committed::Whole(Box::new(whole), share))
+    }
+
     async fn refused(&self, mut answer: Answer, outgoing: &Outgoing, trace: &mut Trace) -> Failure {
         let mut share = self.share();
         let read = timeout(ERROR_TIME, answer.whole(MAX_ERROR_BYTES, ERROR_TIME, &mut share)).await;
@@ -365,41 +411,4 @@ async fn open(
         }
     };
     Ok(Committed::Stream(Box::new(Opening { held: share.hold(held.freeze()), feed, end })))
-}
-
-/// Reads a whole answer, within the limits of its silence and of all of it.
-async fn whole(
-    mut answer: Answer,
-    mut translator: Box<dyn Translate>,
-    mut share: Share,
-    (idle, until): (Duration, Option<Instant>),
-    trace: &mut Trace,
-) -> Result<Committed, Failure> {
-    let read = answer.whole(MAX_BODY_BYTES, idle, &mut share);
-    let body = match until {
-        None => read.await,
-        Some(until) => timeout_at(until, read).await.unwrap_or(Err(SendFailure::TimedOut.into())),
-    };
-    let body = body.map_err(|failure| match failure {
-        ReadFailure::Broken(SendFailure::TimedOut) => Failure::timed_out(),
-        ReadFailure::Broken(_) => Failure::transport(),
-        ReadFailure::TooLong => Failure::unusable(Spent::read(translator.as_ref())),
-        ReadFailure::NoRoom(_) => Failure::no_room(),
-    })?;
-    trace.received_hash = Some(sha256(&body));
-    let whole = translator.whole(&body).map_err(|_| {
-        let is_cut =
-            translator.finish_reasons().iter().any(|why| matches!(why.as_str(), "length" | "max_tokens"));
-        match Spent::of(&body, translator.as_ref()).filter(|_| is_cut) {
-            Some(spent) => Failure::unusable(spent),
-            None if translator.lacks_choices() => Failure::of_client(Break::Fewer),
-            // Whatever it says that it used: nobody asked for that.
-            None => match fault::reported(&body) {
-                Some(fault) => Failure::reported(&trace.route, &fault),
-                None => Failure::malformed(),
-            },
-        }
-    })?;
-    trace.upstream_model.clone_from(&whole.upstream_model);
-    Ok(Committed::Whole(Box::new(whole), share))
 }

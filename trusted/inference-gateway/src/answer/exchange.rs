@@ -139,6 +139,16 @@ impl Exchange {
         let receipt = account.map(|account| self.receipt(account, now, over)).transpose();
         // What was used is recorded all the same.
         let (receipt, signed) = receipt.map_or_else(|error| (None, Err(error)), |receipt| (receipt, Ok(())));
+        let believed = self.asked.believable(outcome.tokens);
+        if believed != outcome.tokens {
+            tracing::warn!(
+                request_id = self.incoming.request_id,
+                prompt_tokens = outcome.tokens.prompt,
+                completion_tokens = outcome.tokens.completion,
+                "the upstream counts more tokens than there can be: as many as there can be are charged"
+            );
+            outcome.tokens = believed;
+        }
         let (answered, is_streaming) = (outcome.status, self.asked.shaped.is_streaming);
         if signed.is_err() {
             outcome.lose(is_streaming, "the receipt could not be signed");

@@ -17,7 +17,10 @@ use crate::upstream::Answer;
 /// For the operator, where memory for an answer is lacking.
 pub(super) const NO_ROOM: &str = "the gateway has no memory for the answer";
 
-/// Which failure of several is told: the greatest, and of equals the last.
+/// What a token takes at most of an answer, in bytes, where nobody counted.
+const BYTES_OF_TOKEN: usize = 4;
+
+/// How much a failure says, the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// The route cannot take the request.
@@ -41,6 +44,8 @@ pub(super) struct Failure {
     /// What the operator is told: whose fault it is, `upstream` or `gateway`, and a sentence.
     pub(super) source: &'static str,
     pub(super) why: &'static str,
+    /// More of it where there is more, for the operator's log alone: it may name hosts.
+    pub(super) cause: Option<String>,
     pub(super) judgement: Judgement,
     /// What the upstream was made to do all the same.
     pub(super) spent: Option<Spent>,
@@ -59,6 +64,13 @@ impl Spent {
     /// As far as a translator read an answer.
     pub(super) fn read(translator: &dyn Translate) -> Self {
         Self { usage: translator.usage().map(ToOwned::to_owned), tokens: translator.tokens() }
+    }
+
+    /// Of an answer with so many bytes of what models write, which nobody read.
+    pub(super) fn unread(translator: &dyn Translate, bytes: usize) -> Self {
+        let tokens = translator.tokens();
+        let completion = u64::try_from(bytes / BYTES_OF_TOKEN).unwrap_or(u64::MAX);
+        Self { usage: None, tokens: Tokens { completion: tokens.completion.max(completion), ..tokens } }
     }
 
     /// Of a body that is no answer as it should be. `None` where nothing says that anything was done for it.
@@ -84,7 +96,7 @@ impl Failure {
     pub(super) fn new(rank: Rank, error: GatewayError, why: &'static str) -> Self {
         let recorded = error.status().as_u16();
         let judgement = Judgement { then: Then::Next, is_busy: false, is_fault_of_route: false, recorded };
-        Self { rank, error, is_quoted: false, source: "upstream", why, judgement, spent: None }
+        Self { rank, error, is_quoted: false, source: "upstream", why, cause: None, judgement, spent: None }
     }
 
     /// The route's own failure.
@@ -96,6 +108,11 @@ impl Failure {
     pub(super) fn transport() -> Self {
         let message = "The upstream provider returned an error";
         Self::of_route(Rank::Transport, message, "the upstream could not be reached, or broke off")
+    }
+
+    /// The same, with what the operator is told of it besides.
+    pub(super) fn because(self, cause: String) -> Self {
+        Self { cause: Some(cause).filter(|cause| !cause.is_empty()), ..self }
     }
 
     pub(super) fn timed_out() -> Self {
@@ -146,7 +163,7 @@ impl Failure {
             error.retry_after = answer.retry_after;
         }
         let failure = Self::new(Rank::Answered, error, "the upstream answered with an error");
-        Self { judgement, is_quoted: true, ..failure }
+        Self { judgement, is_quoted: true, ..failure }.because(status_and_hint(answer.status))
     }
 
     /// The upstream reported a failure with a status of success: instead of the answer, or in a stream before anything of
@@ -175,9 +192,15 @@ impl Failure {
             _ => error,
         }
     }
+}
 
-    /// Whether this failure is told rather than another that came before it.
-    pub(super) fn outweighs(&self, other: &Self) -> bool {
-        self.rank >= other.rank
-    }
+/// A status, and what of the configuration it may be about.
+fn status_and_hint(status: StatusCode) -> String {
+    let hint = match status.as_u16() {
+        401 | 403 => ": does it take the bearer_token that is configured?",
+        402 => ": has its account credit left?",
+        404 | 405 => ": are its base_url and path right, and does it have the model?",
+        _ => "",
+    };
+    format!("it answered {status}{hint}")
 }

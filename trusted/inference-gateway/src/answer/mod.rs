@@ -54,6 +54,7 @@ use exchange::{CLIENT, Exchange, Outcome, STOPPED};
 use failure::Spent;
 use outlet::Outlet;
 use relay::Streaming;
+pub use respond::denial;
 use walk::{Current, Exhausted, Tried, Walk};
 use wire::Wire;
 

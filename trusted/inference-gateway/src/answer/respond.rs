@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::exchange::Exchange;
 use crate::door::{name_keyset, refusal, refused};
 use crate::error::GatewayError;
+use crate::observe::About;
 use crate::surface::Surface;
 
 const RECEIPT_ID: HeaderName = HeaderName::from_static("x-receipt-id");
@@ -50,7 +51,8 @@ pub(super) fn recorded_error(exchange: &Exchange, error: &GatewayError, body: By
 }
 
 /// An error of a request that was not admitted.
-pub(super) fn denial(
+#[must_use]
+pub fn denial(
     surface: Surface,
     request_id: &str,
     error: &GatewayError,
@@ -67,6 +69,8 @@ fn with_headers(mut response: Response, exchange: &Exchange) -> Response {
     name_keyset(headers, &exchange.identity);
     add_e2ee(headers, &exchange.e2ee_headers);
     headers.extend(exchange.asked.admission.left.headers(crate::gateway::unix_now()));
+    let (key, model) = (exchange.asked.admission.virtual_key_id.clone(), exchange.asked.shaped.model.clone());
+    response.extensions_mut().insert(About { key, model: Some(model) });
     response
 }
 

@@ -11,6 +11,7 @@ use super::exchange::Exchange;
 use super::failure::Failure;
 use super::judge::Then;
 use super::watch::Watch;
+use crate::observe::shown;
 use crate::routing::Route;
 use crate::verification::is_required_by;
 
@@ -35,7 +36,7 @@ pub(super) struct Walk<'a> {
     pub(super) tried: Vec<Tried>,
     /// The attempt that is under way, or that was committed to.
     pub(super) current: Option<Current>,
-    /// The failure that is told if all fail, and the attempt that the receipt is about.
+    /// The failure that is told if all fail, and its attempt.
     failed: Option<(Failure, Trace)>,
     busy: Vec<(Arc<Route>, u64)>,
 }
@@ -118,6 +119,7 @@ impl<'a> Walk<'a> {
             route = route.id,
             status,
             why = failure.why,
+            cause = failure.cause.as_deref().map(shown),
             "an attempt failed"
         );
         self.tried.push(Tried {
@@ -134,23 +136,15 @@ impl<'a> Walk<'a> {
         (then == Then::Answer).then_some(Err(()))
     }
 
-    /// Keeps the failure that is told if all fail. The receipt is about that attempt, too, unless only another one
-    /// sent anything: then it says where the request went.
+    /// Keeps the failure that is told if all fail, with the attempt that the receipt is about: of those that sent the request
+    /// anywhere, if there are any, the greatest, and of equals the last. So who is told that nothing was proved knows that
+    /// nothing was sent, and a receipt says where the request went.
     fn note(&mut self, failure: Failure, trace: Trace) {
-        let Some((told, about)) = &mut self.failed else {
+        let weight = |failure: &Failure, trace: &Trace| (trace.may_be_out(), failure.rank);
+        let is_outweighed =
+            self.failed.as_ref().is_some_and(|(told, about)| weight(told, about) > weight(&failure, &trace));
+        if !is_outweighed {
             self.failed = Some((failure, trace));
-            return;
-        };
-        let outweighs = failure.outweighs(told);
-        if trace.may_be_out() != about.may_be_out() {
-            if trace.may_be_out() {
-                *about = trace;
-            }
-        } else if outweighs {
-            *about = trace;
-        }
-        if outweighs {
-            *told = failure;
         }
     }
 

@@ -14,7 +14,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::error::{GatewayError, Kind};
+use crate::error::{GatewayError, Kind, shown};
 
 pub use provider::{Constraints, DataCollection, MaxPrice, Sort};
 pub(crate) use raw::members;
@@ -80,6 +80,10 @@ impl<'a> Body<'a> {
 
     /// The same however deep it is nested: upstreams put what they were sent into something larger.
     pub fn parse_deep(bytes: &'a [u8]) -> Result<Self, GatewayError> {
+        // The reader's own words quote what is no object.
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(GatewayError::new(Kind::InvalidRequest, "invalid json: it has to be an object"));
+        }
         serde_json::from_slice::<Members<'a>>(bytes)
             .map(|Members(members)| Self { members })
             .map_err(|error| GatewayError::new(Kind::InvalidRequest, format!("invalid json: {error}")))
@@ -216,7 +220,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
                 return Err(A::Error::custom(format_args!("more than {MAX_MEMBERS} members")));
             }
             if members.iter().any(|(member, _)| *member == name) {
-                return Err(A::Error::custom(format_args!("the member {name:?} appears twice")));
+                return Err(A::Error::custom(format_args!("the member {:?} appears twice", shown(&name))));
             }
             members.push((name, value));
         }
@@ -233,6 +237,23 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    /// Of megabytes that were sent no answer is made.
+    #[test]
+    fn no_message_repeats_much() {
+        let long = "\u{7f}".repeat(1 << 20);
+        let repeated = format!(r#"{{"a":{{"{long}":1,"{long}":2}}}}"#);
+        for body in [format!("\"{long}\""), format!(r#"{{"{long}":1,"{long}":2}}"#), long.clone(), repeated] {
+            let error = Body::parse_whole(body.as_bytes()).map(drop).unwrap_err();
+            assert!(
+                error.message.starts_with("invalid json: ") && error.message.len() < 200,
+                "{}",
+                error.message.len()
+            );
+        }
+        let whole = GatewayError::new(Kind::InvalidRequest, "\u{e9}".repeat(1 << 20)).message;
+        assert!((4095..=4096).contains(&whole.len()));
+    }
 
     fn message(bytes: &[u8]) -> String {
         Body::parse(bytes).unwrap_err().message

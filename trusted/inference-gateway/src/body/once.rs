@@ -4,9 +4,12 @@
 use std::borrow::Cow;
 
 use super::depth::end_of_string;
+use crate::error::shown;
 
 /// Most members of one object.
 const MAX_MEMBERS: usize = 4096;
+/// What is looked at of a name that is told, in bytes.
+const MAX_NAME_BYTES: usize = 256;
 
 /// What is wrong with the members of an object, in words; `None` where each stands there once. Of a text that is not JSON it
 /// says anything; the parser refuses that. Values are not read: what upstreams take, but no reader here could hold, passes.
@@ -21,7 +24,12 @@ pub(super) fn repeated(json: &[u8]) -> Option<String> {
             b'[' => open.push(None),
             b'}' | b']' => {
                 if let Some(name) = open.pop().flatten().and_then(twice) {
-                    return Some(format!("the member {:?} appears twice", String::from_utf8_lossy(&name)));
+                    // Of a long name the beginning is enough to find it.
+                    let name = name.get(..MAX_NAME_BYTES).unwrap_or(&name);
+                    return Some(format!(
+                        "the member {:?} appears twice",
+                        shown(&String::from_utf8_lossy(name))
+                    ));
                 }
             }
             b'"' => {

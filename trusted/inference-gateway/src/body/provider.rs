@@ -78,7 +78,7 @@ pub struct Constraints {
 
 impl Constraints {
     /// Reads the `provider` member. Unknown members are passed over, but for those that begin with `aci_`: who
-    /// writes one relies on it.
+    /// writes one relies on it. So nothing that protects the client may be `null`, which elsewhere is as good as absent.
     pub fn of(body: &Body<'_>) -> Result<Self, GatewayError> {
         let Some(raw) = body.raw(MEMBER) else { return Ok(Self::default()) };
         if raw.get().len() > MAX_BYTES {
@@ -86,8 +86,13 @@ impl Constraints {
             return Err(GatewayError::parameter(MEMBER, message));
         }
         let object = object(raw)?;
-        if let Some(name) = object.names().find(|name| name.starts_with("aci_") && !is_known_aci(name)) {
-            return Err(wrong(name, "is not known; known are aci_verified and aci_session_ids"));
+        for (name, value) in object.members() {
+            if name.starts_with("aci_") && !is_known_aci(name) {
+                return Err(wrong(name, "is not known; known are aci_verified and aci_session_ids"));
+            }
+            if (is_known_aci(name) || name == "zdr") && value.get() == "null" {
+                return Err(wrong(name, "may not be null: leave it out to demand nothing"));
+            }
         }
         let session_ids = session_ids(&object)?;
         let verified: Option<bool> = member(&object, "aci_verified", "must be true or false")?;
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn nothing_constrains_by_itself() {
-        for provider in ["null", "{}", r#"{"unknown":[1]}"#, r#"{"zdr":null,"allow_fallbacks":true}"#] {
+        for provider in ["null", "{}", r#"{"unknown":[1]}"#, r#"{"only":null,"allow_fallbacks":true}"#] {
             assert_eq!(read(provider).unwrap(), Constraints::default(), "{provider}");
         }
         assert_eq!(Constraints::of(&Body::parse(b"{}").unwrap()).unwrap(), Constraints::default());
@@ -223,7 +228,11 @@ mod tests {
             (r#"{"data_collection":"maybe"}"#, "provider.data_collection"),
             (r#"{"sort":"random"}"#, "provider.sort"),
             (r#"{"max_price":3}"#, "provider.max_price"),
+            (r#"{"zdr":null}"#, "provider.zdr"),
             (r#"{"aci_other":1}"#, "provider.aci_other"),
+            (r#"{"aci_other":null}"#, "provider.aci_other"),
+            (r#"{"aci_verified":null}"#, "provider.aci_verified"),
+            (r#"{"aci_session_ids":null}"#, "provider.aci_session_ids"),
             (r#"{"aci_verified":"yes"}"#, "provider.aci_verified"),
             (r#"{"aci_session_ids":[]}"#, "provider.aci_session_ids"),
             (r#"{"aci_session_ids":["AB"]}"#, "provider.aci_session_ids"),

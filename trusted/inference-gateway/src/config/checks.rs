@@ -132,9 +132,11 @@ fn check_traces(traces: &TracesConfig) -> Checked {
     rule((0.0..=1.0).contains(&traces.sample_ratio), "traces.sample_ratio", "has to be between 0 and 1")
 }
 
+/// Fails for the first one that is there before. Names are no secrets, and neither are hashes of keys.
 fn unique<'a>(mut names: impl Iterator<Item = &'a str>, at: &str, otherwise: &str) -> Checked {
     let mut seen = HashSet::new();
-    rule(names.all(|name| seen.insert(name)), at, otherwise)
+    let twice = names.find(|name| !seen.insert(*name));
+    rule(twice.is_none(), at, &format!("{otherwise}: {}", twice.unwrap_or_default()))
 }
 
 fn name(name: &str, at: &str) -> Checked {
@@ -169,6 +171,11 @@ fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
     rule(is_path, &format!("{at}.path"), path_rule)?;
     let needs_path = upstream.provider == ProviderKind::Anthropic && upstream.path.is_none();
     rule(!needs_path, &format!("{at}.path"), "is needed for provider 'anthropic', such as /v1/messages")?;
+    // Every OpenAI client's has it.
+    let has_version =
+        upstream.path.is_none() && upstream.base_url.path().trim_end_matches('/').ends_with("/v1");
+    let version_rule = "is without /v1: the path of each surface, such as /v1/chat/completions, is added";
+    rule(!has_version, &format!("{at}.base_url"), version_rule)?;
     rule(!upstream.models.is_empty(), &format!("{at}.models"), "at least one is needed")?;
     for (public, own) in &upstream.models {
         name(public, &format!("{at}.models"))?;

@@ -3,7 +3,10 @@
 //! JSON. A member that is not known is refused: a rule with a typing error must not be a rule that does not hold.
 
 mod checks;
+mod complaint;
+mod fixed;
 mod identity;
+mod remarks;
 #[cfg(test)]
 mod tests;
 mod verification;
@@ -543,8 +546,17 @@ fn text() -> Vec<String> {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Not JSON, or a member is unknown, missing or of another type.
-    #[error("the configuration cannot be read: {0}")]
-    Malformed(String),
+    #[error("{at}: {what} (line {line}, column {column})")]
+    Malformed {
+        /// The member, such as `upstreams[0].base_url`, or that it is all of it.
+        at: String,
+        /// What is wrong with it.
+        what: String,
+        /// Line of the text, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+    },
     /// A rule is broken.
     #[error("{at}: {rule}")]
     Rule {
@@ -555,36 +567,22 @@ pub enum ConfigError {
     },
 }
 
-impl GatewayConfig {
-    /// Reads and checks a configuration. The text of an error never quotes a value: it might be a credential.
-    pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_slice(text).map_err(|error| {
-            ConfigError::Malformed(format!(
-                "{} at line {}, column {}",
-                what(&error),
-                error.line(),
-                error.column()
-            ))
-        })?;
-        checks::check(&config)?;
-        Ok(config)
+impl ConfigError {
+    /// The same without a place in the text, of a text that nobody has seen.
+    #[must_use]
+    pub fn without_place(self) -> Self {
+        match self {
+            Self::Malformed { at, what: rule, .. } => Self::Rule { at, rule },
+            rule @ Self::Rule { .. } => rule,
+        }
     }
 }
 
-/// The kind of a reader's complaint. Its own words may quote what it read.
-fn what(error: &serde_json::Error) -> String {
-    let words = error.to_string();
-    let is_about_a_member =
-        ["unknown field", "missing field", "duplicate field"].iter().any(|begin| words.starts_with(begin));
-    match error.classify() {
-        serde_json::error::Category::Data if is_about_a_member => words
-            .split(", expected")
-            .next()
-            .and_then(|words| words.split(" at line").next())
-            .unwrap_or_default()
-            .to_owned(),
-        serde_json::error::Category::Data => "a value of the wrong type".to_owned(),
-        serde_json::error::Category::Eof => "the text ends too early".to_owned(),
-        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "not JSON".to_owned(),
+impl GatewayConfig {
+    /// Reads and checks a configuration. The text of an error never quotes a value: it might be a credential.
+    pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
+        let config = complaint::read(text)?;
+        checks::check(&config)?;
+        Ok(config)
     }
 }

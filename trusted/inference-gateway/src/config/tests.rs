@@ -47,6 +47,16 @@ fn broken_rules_are_named_by_their_place() {
         ("/upstreams/0/base_url", json!("ftp://one.example.com"), "upstreams[0].base_url"),
         ("/upstreams/0/base_url", json!("https://user:pass@one.example.com"), "upstreams[0].base_url"),
         ("/upstreams/0/base_url", json!("https://one.example.com/?key=x"), "upstreams[0].base_url"),
+        (
+            "/upstreams/0/base_url",
+            json!("https://one.example.com/v1"),
+            "upstreams[0].base_url: is without /v1",
+        ),
+        (
+            "/upstreams/0/base_url",
+            json!("https://one.example.com/api/v1/"),
+            "upstreams[0].base_url: is without /v1",
+        ),
         ("/upstreams/0/models", json!({}), "upstreams[0].models"),
         ("/upstreams/0/bearer_token", json!("a\nb"), "upstreams[0].bearer_token"),
         ("/models/0/id", json!("other"), "models[0]: no upstream"),
@@ -80,7 +90,7 @@ fn broken_rules_are_named_by_their_place() {
         (
             "pricing",
             json!({"vendor/model": {"prompt": "0.1"}}),
-            "the configuration cannot be read: missing field `completion`",
+            "upstreams[0].pricing.vendor/model: missing field `completion`",
         ),
         ("timeouts", json!({"idle": 0}), "upstreams[0].timeouts"),
         ("timeouts", json!({"verification": 0}), "upstreams[0].timeouts"),
@@ -120,28 +130,106 @@ fn a_certificate_is_in_two_files_or_of_the_gateways_making() {
 fn two_of_a_name_are_refused() {
     for list in ["keys", "upstreams", "models"] {
         let mut bad = good();
-        let twice = bad[list][0].clone();
-        bad[list].as_array_mut().unwrap().push(twice);
-        assert!(parse(&bad).unwrap_err().starts_with(list), "{list}");
+        let twice = good()[list][0].clone();
+        bad[list].as_array_mut().unwrap().push(twice.clone());
+        let name = twice["name"].as_str().or(twice["id"].as_str()).unwrap();
+        let error = parse(&bad).unwrap_err();
+        assert!(error.starts_with(list) && error.ends_with(&format!(": {name}")), "{list}: {error}");
     }
 }
 
 #[test]
-fn errors_never_quote_values() {
-    let mut bad = good();
-    bad["upstreams"][0]["weight"] = json!("s3cret-in-the-wrong-place");
-    let error = parse(&bad).unwrap_err();
-    assert!(error.contains("wrong type at line 1") && !error.contains("s3cret"), "{error}");
-    let mut bad = good();
-    bad["upstreams"][0]["weigth"] = json!(1);
-    assert!(parse(&bad).unwrap_err().contains("unknown field `weigth`"));
+fn what_is_seldom_meant_is_remarked() {
+    type Edit = fn(&mut Value);
+    let remarks = |change: Edit| {
+        let mut config = good();
+        config["agent_socket"] = json!("/run/agent.sock");
+        change(&mut config);
+        GatewayConfig::parse(&serde_json::to_vec(&config).unwrap()).unwrap().remarks()
+    };
+    assert!(remarks(|_| {}).is_empty());
+    for loopback in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost", "http://echo.localhost"] {
+        let mut config = good();
+        (config["agent_socket"], config["upstreams"][0]["base_url"]) =
+            (json!("/run/agent.sock"), json!(loopback));
+        assert!(parse(&config).unwrap().remarks().is_empty(), "{loopback}");
+    }
+    let changes: [(Edit, &str); 7] = [
+        (
+            |config| config["upstreams"][0]["base_url"] = json!("http://one.example.com"),
+            "upstreams[0].base_url: ",
+        ),
+        (|config| config["keys"] = json!([]), "keys: there are none"),
+        (|config| config["agent_socket"] = Value::Null, "agent_socket: there is none"),
+        (|config| config["bind"] = json!("0.0.0.0:8086"), "bind: without tls"),
+        (
+            |config| config["keys"][0]["models"] = json!(["vendor/model", "vendor/none"]),
+            "keys[0].models: nobody serves vendor/none",
+        ),
+        (|config| config["models"] = json!([]), "models: without a price, and so free: vendor/model"),
+        (
+            |config| config["models"][0]["pricing"] = json!({}),
+            "models: without a price, and so free: vendor/model",
+        ),
+    ];
+    for (change, said) in changes {
+        let remarks = remarks(change);
+        assert!(remarks.len() == 1 && remarks[0].starts_with(said), "{said}: {remarks:?}");
+    }
+    assert!(
+        remarks(|config| {
+            config["models"] = json!([]);
+            config["upstreams"][0]["pricing"] =
+                json!({"vendor/model": {"prompt": "0.1", "completion": "0.1"}});
+        })
+        .is_empty()
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_never_quoted() {
+    const SECRET: &str = "s3cret, expected u32";
+    for (pointer, value, said) in [
+        (
+            "/upstreams/0/weight",
+            json!(SECRET),
+            "upstreams[0].weight: has to be a whole number (line 1, column ",
+        ),
+        ("/upstreams/0/weight", json!(-1), "upstreams[0].weight: has to be a whole number (line"),
+        ("/upstreams/0/base_url", json!(SECRET), "upstreams[0].base_url: has to be an absolute URL, such as"),
+        ("/upstreams/0/zdr", json!(SECRET), "upstreams[0].zdr: has to be a boolean ("),
+        (
+            "/upstreams/0/provider",
+            json!(SECRET),
+            "upstreams[0].provider: has to be one of `openai-compatible`, ",
+        ),
+        ("/upstreams/0/bearer_token", json!([SECRET]), "upstreams[0].bearer_token: has to be a string ("),
+        (
+            "/models/0/pricing/prompt",
+            json!(0.5),
+            "models[0].pricing.prompt: has to be a decimal number as text, ",
+        ),
+        ("/keys/0/credit", json!(25), "keys[0].credit: has to be a decimal number as text, "),
+        ("/upstreams/0/weigth", json!(1), "upstreams[0].weigth: unknown field `weigth` (line"),
+        ("/bnd", json!(1), "bnd: unknown field `bnd` (line"),
+    ] {
+        let mut bad = good();
+        let (holder, name) = pointer.rsplit_once('/').unwrap();
+        bad.pointer_mut(holder).unwrap()[name] = value;
+        let error = parse(&bad).unwrap_err();
+        assert!(error.starts_with(said) && !error.contains("s3cret"), "{pointer}: {error}");
+    }
     let twice = good().to_string().replacen('{', r#"{"upstreams":[],"#, 1);
     let error = GatewayConfig::parse(twice.as_bytes()).unwrap_err().to_string();
     assert!(error.contains("duplicate field `upstreams`"), "{error}");
     let mut bad = good();
     bad.as_object_mut().unwrap().remove("state_dir");
-    assert!(parse(&bad).unwrap_err().contains("missing field `state_dir`"));
-    assert!(GatewayConfig::parse(b"{").unwrap_err().to_string().contains("ends too early"));
+    assert!(parse(&bad).unwrap_err().starts_with("the configuration: missing field `state_dir`"));
+    let more = format!("{} x", good());
+    for (text, said) in [("{", "the text ends too early"), ("x", "not JSON"), (&more, "not JSON")] {
+        let error = GatewayConfig::parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("the configuration: {said} (line 1, column ")), "{text}: {error}");
+    }
 }
 
 fn boot() -> Value {

@@ -49,7 +49,7 @@ impl BodyBudget {
     /// where it goes out longer than it came.
     #[must_use]
     pub fn share(&self, weight: usize) -> Share {
-        Share { budget: self.clone(), weight, part: None, permit: None, units: 0, lacks: false }
+        Share { budget: self.clone(), weight, part: None, permit: None, units: 0, lacks: None }
     }
 
     /// The same of a request of a key, or of its answer. Those of one key have together no more than they leave to others, or
@@ -69,7 +69,15 @@ pub struct Share {
     permit: Option<OwnedSemaphorePermit>,
     units: usize,
     /// From the beginning of a wait for room until there is some.
-    lacks: bool,
+    lacks: Option<Lack>,
+}
+
+/// What there was no room for.
+#[derive(Debug, Clone, Copy)]
+struct Lack {
+    bytes: usize,
+    /// Whether it is the key that has too much, and not all together.
+    is_own: bool,
 }
 
 impl Share {
@@ -85,21 +93,28 @@ impl Share {
 
     /// The same, and waits until others give back theirs. Fails at once for more than there is in all, or for the key.
     pub async fn cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        self.lacks = true;
+        let lack = |is_own| Some(Lack { bytes, is_own });
+        self.lacks = lack(false);
         let units = self.units_of(bytes);
         if let Some(more) = self.lacking(units)? {
-            self.check_part(units)?;
+            self.check_part(units).inspect_err(|_| self.lacks = lack(true))?;
             let permit = Arc::clone(&self.budget.room).acquire_many_owned(more).await.map_err(|_| NoRoom)?;
-            self.take(permit, units)?;
+            self.take(permit, units).inspect_err(|_| self.lacks = lack(true))?;
         }
-        self.lacks = false;
+        self.lacks = None;
         Ok(())
     }
 
     /// Whether [`Self::cover`] failed last, or was given up.
     #[must_use]
     pub const fn lacks_room(&self) -> bool {
-        self.lacks
+        self.lacks.is_some()
+    }
+
+    /// For how many bytes in all [`Self::cover`] failed last because the key has too much.
+    #[must_use]
+    pub fn lacked_by_own_key(&self) -> Option<usize> {
+        self.lacks.filter(|lack| lack.is_own).map(|lack| lack.bytes)
     }
 
     /// Gives back what was taken: nothing of the body is kept any more.

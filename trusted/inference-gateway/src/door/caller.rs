@@ -32,7 +32,10 @@ pub(super) fn key_of_messages(headers: &HeaderMap) -> Option<KeyHash> {
 /// What is said to callers without a key that is known; the same to all of them.
 #[must_use]
 pub fn unauthenticated() -> GatewayError {
-    GatewayError::new(Kind::Authentication, "Missing or invalid API key")
+    GatewayError::new(
+        Kind::Authentication,
+        "Missing or invalid API key: it is sent as 'Authorization: Bearer <key>'",
+    )
 }
 
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -28,6 +28,7 @@ pub fn refusal(error: &GatewayError, surface: Surface, request_id: &str) -> Byte
 pub fn refused(error: &GatewayError, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = error.status();
+    response.extensions_mut().insert(error.kind);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // Who is told to come back later is told when, at least that it is not at once.
     let is_limit = error.status() == StatusCode::TOO_MANY_REQUESTS;

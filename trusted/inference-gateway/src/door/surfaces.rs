@@ -4,15 +4,15 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 
 use super::{caller, host, inbound};
 use crate::admission::KeyHash;
-use crate::answer::{Incoming, answer};
+use crate::answer::{Incoming, answer, denial};
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
-use crate::observe::RequestSpan;
+use crate::observe::{About, RequestSpan};
 use crate::surface::Surface;
 use crate::unattended::unattended;
 
@@ -52,7 +52,7 @@ pub(super) async fn serve(
         Err(refusal) => {
             drop(token);
             inbound::refuse(&parts.headers, body).await;
-            return refusal.into_response();
+            return about(gateway, key, denial(surface, &request_id, &refusal, &[]));
         }
     };
     let arriving = Arriving { gateway, key: Some(key), request_id: &request_id };
@@ -67,12 +67,21 @@ pub(super) async fn serve(
     };
     let body = match arriving.end(body).await {
         Ok(body) => body,
-        Err(error) => return error.into_response(),
+        Err(error) => return about(gateway, Some(key), denial(surface, &request_id, &error, &[])),
     };
     let is_tee_host = host::is_tee_host(&gateway.live().config.tee_hosts, &parts);
     let (headers, span) = (parts.headers, span.map(Box::new));
     let incoming = Incoming { surface, headers, key, is_tee_host, body, request_id, span };
-    answer(Arc::clone(gateway), incoming, token).await
+    about(gateway, Some(key), answer(Arc::clone(gateway), incoming, token).await)
+}
+
+/// Names who asked for the log, where the response does not.
+fn about(gateway: &Gateway, key: Option<KeyHash>, mut response: Response) -> Response {
+    if response.extensions().get::<About>().is_none() {
+        let key = key.and_then(|key| gateway.control.name(key));
+        response.extensions_mut().insert(About { key, model: None });
+    }
+    response
 }
 
 /// A request until its body is there. One whose body does not come as it should counts as one of its key's, also where its

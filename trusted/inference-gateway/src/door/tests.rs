@@ -305,6 +305,42 @@ async fn a_key_leaves_room_for_the_bodies_of_others() {
     assert_eq!(next(&mut lab.connect(&large(KEY, LARGE)).await).await.0, 400);
 }
 
+/// Who asks for lists and takes none keeps nobody's answers from them.
+#[tokio::test]
+async fn lists_of_models_have_their_place_in_the_memory_of_their_key() {
+    let lab = Lab::with(&json!({ "models": [], "upstreams": many_models() }), &[(KEY, None)]).await;
+    let bodies = lab.running.gateway().bodies.clone();
+    let all = bodies.left();
+    let ask = format!("GET /v1/models HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {KEY}\r\n\r\n");
+    let untaken = lab.connect(ask.as_bytes()).await;
+    until(|| bodies.left() < all).await;
+    drop(untaken);
+    until(|| bodies.left() == all).await;
+}
+
+/// An upstream with more models than a connection takes at once.
+fn many_models() -> Value {
+    let models: serde_json::Map<_, _> =
+        (0..20_000).map(|number| (format!("vendor/model-{number}"), json!("own"))).collect();
+    json!([{ "name": "many", "base_url": "http://127.0.0.1:1", "models": models }])
+}
+
+/// Also who is refused before anything is read is told whether the answer is encrypted.
+#[tokio::test]
+async fn early_refusals_say_that_they_are_not_encrypted() {
+    let lab = Lab::new().await;
+    let client = reqwest::Client::new();
+    for (path, key) in
+        [("/v1/chat/completions", "sk-nobody's"), ("/v1/messages", "sk-nobody's"), ("/v1/responses", KEY)]
+    {
+        let request = client.post(lab.url(path)).bearer_auth(key).header("x-upstream-verification", "1");
+        let refused = request.body("{}").send().await.unwrap();
+        assert_eq!(refused.headers()["x-e2ee-applied"], "false", "{path}");
+        let body: Value = refused.json().await.unwrap();
+        assert_eq!(body["type"] == "error", path == "/v1/messages", "{body}");
+    }
+}
+
 /// Whoever sends bodies in part, or none that is taken, asks for something all the same.
 #[tokio::test]
 async fn a_body_that_does_not_come_counts_as_a_request() {

@@ -339,7 +339,10 @@ fn an_answer_goes_out_sealed_in_every_listed_field() {
                 }, "logprobs": {"content": [{"token": SECRET}]}, "finish_reason": "stop"},
                 {"text": SECRET, "message": {"content": [{"type": "text", "text": SECRET}]}},
             ],
-            "data": [{"index": 0, "object": "embedding", "embedding": [0.5, -1]}],
+            "data": [
+                {"index": 0, "object": "embedding", "embedding": [0.5, -1]},
+                {"index": 1, "object": "embedding", "embedding": "AAAAPwAAgL8="},
+            ],
             "usage": {"total_tokens": 3},
         });
         let out = sealer.seal_body(&serde_json::to_vec(&answer).unwrap()).unwrap();
@@ -356,6 +359,11 @@ fn an_answer_goes_out_sealed_in_every_listed_field() {
             r#"[{"type":"text","text":"s3cret"}]"#
         );
         assert_eq!(opened(suite, "data.0.embedding", "req_1", &out["data"][0]["embedding"]), "[0.5,-1]");
+        // In either form it is JSON that was sealed.
+        assert_eq!(
+            opened(suite, "data.1.embedding", "req_1", &out["data"][1]["embedding"]),
+            "\"AAAAPwAAgL8=\""
+        );
         assert_eq!((&out["usage"], &message["role"]), (&answer["usage"], &json!("assistant")));
         assert_eq!(out["choices"][0]["finish_reason"], "stop");
     }

@@ -1,7 +1,7 @@
 //! The parameters of each surface: their types, their ranges, and what a model has to support for each.
 
 use crate::body::Body;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, shown};
 use crate::surface::Surface;
 
 /// What a value has to be.
@@ -177,11 +177,6 @@ pub(super) fn check(
 
 fn wrong(name: &str, what: &str) -> GatewayError {
     GatewayError::parameter(name, format!("'{name}' {what}"))
-}
-
-/// A name that a client sent, fit to be shown to it.
-fn shown(name: &str) -> String {
-    name.chars().filter(|character| !character.is_control()).take(64).collect()
 }
 
 /// A count that was written as any number; `None` for what is no count.

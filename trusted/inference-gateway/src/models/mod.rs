@@ -5,13 +5,16 @@ mod listing;
 
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Body;
 use axum::extract::{FromRequestParts, Path};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
+use serde::Serialize;
 
-use crate::door;
+use crate::door::{self, SMALL, Share, no_room};
 use crate::error::{GatewayError, Kind};
 use crate::gateway::{Gateway, Live};
 use filter::Filter;
@@ -31,6 +34,8 @@ pub fn routes() -> Router<Arc<Gateway>> {
 struct Reader {
     live: Arc<Live>,
     filter: Filter,
+    /// The memory of what is answered: who does not take it keeps nobody else from answers.
+    share: Share,
 }
 
 impl FromRequestParts<Arc<Gateway>> for Reader {
@@ -42,57 +47,67 @@ impl FromRequestParts<Arc<Gateway>> for Reader {
         let live = gateway.live();
         let mut filter = Filter::parse(parts.uri.query().unwrap_or_default())?;
         filter.tee |= door::is_tee_host(&live.config.tee_hosts, parts);
-        Ok(Self { live, filter })
+        Ok(Self { live, filter, share: gateway.bodies.share_of(key, 1) })
     }
 }
 
 impl Reader {
     /// The models that are wanted, those of one provider with what they cost there.
-    fn list(&self, provider: Option<&str>, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Response {
+    fn list(self, provider: Option<&str>, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Answer {
         let entries =
             self.live.catalogue.models().filter_map(|model| Entry::of(model, self.filter, provider));
         let entries = entries.filter(is_wanted).collect();
-        Json(List::of(entries)).into_response()
+        answer(&List::of(entries), self.share)
     }
 }
 
-async fn all(reader: Reader) -> Response {
+type Answer = Result<Response, GatewayError>;
+
+/// What is answered, with its memory until the client has taken it.
+fn answer(told: &impl Serialize, mut share: Share) -> Answer {
+    let bytes = serde_json::to_vec(told)
+        .map_err(|_| GatewayError::new(Kind::Internal, "The models cannot be told"))?;
+    if bytes.len() > SMALL {
+        share.try_cover(bytes.len()).map_err(|_| no_room())?;
+    }
+    Ok(([(CONTENT_TYPE, "application/json")], Body::from(share.hold(bytes.into()))).into_response())
+}
+
+async fn all(reader: Reader) -> Answer {
     reader.list(None, |_| true)
 }
 
-async fn embeddings(reader: Reader) -> Response {
+async fn embeddings(reader: Reader) -> Answer {
     reader.list(None, |entry| is_of_embeddings(entry.output_modalities))
 }
 
 /// Models whose ids begin with a name and a slash, or the one model of an id without a slash.
-async fn namespace(reader: Reader, Path(name): Path<String>) -> Result<Response, GatewayError> {
+async fn namespace(reader: Reader, Path(name): Path<String>) -> Answer {
     let is_below = |id: &str| id.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
     if reader.live.catalogue.models().any(|model| is_below(&model.config.id)) {
-        return Ok(reader.list(None, |entry| is_below(entry.id)));
+        return reader.list(None, |entry| is_below(entry.id));
     }
-    one(&reader, &name)
+    one(reader, &name)
 }
 
 /// One model, as clients of OpenAI's interface ask for it.
-async fn model(
-    reader: Reader,
-    Path((namespace, rest)): Path<(String, String)>,
-) -> Result<Response, GatewayError> {
-    one(&reader, &format!("{namespace}/{rest}"))
+async fn model(reader: Reader, Path((namespace, rest)): Path<(String, String)>) -> Answer {
+    one(reader, &format!("{namespace}/{rest}"))
 }
 
-fn one(reader: &Reader, id: &str) -> Result<Response, GatewayError> {
+fn one(reader: Reader, id: &str) -> Answer {
     let model = reader.live.catalogue.model(id);
     let entry = model.and_then(|model| Entry::of(model, reader.filter, None));
-    entry
-        .map(|entry| Json(entry).into_response())
-        .ok_or_else(|| GatewayError::new(Kind::UnknownPath, "The requested model or resource was not found"))
+    let entry = entry.ok_or_else(|| {
+        GatewayError::new(Kind::UnknownPath, "The requested model or resource was not found")
+    })?;
+    answer(&entry, reader.share)
 }
 
 /// Models that one provider serves.
-async fn provider(reader: Reader, Path(name): Path<String>) -> Result<Response, GatewayError> {
+async fn provider(reader: Reader, Path(name): Path<String>) -> Answer {
     if !reader.live.config.upstreams.iter().any(|upstream| upstream.name == name) {
         return Err(GatewayError::new(Kind::UnknownPath, "The requested provider was not found"));
     }
-    Ok(reader.list(Some(&name), |_| true))
+    reader.list(Some(&name), |_| true)
 }

@@ -15,6 +15,7 @@ use hyper::body::{Frame, SizeHint};
 use super::shown;
 use super::traces::{RequestSpan, Root};
 use crate::door::Pieces;
+use crate::error::Kind;
 use crate::gateway::Gateway;
 
 /// Path of a probe, which nobody wants to read about.
@@ -26,6 +27,14 @@ const LEFT: u16 = 499;
 /// What is told of an answer that broke off within the gateway.
 const BROKEN: u16 = 500;
 
+/// What a response tells the log, as an extension: who asked, and for which model.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct About {
+    /// What the key is called, where it has a name.
+    pub(crate) key: Option<String>,
+    pub(crate) model: Option<String>,
+}
+
 /// A request, and what became of it. It is logged and counted when this is dropped.
 pub(crate) struct Line {
     gateway: Arc<Gateway>,
@@ -36,6 +45,9 @@ pub(crate) struct Line {
     began: Instant,
     bytes: u64,
     is_whole: bool,
+    about: About,
+    /// Why it got no answer.
+    refusal: Option<Kind>,
     root: Option<Root>,
 }
 
@@ -59,6 +71,8 @@ impl Line {
             began: Instant::now(),
             bytes: 0,
             is_whole: false,
+            about: About::default(),
+            refusal: None,
         }
     }
 
@@ -68,7 +82,9 @@ impl Line {
     }
 
     /// Stays with the response until it was sent, or as much of it as the client took.
-    pub(crate) fn follow(mut self, response: Response) -> Response {
+    pub(crate) fn follow(mut self, mut response: Response) -> Response {
+        self.about = response.extensions_mut().remove().unwrap_or_default();
+        self.refusal = response.extensions_mut().remove();
         self.status = response.status().as_u16();
         self.is_whole = response.body().is_end_stream();
         response.map(|body| Body::new(Followed { body: Pieces::of(body), line: self }))
@@ -87,6 +103,9 @@ impl Drop for Line {
             method = shown(self.method.as_str()),
             endpoint = self.endpoint,
             status = self.status,
+            error = self.refusal.map(Kind::name),
+            key = self.about.key,
+            model = self.about.model.as_deref().map(shown),
             bytes = self.bytes,
             is_whole = self.is_whole,
             trace_id = self.root.as_ref().map(Root::trace_id),

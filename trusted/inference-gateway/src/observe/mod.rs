@@ -21,7 +21,7 @@ use crate::routing::Health;
 use crate::surface::Surface;
 use series::{Counter, Durations, Family, line};
 
-pub(crate) use access::Line;
+pub(crate) use access::{About, Line};
 pub(crate) use traces::Attempted;
 pub use traces::{RequestSpan, Traces, TracesError};
 
@@ -241,7 +241,7 @@ fn known(reason: &str) -> &'static str {
 }
 
 /// What somebody else wrote, fit for a log.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(MAX_SHOWN).collect()
 }
 
@@ -279,6 +279,11 @@ fn figures(gateway: &Gateway) -> Response {
             "private_ai_gateway_body_memory_free_bytes",
             "Memory that is left for bodies of requests.",
             gateway.bodies.left(),
+        ),
+        (
+            "private_ai_gateway_configuration_healthy",
+            "1: the file holds as it is; 0: it is of no use, and what held before holds on.",
+            usize::from(gateway.office.is_file_good()),
         ),
         (
             "private_ai_gateway_records_healthy",

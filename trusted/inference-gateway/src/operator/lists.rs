@@ -83,11 +83,47 @@ impl List {
         entries(list).iter().map(|entry| self.redacted_entry(entry)).collect()
     }
 
+    /// Entries as they are shown say that a secret is there, and keep it by that: of the entry with their name, if that goes
+    /// to the same place. Whoever has the operator's token must not have a secret sent to somebody else.
+    pub(super) fn with_secrets(&self, mut list: Value, held: &Value) -> Result<Value, SettingsError> {
+        let entries_mut = list.as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
+        for (index, entry) in entries_mut.iter_mut().enumerate() {
+            let Some(entry) = entry.as_object_mut() else { continue };
+            for secret in self.secrets {
+                let is_kept = match entry.shift_remove(&configured(secret)) {
+                    None | Some(Value::Bool(false)) => false,
+                    Some(Value::Bool(true)) => !entry.contains_key(*secret),
+                    Some(_) => {
+                        return Err(self.broken(index, &configured(secret), "has to be true or false"));
+                    }
+                };
+                if !is_kept {
+                    continue;
+                }
+                let is_of_it = |held: &&Value| {
+                    ["name", "base_url"].iter().all(|member| held.get(member) == entry.get(*member))
+                };
+                let kept = entries(held).iter().find(is_of_it).and_then(|held| held.get(*secret));
+                let Some(kept) = kept.filter(|kept| !is_default(kept)).cloned() else {
+                    let rule = format!("there is none for this name and base_url: send {secret}");
+                    return Err(self.broken(index, &configured(secret), &rule));
+                };
+                entry.insert((*secret).to_owned(), kept);
+            }
+        }
+        Ok(list)
+    }
+
+    fn broken(&self, index: usize, member: &str, rule: &str) -> SettingsError {
+        let at = format!("{}[{index}].{member}", self.member);
+        SettingsError::Config(ConfigError::Rule { at, rule: rule.to_owned() })
+    }
+
     fn redacted_entry(&self, entry: &Value) -> Value {
         let mut entry = entry.as_object().cloned().unwrap_or_default();
         for secret in self.secrets {
             let is_there = entry.shift_remove(*secret).is_some_and(|value| !is_default(&value));
-            entry.insert(format!("{secret}_configured"), Value::Bool(is_there));
+            entry.insert(configured(secret), Value::Bool(is_there));
         }
         Value::Object(entry)
     }
@@ -104,14 +140,17 @@ impl List {
             let different =
                 self.of_the_file.iter().find(|member| said(Some(entry), **member) != said(of_file, **member));
             if let Some(member) = different.filter(|_| says_any) {
-                return Err(SettingsError::Config(ConfigError::Rule {
-                    at: format!("{}[{index}].{member}", self.member),
-                    rule: "may only be what the file says for the entry of this name".to_owned(),
-                }));
+                let rule = "may only be what the file says for the entry of this name";
+                return Err(self.broken(index, member, rule));
             }
         }
         Ok(())
     }
+}
+
+/// What an entry says, as it is shown, of one of its secrets.
+fn configured(secret: &str) -> String {
+    format!("{secret}_configured")
 }
 
 fn entries(list: &Value) -> &[Value] {

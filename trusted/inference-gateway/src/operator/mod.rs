@@ -4,6 +4,7 @@ mod lists;
 mod settings;
 mod usage;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use axum::extract::{FromRequestParts, Request, State};
@@ -16,7 +17,7 @@ use parking_lot::RwLock;
 
 use crate::admission::KeyHash;
 use crate::door;
-use crate::error::{GatewayError, Kind};
+use crate::error::{GatewayError, Kind, chain};
 use crate::gateway::Gateway;
 
 use lists::List;
@@ -27,12 +28,25 @@ pub use settings::{Settings, SettingsError};
 pub struct Office {
     token: RwLock<Option<KeyHash>>,
     settings: OnceLock<Settings>,
+    /// Whether the file is of no use as it is now.
+    is_file_bad: AtomicBool,
 }
 
 impl Office {
     /// Another token holds from now on; with none, the operator's endpoints are not there.
     pub fn set_token(&self, token: Option<KeyHash>) {
         *self.token.write() = token;
+    }
+
+    /// Notes whether the file can be used as it is now.
+    pub fn note_file(&self, is_good: bool) {
+        self.is_file_bad.store(!is_good, Ordering::Relaxed);
+    }
+
+    /// Whether the file could be used when it was last looked at.
+    #[must_use]
+    pub fn is_file_good(&self) -> bool {
+        !self.is_file_bad.load(Ordering::Relaxed)
     }
 
     /// What the operator may change. The first one stays.
@@ -110,7 +124,7 @@ async fn replace(
 fn refusal(list: &List, error: &SettingsError) -> GatewayError {
     match error {
         SettingsError::Unreadable(..) | SettingsError::Unwritable(..) => {
-            tracing::error!(%error, list = list.member, "could not be replaced");
+            tracing::error!(error = chain(error), list = list.member, "could not be replaced");
             GatewayError::new(Kind::Internal, format!("The {} could not be kept", list.member))
         }
         error => GatewayError::new(Kind::InvalidConfiguration(list.refusal), error.to_string()),

@@ -35,9 +35,12 @@ pub enum SettingsError {
         /// What has to hold.
         rule: &'static str,
     },
-    /// What clients were told at the start is otherwise in the file by now.
-    #[error("{0}: needs a restart")]
-    Restart(&'static str),
+    /// What holds from one start to the next is otherwise in the file by now.
+    #[error("{}: cannot be changed without a restart, and nothing else of the file holds until then", .0.join(", "))]
+    Restart(Vec<&'static str>),
+    /// A file is no configuration.
+    #[error("{0}")]
+    File(PathBuf, #[source] ConfigError),
     /// The file breaks a rule together with what replaced lists of it.
     #[error(
         "the file does not go with what the operator's token replaced; without {} its own lists hold again",
@@ -89,7 +92,7 @@ impl Settings {
     /// Reads the file, and what replaced its lists.
     pub fn load(file: &Path) -> Result<(Self, GatewayConfig), SettingsError> {
         let text = read(file)?;
-        let Effective { config, members, given_up } = effective(&text)?;
+        let Effective { config, members, given_up } = effective(file, &text)?;
         let held = Mutex::new(Held { text, members, given_up });
         Ok((Self { file: file.to_owned(), held }, config))
     }
@@ -117,9 +120,10 @@ impl Settings {
         if text == held.text {
             return Ok((false, prepare(&gateway.live().config)?));
         }
-        let Effective { config, members, given_up } = effective(&text)?;
-        if config.direct_serving != gateway.live().config.direct_serving {
-            return Err(SettingsError::Restart("direct_serving").into());
+        let Effective { config, members, given_up } = effective(&self.file, &text)?;
+        let fixed = config.fixed_otherwise(&gateway.live().config);
+        if !fixed.is_empty() {
+            return Err(SettingsError::Restart(fixed).into());
         }
         let prepared = prepare(&config)?;
         let live = Live::new(config, Some(&gateway.live())).map_err(SettingsError::from)?;
@@ -142,6 +146,7 @@ impl Settings {
         if !new.is_array() {
             return Err(list.refused("have to be an array"));
         }
+        let new = list.with_secrets(new, list.of(&held.members))?;
         let own = members_of(&held.text)?;
         list.check(&new, list.of(&own))?;
         // Whoever reads what is kept has to understand it.
@@ -164,6 +169,7 @@ impl Settings {
             .map_err(|error| SettingsError::Unwritable(path, error))?;
         gateway.replace(live);
         held.members = members;
+        tracing::info!("other {} hold, by the operator's token", list.member);
         Ok(())
     }
 
@@ -176,8 +182,8 @@ impl Settings {
 }
 
 /// The configuration of a file, with each list that replaced its own if that is still the one that was replaced.
-fn effective(text: &[u8]) -> Result<Effective, SettingsError> {
-    let config = GatewayConfig::parse(text)?;
+fn effective(file: &Path, text: &[u8]) -> Result<Effective, SettingsError> {
+    let config = GatewayConfig::parse(text).map_err(|error| SettingsError::File(file.to_owned(), error))?;
     let own = members_of(text)?;
     let (mut members, mut replaced, mut given_up) = (own.clone(), Vec::new(), Vec::new());
     for list in lists::ALL {
@@ -192,6 +198,7 @@ fn effective(text: &[u8]) -> Result<Effective, SettingsError> {
             continue;
         }
         members.insert(list.member.to_owned(), kept.list);
+        tracing::info!(path = %path.display(), "holds instead of the file's {}", list.member);
         replaced.push(path);
     }
     if replaced.is_empty() {
@@ -205,12 +212,15 @@ fn effective(text: &[u8]) -> Result<Effective, SettingsError> {
 }
 
 fn members_of(text: &[u8]) -> Result<Map<String, Value>, SettingsError> {
-    let malformed = |_| SettingsError::Config(ConfigError::Malformed("not JSON".to_owned()));
-    serde_json::from_slice(text).map_err(malformed)
+    let malformed =
+        |_| ConfigError::Rule { at: "the configuration".to_owned(), rule: "has to be JSON".to_owned() };
+    Ok(serde_json::from_slice(text).map_err(malformed)?)
 }
 
 fn config_of(members: &Map<String, Value>) -> Result<GatewayConfig, SettingsError> {
-    Ok(GatewayConfig::parse(&serde_json::to_vec(members).unwrap_or_default())?)
+    let text = serde_json::to_vec(members).unwrap_or_default();
+    // Nobody has seen this text.
+    Ok(GatewayConfig::parse(&text).map_err(ConfigError::without_place)?)
 }
 
 /// One that stays is given up again at the next start.

@@ -1,6 +1,7 @@
 //! What GPUs attest, for older clients: those of verified upstreams, through them. Of any in this machine nothing is known.
 
-use std::time::Duration;
+use std::fmt;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,8 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::prover::busy;
+use crate::accounting::Window;
 use crate::error::{GatewayError, Kind};
 use crate::gateway::Gateway;
 use crate::routing::Route;
@@ -22,10 +25,47 @@ const DEPTH: HeaderName = HeaderName::from_static("x-aci-forward-depth");
 const MAX_DEPTH: u8 = 8;
 /// Longest report of an upstream, in bytes.
 const MAX_REPORT_BYTES: usize = 4 << 20;
-/// Longest time for one upstream.
+/// Longest time for one upstream, and longest wait for a turn.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Upstreams that are asked at the same time, as anybody may want it; more wait.
-static ASKING: Semaphore = Semaphore::const_new(4);
+/// Upstreams that are asked at the same time.
+const TURNS: usize = 4;
+/// Callers that may wait or be served.
+pub(super) const QUEUE: usize = 32;
+/// Questions to upstreams in a minute. They make evidence for nobody else as quickly, and the gateway needs it, too.
+pub(super) const PER_MINUTE: u64 = 120;
+
+/// How upstreams are asked, as anybody may want it.
+pub(super) struct Asking {
+    places: Semaphore,
+    turns: Semaphore,
+    window: Window,
+    started: Instant,
+}
+
+impl Default for Asking {
+    fn default() -> Self {
+        Self {
+            places: Semaphore::new(QUEUE),
+            turns: Semaphore::new(TURNS),
+            window: Window::new(PER_MINUTE),
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Asking {
+    /// Callers that wait or are served.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        QUEUE - self.places.available_permits()
+    }
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Asking")
+    }
+}
 
 /// The evidence of GPUs about a nonce.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -47,7 +87,7 @@ impl Gpus {
     }
 
     /// Of the first verified upstream of a model that has any, over the channel that was verified. Fails for an unknown
-    /// model; where nobody has any it is that of none.
+    /// model, and where too many ask; where nobody has any it is that of none.
     pub(super) async fn of_model(
         gateway: &Gateway,
         model: &str,
@@ -60,8 +100,15 @@ impl Gpus {
             ..GatewayError::new(Kind::UnknownModel, "Nobody serves this model")
         })?;
         let Some(depth) = depth(headers).checked_sub(1) else { return Ok(Self::none(nonce)) };
+        let asking = gateway.notary.asking();
+        let _place = asking.places.try_acquire().map_err(|_| busy(1))?;
         for route in known.routes.iter().filter(|route| route.upstream.is_tee()) {
-            let Ok(_turn) = ASKING.acquire().await else { break };
+            let waited = timeout(PATIENCE, asking.turns.acquire()).await;
+            let _turn = waited.map_err(|_| busy(1))?.map_err(|_| busy(1))?;
+            let decision = asking.window.take(1, asking.started.elapsed());
+            if !decision.admitted {
+                return Err(busy(decision.reset_s));
+            }
             let asked = timeout(PATIENCE, ask(gateway, route, nonce, depth)).await;
             if let Ok(Some(gpus)) = asked {
                 return Ok(gpus);

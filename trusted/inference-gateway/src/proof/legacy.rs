@@ -37,12 +37,10 @@ impl SigningAlgo {
 impl FromStr for SigningAlgo {
     type Err = ();
 
+    /// In any case of letters, as clients write them.
     fn from_str(name: &str) -> Result<Self, ()> {
-        match name {
-            "ecdsa" => Ok(Self::Ecdsa),
-            "ed25519" => Ok(Self::Ed25519),
-            _ => Err(()),
-        }
+        let names = [("ecdsa", Self::Ecdsa), ("ed25519", Self::Ed25519)];
+        names.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, algo)| algo).ok_or(())
     }
 }
 
@@ -138,7 +136,7 @@ fn personal(text: &str) -> [u8; 32] {
 
 /// A challenge of an older client: 32 bytes in hex, or the hash of its text.
 pub(super) fn challenge(nonce: &str) -> [u8; 32] {
-    let bytes = hex::decode(nonce.strip_prefix("0x").unwrap_or(nonce)).ok();
+    let bytes = hex::decode(nonce).ok();
     bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or_else(|| Sha256::digest(nonce).into())
 }
 
@@ -202,9 +200,15 @@ mod tests {
 
     #[test]
     fn a_nonce_that_is_not_32_bytes_is_hashed() {
-        for text in ["", "00", &NONCE[..62], "hello"] {
+        for text in ["", "00", &NONCE[..62], &format!("0x{NONCE}"), "hello"] {
             assert_eq!(challenge(text), <[u8; 32]>::from(Sha256::digest(text)), "{text}");
         }
         assert_eq!(challenge(&NONCE.to_uppercase()), challenge(NONCE));
+    }
+
+    #[test]
+    fn algorithms_are_named_in_any_case() {
+        assert_eq!(("ECDSA".parse(), "Ed25519".parse()), (Ok(SigningAlgo::Ecdsa), Ok(SigningAlgo::Ed25519)));
+        assert_eq!(["rsa", "", " ecdsa"].map(str::parse::<SigningAlgo>), [Err(()); 3]);
     }
 }

@@ -23,6 +23,7 @@ use http::HeaderValue;
 use parking_lot::RwLock;
 
 use crate::config::{GatewayConfig, SourceConfig};
+use gpus::Asking;
 pub(crate) use keys::Keys;
 pub use keys::KeysError;
 use keysets::Keysets;
@@ -77,6 +78,8 @@ pub struct Notary {
     keysets: Option<Keysets>,
     /// Makes evidence; `None` where there is no guest agent.
     prover: Option<Prover>,
+    /// How upstreams are asked for evidence of theirs.
+    asking: Asking,
     clock: Clock,
 }
 
@@ -127,6 +130,7 @@ impl Notary {
             current: RwLock::new(Arc::new(identity)),
             keysets: Some(keysets),
             prover,
+            asking: Asking::default(),
             clock,
         })
     }
@@ -142,7 +146,16 @@ impl Notary {
         let keys = Arc::new(keys);
         let identity = Identity::new(&keys, &terms, Vec::new(), seconds(&clock));
         let current = RwLock::new(Arc::new(identity));
-        Self { keys, terms, source: None, current, keysets: None, prover: None, clock }
+        Self {
+            keys,
+            terms,
+            source: None,
+            current,
+            keysets: None,
+            prover: None,
+            asking: Asking::default(),
+            clock,
+        }
     }
 
     /// The identity that serves now.
@@ -153,14 +166,18 @@ impl Notary {
         if !is_old(&current.keyset, &self.terms, now) {
             return current;
         }
-        self.renew(current.keyset.tls_public_keys.clone(), now)
+        self.renew(None, now)
     }
 
     /// The listener has other TLS keys from now on.
     pub fn set_tls_keys(&self, tls_keys: Vec<TlsKey>) {
         if self.current.read().keyset.tls_public_keys != tls_keys {
-            self.renew(tls_keys, seconds(&self.clock));
+            self.renew(Some(tls_keys), seconds(&self.clock));
         }
+    }
+
+    fn asking(&self) -> &Asking {
+        &self.asking
     }
 
     /// Whether older or newer, the canonical text of a keyset that this gateway has served with.
@@ -172,9 +189,11 @@ impl Notary {
         self.keysets.as_ref().map_or(Ok(None), |keysets| keysets.document(digest))
     }
 
-    fn renew(&self, tls_keys: Vec<TlsKey>, now: u64) -> Arc<Identity> {
-        let identity = Arc::new(Identity::new(&self.keys, &self.terms, tls_keys, now));
+    /// Another keyset, with other TLS keys or those that hold at that moment, unless somebody else has just made it.
+    fn renew(&self, tls_keys: Option<Vec<TlsKey>>, now: u64) -> Arc<Identity> {
         let mut current = self.current.write();
+        let tls_keys = tls_keys.unwrap_or_else(|| current.keyset.tls_public_keys.clone());
+        let identity = Arc::new(Identity::new(&self.keys, &self.terms, tls_keys, now));
         let is_renewed = current.keyset.tls_public_keys == identity.keyset.tls_public_keys
             && !is_old(&current.keyset, &self.terms, now);
         if is_renewed {

@@ -103,7 +103,7 @@ fn tee_type(evidence: &OwnEvidence) -> Option<&'static str> {
     VersionedAttestation::decode(attestation).ok()?.evidence.tee_type()
 }
 
-fn busy(seconds: u64) -> GatewayError {
+pub(super) fn busy(seconds: u64) -> GatewayError {
     GatewayError {
         retry_after: Some(seconds),
         ..GatewayError::new(Kind::TooManyReports, "Too many attestation reports are asked for at once")

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use redb::{ReadTransaction, ReadableTable as _};
+use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _};
 use tokio::sync::watch;
 
 use super::StoreError;
@@ -171,6 +171,24 @@ impl View<'_> {
             };
         }
         Ok(rows.into_iter().take(limit).collect())
+    }
+
+    /// How many rows are set aside. None of them is read.
+    pub(super) fn aside_count(&self) -> Result<u64, StoreError> {
+        let filed = self.database.open_table(SET_ASIDE)?;
+        let mut recent: BTreeMap<u64, bool> = BTreeMap::new();
+        for generation in self.generations() {
+            recent.extend(generation.aside.iter().map(|(number, row)| (*number, row.is_some())));
+        }
+        let mut count = filed.len()?;
+        for (number, is_aside) in recent {
+            match (is_aside, filed.get(number)?.is_some()) {
+                (true, false) => count += 1,
+                (false, true) => count = count.saturating_sub(1),
+                (true, true) | (false, false) => {}
+            }
+        }
+        Ok(count)
     }
 
     /// The first rows in a row, from a number on, that a control plane is still to be told: the number of the first, and

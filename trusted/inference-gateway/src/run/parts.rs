@@ -99,8 +99,8 @@ impl Prepared {
         match (&gateway.control, self.hooks) {
             (Control::Keys(keys), None) => keys.configure(&live.config),
             (Control::ControlPlane(control_plane), Some(hooks)) => control_plane.configure(hooks),
-            // Requests under way belong to who admitted them.
-            _ => tracing::warn!("a start is needed to change between keys and a control plane"),
+            // A file that changes between keys and a control plane needs a start.
+            _ => {}
         }
         gateway.office.set_token(self.token);
         gateway.busy_poll.set_longest(Duration::from_micros(live.config.busy_poll_us));

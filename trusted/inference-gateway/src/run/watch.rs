@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Prepared;
 use super::{StartError, Tls};
-use crate::config::TlsFiles;
+use crate::config::{GatewayConfig, TlsFiles};
 use crate::door::Certificate;
 use crate::error::chain;
 use crate::gateway::Gateway;
@@ -67,16 +67,29 @@ impl Watch {
         }
     }
 
+    /// Whether the configuration is another one, which holds from now on.
+    pub(super) async fn reloaded(&self) -> Result<bool, StartError> {
+        reload(&self.gateway).await
+    }
+
     /// Takes over what has become another one, or all of it if asked.
     pub(super) async fn look(&mut self, is_asked: bool) {
         let now = self.marks();
         let is_other = is_asked || now.0 != self.seen.0;
         // What a configuration names may be there by now, without its own file being another one.
         if is_other || self.failure.is_some() {
-            let failure = reload(&self.gateway).await.err().map(|error| chain(&error));
+            let reloaded = self.reloaded().await;
+            match &reloaded {
+                Ok(true) => tracing::info!("another configuration holds"),
+                Ok(false) if self.failure.is_some() => tracing::info!("the configuration is of use again"),
+                Ok(false) if is_asked => tracing::info!("the configuration is the one that holds"),
+                Ok(false) | Err(_) => {}
+            }
+            let failure = reloaded.err().map(|error| chain(&error));
             if let Some(error) = failure.as_ref().filter(|_| is_other || failure != self.failure) {
                 tracing::error!(error, "the configuration is of no use; what held before holds on");
             }
+            self.gateway.office.note_file(failure.is_none());
             self.failure = failure;
         }
         if let Some(tls) = self.tls.as_ref().filter(|_| is_asked || now.1 != self.seen.1)
@@ -88,15 +101,22 @@ impl Watch {
     }
 }
 
-/// The token's file, too, may be another one without the configuration being it.
-async fn reload(gateway: &Gateway) -> Result<(), StartError> {
-    let Some(settings) = gateway.office.settings() else { return Ok(()) };
+/// The token's file, too, may be another one without the configuration being it. Whether that is.
+async fn reload(gateway: &Gateway) -> Result<bool, StartError> {
+    let Some(settings) = gateway.office.settings() else { return Ok(false) };
     let (is_other, prepared) = settings.reload(gateway, Prepared::read).await?;
     prepared.hold(gateway);
     if is_other {
-        tracing::info!("another configuration holds");
+        remark(&gateway.live().config);
     }
-    Ok(())
+    Ok(is_other)
+}
+
+/// Tells the operator what is seldom meant.
+pub(super) fn remark(config: &GatewayConfig) {
+    for remark in config.remarks() {
+        tracing::warn!("{remark}");
+    }
 }
 
 /// Another certificate is shown when the keyset has its key.

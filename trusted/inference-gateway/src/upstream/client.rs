@@ -22,6 +22,7 @@ use super::http1::{Broken, Http1};
 use super::names::Names;
 use super::tls::is_mismatch;
 use super::{SendFailure, Unanswered};
+use crate::error::chain;
 
 /// How often a silent HTTP/2 connection is asked whether it lives.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -179,7 +180,7 @@ fn unanswered(error: &Broken) -> Unanswered {
     } else {
         SendFailure::Transport
     };
-    Unanswered { why, may_be_out: !is_unsent }
+    Unanswered { why, cause: chain(error), may_be_out: !is_unsent }
 }
 
 /// Whether a limit in time passed: ours, or one below it.

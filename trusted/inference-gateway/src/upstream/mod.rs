@@ -59,18 +59,20 @@ pub enum SendFailure {
 }
 
 /// A request that was not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unanswered {
     /// What happened last.
     pub why: SendFailure,
+    /// The same in the words of the libraries, for the operator alone: they name hosts. Empty where there is no more to say.
+    pub cause: String,
     /// Whether bytes of the request may have gone out, at the last try or at one before it.
     pub may_be_out: bool,
 }
 
 impl Unanswered {
     const fn unsent(why: SendFailure) -> Self {
-        Self { why, may_be_out: false }
+        Self { why, cause: String::new(), may_be_out: false }
     }
 }
 
@@ -231,8 +233,12 @@ fn headers(config: &UpstreamConfig) -> Result<HeaderMap, UpstreamError> {
 async fn answer(client: &Client, outgoing: &Outgoing<'_>, patience: Duration) -> Result<Answer, Unanswered> {
     let answer = timeout(patience, pin!(client.send(outgoing))).await;
     // How far it came by then is not known.
-    let too_late = Unanswered { why: SendFailure::TimedOut, may_be_out: true };
-    Ok(Answer::new(answer.map_err(|_| too_late)??))
+    let too_late = |_| Unanswered {
+        why: SendFailure::TimedOut,
+        cause: format!("no answer began within {} s", patience.as_secs()),
+        may_be_out: true,
+    };
+    Ok(Answer::new(answer.map_err(too_late)??))
 }
 
 /// Path and query as the client takes them. What are none to it cannot be reached.

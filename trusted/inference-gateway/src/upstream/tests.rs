@@ -285,20 +285,24 @@ async fn it_is_known_whether_anything_may_have_gone_out() {
     // It takes connections, and says nothing of TLS.
     let silent = hanging.url().replace("http:", "https:");
     let nobody = "http://127.0.0.1:1".to_owned();
-    for (url, patience, why, may_be_out) in [
-        (nobody, IDLE, SendFailure::Unreachable, false),
-        (silent, IDLE, SendFailure::TimedOut, false),
-        (hanging.url(), Duration::from_secs(1), SendFailure::TimedOut, true),
-        (closing.url(), IDLE, SendFailure::Transport, true),
-        (gone_after_one().await, IDLE, SendFailure::Unreachable, true),
+    let unknown = "http://no-such-host.invalid".to_owned();
+    // The operator is told why.
+    for (url, patience, why, may_be_out, cause) in [
+        (nobody, IDLE, SendFailure::Unreachable, false, "Connection refused"),
+        (unknown, IDLE, SendFailure::Unreachable, false, "failed to lookup address"),
+        (silent, IDLE, SendFailure::TimedOut, false, "deadline has elapsed"),
+        (hanging.url(), Duration::from_secs(1), SendFailure::TimedOut, true, "no answer began within 1 s"),
+        (closing.url(), IDLE, SendFailure::Transport, true, "the connection broke: "),
+        (gone_after_one().await, IDLE, SendFailure::Unreachable, true, "Connection refused"),
     ] {
         let upstream = upstream(&url, &json!({"timeouts": {"connect": 1}})).unwrap();
         let unanswered = sent(&upstream, None, patience).await.unwrap_err();
-        assert_eq!(unanswered, Unanswered { why, may_be_out }, "{url}");
+        assert_eq!((unanswered.why, unanswered.may_be_out), (why, may_be_out), "{url}");
+        assert!(unanswered.cause.contains(cause), "{url}: {}", unanswered.cause);
     }
     let upstream = upstream(&hanging.url(), &json!({})).unwrap();
     let unanswered = sent(&upstream, Some(&channel(&[])), IDLE).await.unwrap_err();
-    assert_eq!(unanswered, Unanswered { why: SendFailure::Mismatch, may_be_out: false });
+    assert_eq!(unanswered, Unanswered::unsent(SendFailure::Mismatch));
 }
 
 #[tokio::test]

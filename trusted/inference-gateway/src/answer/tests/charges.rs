@@ -97,6 +97,47 @@ async fn embeddings_that_are_too_large() {
     is_charged("/v1/embeddings", &request, crate::upstream::fake::reply(200, "", &answer), "0.004").await;
 }
 
+/// Of a text that is too large as many tokens are charged as there may be: it was written, and cannot be read.
+#[tokio::test]
+async fn texts_that_are_too_large() {
+    let answer = reply(200, &"1".repeat((32 << 20) + 1));
+    let fake = Fake::start(move |_, _| vec![Act::Send(answer.clone())]).await;
+    let model = json!({
+        "id": MODEL, "context_length": 1000, "max_output_length": 100,
+        "pricing": {"prompt": "0.001", "completion": "0.002"},
+    });
+    let bench =
+        Bench::new(vec![upstream("one", &fake.url(), 0, &json!({}))], json!({"models": [model]})).await;
+    assert_eq!(bench.ask(&chat(false)).await.status, 422);
+    let row = bench.rows()[0].row.clone();
+    assert_eq!((row.status, row.completion_tokens), (422, 1000));
+}
+
+/// An upstream that errs, or lies, uses up neither a key's credit nor what a control plane may be owed.
+#[tokio::test]
+async fn no_more_tokens_are_believed_than_there_can_be() {
+    let told = WHOLE
+        .replace("\"prompt_tokens\":10", "\"prompt_tokens\":1000000000000")
+        .replace("\"completion_tokens\":3", "\"completion_tokens\":1000000000000");
+    let fake = Fake::start(move |_, _| vec![Act::Send(reply(200, &told))]).await;
+    for (lengths, completion) in
+        [(json!({"context_length": 1000}), 1000), (json!({"context_length": 9, "max_output_length": 50}), 50)]
+    {
+        let mut model = json!({"id": MODEL, "pricing": {"prompt": "0.001", "completion": "0.002"}});
+        model.as_object_mut().unwrap().extend(lengths.as_object().unwrap().clone());
+        let one = upstream("one", &fake.url(), 0, &json!({}));
+        let bench = Bench::new(vec![one], json!({"models": [model]})).await;
+        assert_eq!(bench.ask(&chat(false)).await.status, 200);
+        let mut request = chat(false);
+        request["n"] = json!(1);
+        assert_eq!(bench.ask(&request).await.status, 200);
+        for row in bench.rows_of(2).await {
+            assert_eq!(row.row.completion_tokens, completion, "{lengths}");
+            assert!(row.row.prompt_tokens < 1100, "{lengths}: {}", row.row.prompt_tokens);
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_cannot_be_taken_or_has_no_price_is_refused_at_once() {
     let fake = good().await;

@@ -45,6 +45,10 @@ async fn answers_to_one_key_leave_room_for_those_to_others() {
         assert_eq!(ask(key).await.unwrap().status(), status, "{key}");
     }
     drop(untaken);
+    // Who makes upstreams work for answers that its own leave no room for pays for them.
+    let rows = bench.rows_of(3).await;
+    let of = |status| rows.iter().map(|row| &row.row).find(|row| row.status == status).unwrap();
+    assert!(of(503).completion_tokens > 1000 && of(503).prompt_tokens > 0, "{:?}", of(503));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::proof::verdict;
 use super::support::*;
 use crate::upstream::fake::{Act, Fake, gone_after_one, json as json_reply};
 
@@ -42,6 +43,43 @@ async fn a_receipt_names_where_the_request_went() {
         let gone = at("gone", &gone_after_one().await, order[0]);
         let absent = at("absent", "http://127.0.0.1:1", order[1]);
         assert_eq!(sent_to(vec![gone, absent]).await.as_deref(), Some("gone:vendor/model"), "{order:?}");
+    }
+}
+
+/// Who is told that nothing was proved knows that nothing was sent: where an attempt before sent the request, its failure is
+/// told, as the receipt has it.
+#[tokio::test]
+async fn that_nothing_was_proved_is_told_only_where_nothing_was_sent() {
+    let fake = Fake::start_tls(|_, _| vec![Act::Close]).await;
+    let (_, pin) = fake.certificate.clone().unwrap();
+    let proves = format!("cat > /dev/null; cat <<'END'\n{}\nEND", verdict(&fake, pin));
+    let route = |name: &str, priority: u32, program: &str| {
+        let more = json!({"verifier_command": ["/bin/sh", "-c", program]});
+        upstream(name, &fake.url(), priority, &more)
+    };
+    for (upstreams, told, result, is_sent) in [
+        (
+            vec![route("breaks", 0, &proves), route("fails", 1, "exit 1")],
+            (502, "upstream_error"),
+            "verified",
+            true,
+        ),
+        (
+            vec![route("fails", 0, "exit 1"), route("breaks", 1, &proves)],
+            (502, "upstream_error"),
+            "verified",
+            true,
+        ),
+        (vec![route("fails", 0, "exit 1")], (503, "upstream_verification_failed"), "failed", false),
+    ] {
+        let bench = Bench::new(upstreams, json!({})).await;
+        let mut request = chat(false);
+        request["provider"] = json!({"aci_verified": true});
+        let failed = bench.ask(&request).await;
+        assert_eq!(failed.error(), (told.0, told.1.to_owned()));
+        let receipt = bench.checked_receipt(&failed);
+        assert_eq!(event(&receipt, "upstream.verified").unwrap()["result"], result, "{receipt}");
+        assert_eq!(event(&receipt, "request.forwarded").is_some(), is_sent, "{receipt}");
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::wrong;
 use crate::body::{Body, Few, Raw, members, object, to_json};
-use crate::error::GatewayError;
+use crate::error::{GatewayError, shown};
 use crate::format::features::MAX_ENTRIES;
 use crate::format::object::{Object, inside, list, object_in};
 use crate::format::reasoning::Wish;
@@ -119,7 +119,7 @@ fn refuse_what_has_no_counterpart(body: &Body<'_>) -> Result<(), GatewayError> {
         let value = body.raw(name).map_or("null", RawValue::get);
         let is_known = TURNED.contains(&name) || HARMLESS.contains(&name);
         if !is_known && !is_neutral(name, value) {
-            return Err(wrong(name, "is not supported by this model"));
+            return Err(wrong(&shown(name), "is not supported by this model"));
         }
     }
     let words: Option<Vec<String>> = body.get("modalities", "an array of strings")?;

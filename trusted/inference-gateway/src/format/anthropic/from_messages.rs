@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::wrong;
 use crate::body::{Body, Few, Raw, members, object, raw_text};
-use crate::error::GatewayError;
+use crate::error::{GatewayError, shown};
 use crate::format::Shaped;
 use crate::format::features::MAX_ENTRIES;
 use crate::format::object::{Object, inside, list};
@@ -63,7 +63,7 @@ members! {
 pub(in crate::format) fn chat_request(shaped: &Shaped, route: &Route) -> Result<Bytes, GatewayError> {
     let body = Body::parse(&shaped.body)?;
     if let Some(name) = body.names().find(|name| !KNOWN.contains(name)) {
-        return Err(wrong(name, "is not supported by this model"));
+        return Err(wrong(&shown(name), "is not supported by this model"));
     }
     let mut request = Object::new()
         .text("model", &route.upstream_model)

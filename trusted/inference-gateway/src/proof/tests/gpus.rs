@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
+use super::super::gpus::{PER_MINUTE, QUEUE};
 use super::NONCE;
 use crate::lab::agent::TestAgent;
 use crate::run::{Running, start};
-use crate::upstream::fake::{Act, Fake, client, json as json_reply};
+use crate::upstream::fake::{Act, Fake, client, json as json_reply, until};
 
 /// A gateway with a verified upstream for the model `m`, and one that proves nothing for `plain`.
 struct Lab {
@@ -119,4 +121,33 @@ async fn what_is_not_about_the_nonce_is_not_passed_on() {
         assert_eq!(Lab::new(&fake).await.gpus("&model=m", None).await, none());
         assert_eq!(fake.seen.lock().len(), 1);
     }
+}
+
+/// Anybody may ask: of those that wait there are only so many, and no upstream is kept from proving what it is to others.
+#[tokio::test]
+async fn only_so_many_wait_and_only_so_often_is_it_asked() {
+    let fake = Fake::start_tls(|_, _| vec![Act::Hang]).await;
+    let lab = Lab::new(&fake).await;
+    let waiting: Vec<_> = (0..QUEUE)
+        .map(|_| {
+            let url = format!("http://{}/v1/attestation/report?model=m", lab.running.address());
+            tokio::spawn(client().get(url).send())
+        })
+        .collect();
+    let asking = lab.running.gateway().notary.asking();
+    until(|| asking.waiting() == QUEUE).await;
+    let (status, error) = lab.report("&model=m", None).await;
+    assert_eq!((status, &error["error"]["type"]), (429, &json!("rate_limit_error")));
+    // Without a model nobody has to be asked.
+    assert_eq!(lab.report("", None).await.0, 200);
+    waiting.iter().for_each(JoinHandle::abort);
+    until(|| asking.waiting() == 0).await;
+
+    let fake = telling(report(&some(NONCE))).await;
+    let lab = Lab::new(&fake).await;
+    for _ in 0..PER_MINUTE {
+        assert_eq!(lab.report("&model=m", None).await.0, 200);
+    }
+    assert_eq!(lab.report("&model=m", None).await.0, 429);
+    assert_eq!(fake.seen.lock().len() as u64, PER_MINUTE);
 }

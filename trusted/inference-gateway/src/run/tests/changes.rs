@@ -87,9 +87,9 @@ async fn models_are_the_operators_to_see_and_to_replace() {
     for (bad, said) in [
         (json!({}), "models: have to be an array"),
         (json!([own[0], own[0]]), "models: two have the same id"),
-        (unknown, "the configuration cannot be read"),
+        (unknown, "models[0].pricings: unknown field `pricings`"),
         (unserved, "models[1]: no upstream serves it"),
-        (json!([" ".repeat(5 << 20)]), "the configuration cannot be read"),
+        (json!([" ".repeat(5 << 20)]), "models[0]: has to be an object"),
     ] {
         let refused = put(&bench, PATH, &bad).await;
         assert_eq!(refused.error(), (400, "invalid_model_config".to_owned(), Value::Null));
@@ -169,6 +169,95 @@ async fn a_file_that_does_not_go_with_what_replaced_its_lists_changes_nothing() 
     std::fs::write(&file, config.to_string()).unwrap();
     start(&file).await.unwrap().stop(PATIENCE, std::future::pending()).await;
     assert_eq!(kept.each_ref().map(|path| path.exists()), [false, true]);
+}
+
+/// What the operator is shown can be sent back: nobody is shown a credential, and none is lost, nor goes to another place.
+#[tokio::test]
+async fn upstreams_keep_their_credentials_when_they_are_sent_back() {
+    const PATH: &str = "/v1/admin/upstreams";
+    let bench = Bench::plain().await;
+    let view = bench.get(PATH, Some(TOKEN)).await.json();
+    let mut list = view["upstreams"].clone();
+    assert_eq!(list[1]["bearer_token_configured"], true);
+    list[1]["weight"] = json!(7);
+    let replaced = put(&bench, PATH, &list).await;
+    assert_eq!(replaced.status, StatusCode::OK, "{:?}", replaced.body);
+    let credential = |bench: &Bench| {
+        let upstream = bench.running.gateway().live().config.upstreams[1].clone();
+        (upstream.weight, upstream.bearer_token.map(|token| token.expose().to_owned()))
+    };
+    assert_eq!(credential(&bench), (7, Some("s3cret".to_owned())));
+    for (member, value, named) in [
+        ("base_url", json!("http://127.0.0.1:1"), "upstreams[1].bearer_token_configured: there is none for"),
+        ("name", json!("other"), "upstreams[1].bearer_token_configured: there is none for"),
+        ("bearer_token_configured", json!("yes"), "upstreams[1].bearer_token_configured: has to be true or"),
+        (
+            "verifier_options_configured",
+            json!(true),
+            "upstreams[1].verifier_options_configured: there is none",
+        ),
+    ] {
+        let mut bad = list.clone();
+        bad[1][member] = value;
+        let refused = put(&bench, PATH, &bad).await;
+        assert_eq!(refused.error().1, "invalid_upstream_config", "{member}");
+        let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with(named) && !message.contains("s3cret"), "{member}: {message}");
+    }
+    // One that is sent holds, and one that is not there is gone.
+    list[1]["bearer_token"] = json!("other-s3cret");
+    assert_eq!(put(&bench, PATH, &list).await.status, StatusCode::OK);
+    assert_eq!(credential(&bench), (7, Some("other-s3cret".to_owned())));
+    list[1].as_object_mut().unwrap().shift_remove("bearer_token");
+    list[1]["bearer_token_configured"] = json!(false);
+    assert_eq!(put(&bench, PATH, &list).await.status, StatusCode::OK);
+    assert_eq!(credential(&bench), (7, None));
+    // A mistake is named by its member: nobody has seen the text that it is read from.
+    list[1]["weight"] = json!("many");
+    let refused = put(&bench, PATH, &list).await.json();
+    assert_eq!(refused["error"]["message"], "upstreams[1].weight: has to be a whole number");
+}
+
+/// What holds from one start to the next is changed by none, and nothing else of such a file holds before.
+#[tokio::test]
+async fn what_needs_a_start_is_named_and_changes_nothing() {
+    let bench = Bench::plain().await;
+    let state = bench.dir.path().join("other");
+    let mut watch = Watch::new(Arc::clone(bench.running.gateway()), None);
+    for (member, value) in [
+        ("bind", json!("127.0.0.1:1")),
+        ("metrics_bind", json!("127.0.0.1:1")),
+        ("state_dir", json!(state)),
+        ("tls", json!({ "self_signed": true })),
+        ("body_memory_mib", json!(64)),
+        ("receipts", json!({ "log": false })),
+        ("traces", json!({ "endpoint": "http://127.0.0.1:1/v1/traces" })),
+        ("trust", json!({ "production": true })),
+        ("agent_socket", json!("/none")),
+        ("subject", json!("other")),
+        ("keyset_lifetime_s", json!(7200)),
+        ("enable_e2ee", json!(false)),
+    ] {
+        let mut config = bench.config.clone();
+        config[member] = value;
+        config["upstreams"][0]["models"]["vendor/new"] = json!("n");
+        std::fs::write(bench.file(), config.to_string()).unwrap();
+        let error = watch.reloaded().await.unwrap_err();
+        let said = format!("{member}: cannot be changed without a restart");
+        assert!(crate::error::chain(&error).starts_with(&said), "{member}: {error}");
+        watch.look(true).await;
+        assert!(!bench.running.gateway().office.is_file_good());
+    }
+    assert_eq!(bench.ids("/v1/models").await.len(), 3);
+    // Lists are still kept where they were.
+    assert_eq!(put(&bench, "/v1/admin/models", &bench.config["models"]).await.status, StatusCode::OK);
+    assert!(!state.exists() && bench.dir.path().join("state/models.json").exists());
+    let figure = "private_ai_gateway_configuration_healthy";
+    let figures = |reply: Reply| String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(figures(bench.get("/v1/metrics", Some(TOKEN)).await).contains(&format!("\n{figure} 0\n")));
+    std::fs::write(bench.file(), bench.config.to_string()).unwrap();
+    watch.look(true).await;
+    assert!(figures(bench.get("/v1/metrics", Some(TOKEN)).await).contains(&format!("\n{figure} 1\n")));
 }
 
 /// What runs programs beside the keys, or names files, is in the file alone.

@@ -16,6 +16,7 @@ async fn the_operator_reads_what_was_used_page_by_page() {
     for (member, value) in [
         ("number", json!(0)),
         ("apiKeyHash", json!(KeyHash::of(KEY).to_string())),
+        ("virtualKeyId", json!("test")),
         ("requestModel", json!("vendor/model")),
         ("status", json!(200)),
         ("promptTokens", json!(1)),

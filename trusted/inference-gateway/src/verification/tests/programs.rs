@@ -17,7 +17,7 @@ use crate::verification::target::{Method, Target};
 fn route(script: &str, more: &Value) -> Arc<Route> {
     let mut upstream = json!({
         "name": "third",
-        "base_url": "https://third.example.com/v1/",
+        "base_url": "https://third.example.com/api/",
         "models": {"public": "own"},
         "verifier_command": ["/bin/sh", "-c", script],
     });
