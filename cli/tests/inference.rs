@@ -100,6 +100,78 @@ fn chat(client: &reqwest::Client, gateway: &Part, text: &str, stream: bool) -> r
     client.post(url).bearer_auth(KEY).body(body.to_string())
 }
 
+/// The line of a request says who asked, for which model, and why there is no answer.
+#[tokio::test]
+async fn the_log_says_who_asked_for_what_and_why_there_is_no_answer() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let home = tempfile::tempdir().unwrap();
+    let upstream = echo(&home, 0);
+    let mut config = config(&home, &upstream);
+    config["upstreams"].as_array_mut().unwrap().push(json!({
+        "name": "gone", "base_url": "http://127.0.0.1:1", "models": { "vendor/gone": "gone" },
+    }));
+    fs::write(home.path().join("gateway.json"), config.to_string()).unwrap();
+    let gateway = Part::start(&home, "serve inference-gateway --config gateway.json", "gateway.log");
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let ask = async |key: &str, model: &str| {
+        let body = json!({ "model": model, "messages": [{ "role": "user", "content": "a secret prompt" }] });
+        let url = format!("http://{}/v1/chat/completions", gateway.address);
+        let answer = client.post(url).bearer_auth(key).body(body.to_string()).send().await.unwrap();
+        drop(answer.bytes().await.unwrap());
+    };
+    ask(KEY, MODEL).await;
+    ask("sk-of-nobody", MODEL).await;
+    ask(KEY, "vendor/none").await;
+    ask(KEY, "vendor/gone").await;
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.ended(), Some(0));
+    let log = fs::read_to_string(home.path().join("gateway.log")).unwrap();
+    let lines: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["fields"].clone()).collect();
+    let of = |message: &str| lines.iter().filter(|line| line["message"] == message).collect::<Vec<_>>();
+    let told: Vec<_> = of("answered")
+        .into_iter()
+        .map(|line| ["status", "key", "model", "error"].map(|name| line[name].clone()))
+        .collect();
+    let expected = [
+        json!([200, "test", MODEL, null]),
+        json!([401, null, null, "authentication_error"]),
+        json!([400, "test", null, "model_not_found"]),
+        json!([502, "test", "vendor/gone", "upstream_error"]),
+    ];
+    assert_eq!(told, expected.map(|line| [0, 1, 2, 3].map(|at| line[at].clone())));
+    let failed = of("an attempt failed");
+    assert!(failed[0]["cause"].as_str().unwrap().contains("Connection refused"), "{failed:?}");
+    for message in
+        ["the gateway ends when its requests are answered, or after these seconds", "the gateway has ended"]
+    {
+        assert_eq!(of(message).len(), 1, "{log}");
+    }
+    assert!(!log.contains("a secret prompt") && !log.contains(KEY), "{log}");
+}
+
+/// A file that is no configuration ends it with the code of wrong input, its name and the member.
+#[test]
+fn a_wrong_file_is_named_with_its_member() {
+    let home = tempfile::tempdir().unwrap();
+    for (text, said) in [
+        (
+            r#"{"state_dir": "state", "upstreams": [{"name": "a", "base_url": "b", "models": {}}]}"#,
+            "gateway.json: upstreams[0].base_url: has to be an absolute URL",
+        ),
+        (
+            r#"{"state_dir": "state", "upstreams": [], "admin_token_file": 1}"#,
+            "gateway.json: admin_token_file: has to be",
+        ),
+    ] {
+        fs::write(home.path().join("gateway.json"), text).unwrap();
+        let output = bare(&home, "serve inference-gateway --config gateway.json").output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(words.contains(said), "{words}");
+    }
+}
+
 #[tokio::test]
 async fn answers_come_with_receipts_files_are_heard_and_streams_may_end() {
     // The client has no TLS to do, but wants a provider.

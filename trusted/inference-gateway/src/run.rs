@@ -36,17 +36,30 @@ pub enum StartError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// The certificate of the listener is of no use.
-    #[error(transparent)]
+    #[error("tls")]
     Certificate(#[from] CertificateError),
     /// An address cannot be listened at.
     #[error("cannot listen at {0}")]
     Listen(SocketAddr, #[source] io::Error),
     /// A file is not readable or holds no token.
-    #[error("{0} holds no token of one line")]
+    #[error("admin_token_file: {0} has to be a file with one line of 16 to 512 visible ASCII characters")]
     Token(PathBuf, #[source] io::Error),
     /// One of the parts does not start.
     #[error("the gateway's {0} does not start")]
     Part(&'static str, #[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl StartError {
+    /// Whether it is the configuration, or a file that it names, that has to be mended.
+    #[must_use]
+    pub const fn is_about_files(&self) -> bool {
+        use CertificateError::{NoCertificate, Pem, Unfit};
+        match self {
+            Self::Certificate(error) => matches!(error, Pem(..) | NoCertificate(_) | Unfit(_)),
+            Self::Settings(_) | Self::Token(..) => true,
+            Self::Listen(..) | Self::Part(..) => false,
+        }
+    }
 }
 
 /// A gateway that serves.

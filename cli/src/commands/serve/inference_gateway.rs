@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cloister_inference_gateway::run;
+use cloister_inference_gateway::run::{self, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Logging;
 use super::parent::{Bond, ORPHAN_GRACE};
 use crate::commands::Outcome;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::parts::Interrupts;
 
 /// Arguments of `serve inference-gateway`.
@@ -33,7 +33,15 @@ pub(super) async fn run(args: Args) -> Outcome {
     let mut interrupts = Interrupts::install()?;
     let mut hangup =
         signal(SignalKind::hangup()).map_err(|error| Failure::local("cannot handle signals", error))?;
-    let failed = |error| Failure::local("the inference gateway did not start", error);
+    let failed = |error: StartError| {
+        let is_file = error.is_about_files();
+        let mut failure = Failure::local("the inference gateway did not start", error);
+        if is_file {
+            failure.exit = Exit::Usage;
+            failure = failure.hint("docs/inference-gateway.md has the file's members");
+        }
+        failure
+    };
     let mut parent = args.bond.parent();
     let gateway = tokio::select! {
         started = run::start(&args.config) => started.map_err(failed)?,

@@ -209,7 +209,16 @@ impl Attempt<'_> {
         let headers = self.headers();
         let mut mismatches = 0;
         loop {
-            let channel = self.channel(trace).await?;
+            let before = trace.verification.clone();
+            let channel = match self.channel(trace).await {
+                Ok(channel) => channel,
+                // It went out over the channel that was verified before, and broke off.
+                Err(failure) if trace.may_be_out() => {
+                    trace.verification = before;
+                    return Err(Failure::transport().because(failure.why.to_owned()));
+                }
+                Err(failure) => return Err(failure),
+            };
             if self.asked.is_left() {
                 return Err(Failure::new(Rank::Routing, internal(), "the client left"));
             }
@@ -235,7 +244,11 @@ impl Attempt<'_> {
                         self.gateway.verifications.mismatched(self.route, channel);
                     }
                     if mismatches == MISMATCHES {
-                        return Err(Self::unverified(why.to_string(), trace));
+                        return Err(if trace.may_be_out() {
+                            Failure::transport().because(why.to_string())
+                        } else {
+                            Self::unverified(why.to_string(), trace)
+                        });
                     }
                     mismatches += 1;
                 }

@@ -47,6 +47,8 @@ pub(super) fn check(config: &GatewayConfig) -> Checked {
         "body_memory_mib",
         "has to be between 32 and 1048576",
     )?;
+    let is_twice = config.bind.port() != 0 && config.metrics_bind == Some(config.bind);
+    rule(!is_twice, "metrics_bind", "has to be another address than bind")?;
     config.tls.as_ref().map_or(Ok(()), check_tls)?;
     verification::check_trust(config)?;
     verification::check_direct(config)?;

@@ -67,6 +67,9 @@ fn broken_rules_are_named_by_their_place() {
         let error = parse(&bad).unwrap_err();
         assert!(error.starts_with(at), "{pointer}: {error}");
     }
+    let mut bad = good();
+    bad["metrics_bind"] = json!("127.0.0.1:8086");
+    assert!(parse(&bad).unwrap_err().starts_with("metrics_bind: has to be another"));
     for (name, most) in [("busy_poll_us", 1000), ("read_on_ms", 600_000), ("capacity_retry_ms", 5000)] {
         let mut config = good();
         config[name] = json!(most);

@@ -64,29 +64,39 @@ type Script = Arc<dyn Fn(usize, &Seen) -> Vec<Act> + Send + Sync>;
 impl Fake {
     /// The script is asked for each request, with its number.
     pub(crate) async fn start(script: impl Fn(usize, &Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        Self::serve(Arc::new(script), None).await
+        Self::serve(Arc::new(script), Vec::new()).await
     }
 
     /// The same, with TLS and a certificate of its own.
     pub(crate) async fn start_tls(script: impl Fn(usize, &Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        let (config, certificate) = own_certificate();
-        Self::serve(Arc::new(script), Some((TlsAcceptor::from(Arc::new(config)), certificate))).await
+        Self::serve(Arc::new(script), vec![own_certificate()]).await
     }
 
-    async fn serve(script: Script, tls: Option<(TlsAcceptor, (String, [u8; 32]))>) -> Self {
+    /// The same; from the second connection on its certificate is another one.
+    pub(crate) async fn start_tls_changing(
+        script: impl Fn(usize, &Seen) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
+        Self::serve(Arc::new(script), vec![own_certificate(), own_certificate()]).await
+    }
+
+    /// With a certificate for each connection, the last one for all that follow; without any in clear.
+    async fn serve(script: Script, tls: Vec<(rustls::ServerConfig, (String, [u8; 32]))>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let fake = Self {
             address: listener.local_addr().unwrap(),
             seen: Arc::default(),
             counts: Arc::default(),
-            certificate: tls.as_ref().map(|(_, certificate)| certificate.clone()),
+            certificate: tls.first().map(|(_, certificate)| certificate.clone()),
         };
-        let (mine, acceptor) = (fake.clone(), tls.map(|(acceptor, _)| acceptor));
+        let mine = fake.clone();
+        let acceptors: Vec<_> =
+            tls.into_iter().map(|(config, _)| TlsAcceptor::from(Arc::new(config))).collect();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                mine.counts.connections.fetch_add(1, Ordering::Relaxed);
-                let (mine, script, acceptor) = (mine.clone(), Arc::clone(&script), acceptor.clone());
+                let number = mine.counts.connections.fetch_add(1, Ordering::Relaxed);
+                let acceptor = acceptors.get(number).or(acceptors.last()).cloned();
+                let (mine, script) = (mine.clone(), Arc::clone(&script));
                 tokio::spawn(async move {
                     match acceptor {
                         None => mine.talk(stream, &script).await,

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     response: Option<PathBuf>,
     /// Attestation report [default: asked for with a fresh nonce]
-    #[arg(long, value_name = "FILE", required_unless_present = "url")]
+    #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Nonce that --report was asked for with
     #[arg(long, value_name = "HEX", requires = "report")]
@@ -147,6 +147,10 @@ async fn receipt(args: &Args, gateway: Option<&Gateway>) -> Result<(Value, Optio
             let receipt = gateway.receipt(&args.receipt).await?;
             Ok((receipt, Some(args.receipt.clone())))
         }
+        None if !path.exists() => {
+            let message = format!("{} is no file: --url says which gateway to ask for it", args.receipt);
+            Err(Failure::usage(message))
+        }
         _ => Ok((file(&path)?, None)),
     }
 }
@@ -157,7 +161,12 @@ async fn report(args: &Args, gateway: Option<&Gateway>) -> Result<(Value, Option
         (Some(path), _) => Ok((file(path)?, args.report_nonce.clone())),
         (None, Some(gateway)) => {
             let nonce = report::nonce(&args.expectations)?;
-            Ok((gateway.report(&nonce).await?, Some(nonce)))
+            let report = gateway.report(&nonce).await.map_err(|failure| {
+                failure.hint(
+                    "without evidence of its machine nothing says who signed the receipt; --report has some",
+                )
+            })?;
+            Ok((report, Some(nonce)))
         }
         (None, None) => Err(Failure::usage("--report or --url is needed")),
     }

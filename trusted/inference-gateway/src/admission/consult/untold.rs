@@ -1,5 +1,6 @@
 //! What was spent, and a control plane was not told yet: it does not come off anybody's balance until it is.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -23,9 +24,24 @@ pub(super) struct Untold {
 impl Untold {
     /// Of the rows that a store owes a control plane, and of those that it set aside. Reads all of them.
     pub(super) fn of(store: &Store) -> Result<Self, StoreError> {
-        let owed = sum(|from| store.unposted(from, PAGE))?;
-        let aside = sum(|from| store.set_aside(from, PAGE))?;
-        Ok(Self { sum: Mutex::new(owed.saturating_add(aside)), is_refusing: AtomicBool::new(false) })
+        let (mut counted, mut sum) = (HashSet::new(), Decimal::ZERO);
+        for_each(
+            |from| store.set_aside(from, PAGE),
+            |row| {
+                counted.insert(row.number);
+                sum = sum.saturating_add(row.row.cost);
+            },
+        )?;
+        for_each(
+            |from| store.unposted(from, PAGE),
+            |row| {
+                // Where a process died after it set a row aside, and before it noted how far it had told, it is owed, too.
+                if !counted.contains(&row.number) {
+                    sum = sum.saturating_add(row.row.cost);
+                }
+            },
+        )?;
+        Ok(Self { sum: Mutex::new(sum), is_refusing: AtomicBool::new(false) })
     }
 
     /// Something was spent.
@@ -68,13 +84,16 @@ impl Untold {
     }
 }
 
-/// The costs of all rows, which are read page by page.
-fn sum(page: impl Fn(u64) -> Result<Vec<UsageRow>, StoreError>) -> Result<Decimal, StoreError> {
-    let (mut from, mut sum) = (0, Decimal::ZERO);
+/// Looks at all rows, which are read page by page.
+fn for_each(
+    page: impl Fn(u64) -> Result<Vec<UsageRow>, StoreError>,
+    mut look: impl FnMut(&UsageRow),
+) -> Result<(), StoreError> {
+    let mut from = 0;
     loop {
         let rows = page(from)?;
-        let Some(last) = rows.last() else { return Ok(sum) };
+        let Some(last) = rows.last() else { return Ok(()) };
         from = last.number + 1;
-        sum = rows.iter().fold(sum, |sum, row| sum.saturating_add(row.row.cost));
+        rows.iter().for_each(&mut look);
     }
 }

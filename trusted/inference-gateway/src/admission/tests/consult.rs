@@ -460,6 +460,22 @@ async fn a_row_that_is_not_taken_holds_up_no_other_and_is_told_again() {
     assert!(ask(&control).await.is_ok(), "a limit that was raised");
 }
 
+/// A process may die after it set rows aside, and before it noted how far it had told.
+#[tokio::test]
+async fn a_row_that_is_set_aside_and_still_owed_is_owed_once() {
+    let lab = Lab::new().await;
+    lab.fake.then(Answer::Never);
+    keep(&lab.store, 0..10).await;
+    until(|| lab.store.to_post(10).unwrap().len() == 10).await;
+    for row in lab.store.to_post(3).unwrap() {
+        lab.store.put_aside(&row).await.unwrap();
+    }
+    assert_eq!((lab.store.set_aside_count().unwrap(), lab.store.next_to_post().unwrap()), (3, Some(0)));
+    let control = lab.control();
+    let Control::ControlPlane(inner) = &control else { unreachable!() };
+    assert_eq!(inner.untold().normalize().to_string(), "0.00011");
+}
+
 #[tokio::test]
 async fn a_row_that_cannot_be_read_is_set_aside_and_holds_up_no_other() {
     let lab = Lab::new().await;

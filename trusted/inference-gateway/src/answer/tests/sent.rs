@@ -83,6 +83,28 @@ async fn that_nothing_was_proved_is_told_only_where_nothing_was_sent() {
     }
 }
 
+/// The connection breaks when the request is out, the next one ends at another key, and that one cannot be verified.
+#[tokio::test]
+async fn what_went_out_before_another_key_came_went_out() {
+    let fake = Fake::start_tls_changing(|_, _| vec![Act::Close]).await;
+    let (_, pin) = fake.certificate.clone().unwrap();
+    let dir = tempfile::TempDir::new().unwrap();
+    let once = format!(
+        "cat > /dev/null; mkdir {}/once || exit 1; cat <<'END'\n{}\nEND",
+        dir.path().display(),
+        verdict(&fake, pin)
+    );
+    let more = json!({"verifier_command": ["/bin/sh", "-c", once]});
+    let bench = Bench::new(vec![upstream("third", &fake.url(), 0, &more)], json!({})).await;
+    let mut request = chat(false);
+    request["provider"] = json!({"aci_verified": true});
+    let failed = bench.ask(&request).await;
+    assert_eq!(failed.error(), (502, "upstream_error".to_owned()));
+    let receipt = bench.checked_receipt(&failed);
+    assert_eq!(event(&receipt, "upstream.verified").unwrap()["result"], "verified");
+    assert!(event(&receipt, "request.forwarded").is_some() && fake.seen.lock().len() == 1);
+}
+
 /// What is said to have been served was served in a session, also where that had to be waited for.
 #[tokio::test]
 async fn an_answer_is_served_within_its_session() {

@@ -36,7 +36,7 @@ const TURNED: [&str; 14] = [
     "temperature",
 ];
 /// Members that do not change the answer, or are as they are in both formats.
-const HARMLESS: [&str; 11] = [
+const HARMLESS: [&str; 10] = [
     "top_p",
     "top_k",
     "thinking",
@@ -46,7 +46,6 @@ const HARMLESS: [&str; 11] = [
     "service_tier",
     "safety_identifier",
     "prompt_cache_key",
-    "verbosity",
     "modalities",
 ];
 /// Members that go over as they are.
@@ -113,7 +112,7 @@ pub(in crate::format) fn messages_request(shaped: &Shaped, route: &Route) -> Res
 fn refuse_what_has_no_counterpart(body: &Body<'_>) -> Result<(), GatewayError> {
     let is_neutral = |name: &str, value: &str| {
         matches!(value, "false" | "[]" | "{}" | "0" | "0.0" | "\"auto\"" | "\"none\"")
-            || (name == "n" && value == "1")
+            || matches!((name, value), ("n", "1") | ("verbosity", "\"medium\""))
     };
     for name in body.names() {
         let value = body.raw(name).map_or("null", RawValue::get);

@@ -93,6 +93,9 @@ fn what_cannot_be_turned_is_refused_by_member() {
     };
     assert_eq!(chat(json!({"n": 2})), "n");
     assert_eq!(chat(json!({"logit_bias": {"1": 2}})), "logit_bias");
+    assert_eq!(chat(json!({"verbosity": "low"})), "verbosity");
+    // Of a long name the beginning is told.
+    assert_eq!(chat(json!({("x".repeat(1 << 20)): 1})), "x".repeat(64));
     assert_eq!(chat(json!({"seed": 7})), "seed");
     assert_eq!(chat(json!({"response_format": {"type": "json_object"}})), "response_format");
     assert_eq!(

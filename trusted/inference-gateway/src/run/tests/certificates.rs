@@ -128,5 +128,5 @@ async fn without_a_key_for_tls_nothing_is_served() {
     let (bench, _) = of_its_own(Some(&agent)).await;
     agent.refuse();
     let refused = chain(&start(&bench.file()).await.unwrap_err());
-    assert!(refused.starts_with("the guest agent gives no key for TLS: "), "{refused}");
+    assert!(refused.starts_with("tls: the guest agent gives no key for TLS: "), "{refused}");
 }
