@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds target/release/cloister laid out for what it does most (profile-guided optimisation): a first build counts what
-# runs while a gateway and a control plane are loaded, and the second is compiled by those counts, with the functions that
-# ran before those that did not. Takes as long as two release builds, and one of the tests' load generator.
+# runs while a gateway and a control plane are loaded, and the second is compiled by those counts as one, with the functions that
+# ran before those that did not. Takes as long as three release builds, and one of the tests' load generator.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -155,12 +155,18 @@ pub struct GatewayError {
 /// Longest message, in bytes. What clients send and upstreams answer stands in some of them.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
 /// Most characters of a name that a client sent.
-const MAX_SHOWN: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// A name that a client sent, fit to be shown to it: of what is sent in megabytes no message may be made.
 #[must_use]
 pub fn shown(name: &str) -> String {
-    name.chars().filter(|character| !character.is_control()).take(MAX_SHOWN).collect()
+    printable(name, MAX_NAME)
+}
+
+/// So many characters of what somebody else wrote, without those that do something to what shows them.
+#[must_use]
+pub fn printable(text: &str, most: usize) -> String {
+    text.chars().filter(|character| !character.is_control()).take(most).collect()
 }
 
 impl GatewayError {

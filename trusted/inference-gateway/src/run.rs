@@ -22,7 +22,7 @@ use crate::config::{GatewayConfig, TlsFiles};
 use crate::door::{self, Certificate, CertificateError, Door};
 use crate::gateway::{Gateway, Live};
 use crate::observe;
-use crate::operator::{Settings, SettingsError};
+use crate::operator::{Settings, SettingsError, remark};
 use crate::record::Backing;
 use crate::verification;
 
@@ -111,7 +111,7 @@ pub(crate) async fn start_on(file: &Path, backing: Backing, clock: Clock) -> Res
     let gateway = Arc::new(parts.gateway(live));
     parts::Prepared::read(&gateway.live().config)?.hold(&gateway);
     settings.hold().await;
-    watch::remark(&gateway.live().config);
+    remark(&gateway.live().config);
     gateway.office.set_settings(settings);
     let (stop, look_again) = (CancellationToken::new(), Arc::new(Notify::new()));
     let certificate = tls.as_ref().map(|tls| Arc::clone(&tls.certificate));

@@ -70,12 +70,10 @@ impl Tokens {
     /// The same, with no more than so many that were sent and that came back.
     #[must_use]
     pub fn at_most(self, prompt: u64, completion: u64) -> Self {
-        Self {
-            prompt: self.prompt.min(prompt),
-            completion: self.completion.min(completion),
-            cache_read: self.cache_read.min(prompt),
-            cache_creation: self.cache_creation.min(prompt),
-        }
+        let prompt = self.prompt.min(prompt);
+        let cache_read = self.cache_read.min(prompt);
+        let cache_creation = self.cache_creation.min(prompt - cache_read);
+        Self { prompt, completion: self.completion.min(completion), cache_read, cache_creation }
     }
 
     /// All tokens.

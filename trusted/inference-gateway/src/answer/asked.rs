@@ -19,8 +19,10 @@ use crate::record::{Finished, Row};
 use crate::routing::{Model, Route, Wish};
 use crate::verification::is_required;
 
-/// Most tokens that a model is believed to take in, or to put out for one choice, where its `context_length` is not told.
-const MOST_TOKENS: u64 = 16 << 20;
+/// Most tokens that a model is believed to take in, or to put out for one answer, where its `context_length` is not told.
+const MOST_TOKENS: u64 = 4 << 20;
+/// Most times that an upstream is believed to read and write for one answer.
+const MOST_TURNS: u64 = 8;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -51,14 +53,28 @@ impl Asked {
         self.admission.pricing.as_ref().unwrap_or_else(of_model)
     }
 
-    /// What of an upstream's count can be true: one that errs, or lies, must not use up what a key or the gateway has.
+    /// What of an upstream's count can be true: one that errs, or lies, must not use up what a key or the gateway has. For
+    /// tools that it runs itself an upstream reads and writes several times.
     pub(super) fn believable(&self, tokens: Tokens) -> Tokens {
+        let (fits, each) = self.most_tokens();
+        let times = self.shaped.texts.saturating_mul(MOST_TURNS);
+        // What does not look like a list may be one.
+        let prompt = fits.saturating_mul(times).saturating_add(self.shaped.prompt_estimate.saturating_mul(2));
+        tokens.at_most(prompt, each.saturating_mul(times))
+    }
+
+    /// Most tokens that all answers together can have by the limit of the request, or of the model.
+    pub(super) fn most_completion(&self) -> u64 {
+        let of_model = || self.known.config.max_output_length.unwrap_or(self.most_tokens().0);
+        let each = format::limit(&self.shaped.body).unwrap_or_else(of_model);
+        each.saturating_mul(self.shaped.texts)
+    }
+
+    /// Most tokens that the model takes in, and that it puts out for one answer.
+    fn most_tokens(&self) -> (u64, u64) {
         let ModelConfig { context_length, max_output_length, .. } = &self.known.config;
         let fits = context_length.unwrap_or(MOST_TOKENS);
-        let choices = u64::try_from(self.shaped.choices).unwrap_or(u64::MAX);
-        // Several texts may be sent at once, to be embedded.
-        let prompt = fits.saturating_add(self.shaped.prompt_estimate.saturating_mul(2));
-        tokens.at_most(prompt, choices.saturating_mul(fits.max(max_output_length.unwrap_or(0))))
+        (fits, fits.max(max_output_length.unwrap_or(0)))
     }
 
     /// The client is gone.

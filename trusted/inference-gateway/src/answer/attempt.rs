@@ -150,6 +150,9 @@ pub(super) struct Opening {
     pub(super) end: Option<Fed>,
 }
 
+/// What was found out about an upstream, and the session, if there is one.
+type WentOver = (Option<Verification>, Option<Arc<SessionHold>>);
+
 /// What an attempt needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt<'a> {
@@ -198,7 +201,8 @@ impl Attempt<'_> {
     }
 
     /// Sends the request, over the verified channel where there is one, and waits so long for the head of the answer.
-    /// A channel that ends at another key is verified afresh.
+    /// A channel that ends at another key is verified afresh. Of one that fails when the request went out, what was verified of
+    /// the channel that it went over is told.
     async fn send(
         &self,
         upstream: &Upstream,
@@ -206,19 +210,31 @@ impl Attempt<'_> {
         patience: Duration,
         trace: &mut Trace,
     ) -> Result<Answer, Failure> {
+        let mut went_over = None;
+        let sent = self.try_send(upstream, outgoing, patience, trace, &mut went_over).await;
+        sent.map_err(|failure| {
+            let Some((verification, session)) = went_over else { return failure };
+            (trace.verification, trace.session) = (verification, session);
+            match failure.rank {
+                Rank::Verification => Failure::transport().because(failure.why.to_owned()),
+                Rank::Routing | Rank::Transport | Rank::Answered => failure,
+            }
+        })
+    }
+
+    /// The same; `went_over` is what was verified of the first channel that may have taken the request.
+    async fn try_send(
+        &self,
+        upstream: &Upstream,
+        outgoing: &Outgoing,
+        patience: Duration,
+        trace: &mut Trace,
+        went_over: &mut Option<WentOver>,
+    ) -> Result<Answer, Failure> {
         let headers = self.headers();
         let mut mismatches = 0;
         loop {
-            let before = trace.verification.clone();
-            let channel = match self.channel(trace).await {
-                Ok(channel) => channel,
-                // It went out over the channel that was verified before, and broke off.
-                Err(failure) if trace.may_be_out() => {
-                    trace.verification = before;
-                    return Err(Failure::transport().because(failure.why.to_owned()));
-                }
-                Err(failure) => return Err(failure),
-            };
+            let channel = self.channel(trace).await?;
             if self.asked.is_left() {
                 return Err(Failure::new(Rank::Routing, internal(), "the client left"));
             }
@@ -235,7 +251,9 @@ impl Attempt<'_> {
                 Ok(answer) => return Ok(answer),
                 Err(unanswered) => unanswered,
             };
-            if !was_out && !may_be_out {
+            if may_be_out {
+                went_over.get_or_insert_with(|| (trace.verification.clone(), trace.session.clone()));
+            } else if !was_out {
                 trace.forwarded_hash = None;
             }
             match why {
@@ -244,11 +262,7 @@ impl Attempt<'_> {
                         self.gateway.verifications.mismatched(self.route, channel);
                     }
                     if mismatches == MISMATCHES {
-                        return Err(if trace.may_be_out() {
-                            Failure::transport().because(why.to_string())
-                        } else {
-                            Self::unverified(why.to_string(), trace)
-                        });
+                        return Err(Self::unverified(why.to_string(), trace));
                     }
                     mismatches += 1;
                 }
@@ -338,7 +352,8 @@ impl Attempt<'_> {
             Some(until) => timeout_at(until, read).await.unwrap_or(Err(SendFailure::TimedOut.into())),
         };
         let writes = self.asked.shaped.surface != Surface::Embeddings;
-        let unread = |bytes| Spent::unread(translator.as_ref(), if writes { bytes } else { 0 });
+        let most = || if writes { self.asked.most_completion() } else { 0 };
+        let unread = |bytes| Spent::unread(translator.as_ref(), bytes, most());
         let body = body.map_err(|failure| match failure {
             ReadFailure::Broken(SendFailure::TimedOut) => Failure::timed_out(),
             ReadFailure::Broken(_) => Failure::transport(),

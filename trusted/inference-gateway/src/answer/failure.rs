@@ -17,7 +17,7 @@ use crate::upstream::Answer;
 /// For the operator, where memory for an answer is lacking.
 pub(super) const NO_ROOM: &str = "the gateway has no memory for the answer";
 
-/// What a token takes at most of an answer, in bytes, where nobody counted.
+/// What a token of a text takes, in bytes, where nobody counted. Of what is no text it takes more.
 const BYTES_OF_TOKEN: usize = 4;
 
 /// How much a failure says, the least first.
@@ -66,10 +66,10 @@ impl Spent {
         Self { usage: translator.usage().map(ToOwned::to_owned), tokens: translator.tokens() }
     }
 
-    /// Of an answer with so many bytes of what models write, which nobody read.
-    pub(super) fn unread(translator: &dyn Translate, bytes: usize) -> Self {
+    /// Of an answer with so many bytes of what models write, which nobody read: no more than so many tokens.
+    pub(super) fn unread(translator: &dyn Translate, bytes: usize, most: u64) -> Self {
         let tokens = translator.tokens();
-        let completion = u64::try_from(bytes / BYTES_OF_TOKEN).unwrap_or(u64::MAX);
+        let completion = u64::try_from(bytes / BYTES_OF_TOKEN).unwrap_or(u64::MAX).min(most);
         Self { usage: None, tokens: Tokens { completion: tokens.completion.max(completion), ..tokens } }
     }
 

@@ -289,7 +289,7 @@ async fn deliver(
     wire: &mut Wire,
 ) -> Response {
     let age = trace.sent.elapsed();
-    trace.route.speed.note(age, whole.tokens.completion, age);
+    trace.route.speed.note(age, exchange.asked.believable(whole.tokens).completion, age);
     let sealed = wire.body(&whole.body).await;
     let (status, failure) = match &sealed {
         Ok(_) => (200, None),

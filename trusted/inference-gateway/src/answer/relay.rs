@@ -113,7 +113,7 @@ impl Streaming {
         trace.upstream_model = feed.translator.upstream_model().map(str::to_owned);
         match &end {
             End::Whole(_) => {
-                let completion = feed.translator.tokens().completion;
+                let completion = exchange.asked.believable(feed.translator.tokens()).completion;
                 trace.route.speed.note(first_content, completion, trace.sent.elapsed());
                 self.current.watch.succeeded();
             }

@@ -78,7 +78,7 @@ pub struct Constraints {
 
 impl Constraints {
     /// Reads the `provider` member. Unknown members are passed over, but for those that begin with `aci_`: who
-    /// writes one relies on it. So nothing that protects the client may be `null`, which elsewhere is as good as absent.
+    /// writes one relies on it. So those, `zdr` and `data_collection` may not be `null`, which elsewhere is as good as absent.
     pub fn of(body: &Body<'_>) -> Result<Self, GatewayError> {
         let Some(raw) = body.raw(MEMBER) else { return Ok(Self::default()) };
         if raw.get().len() > MAX_BYTES {
@@ -90,7 +90,7 @@ impl Constraints {
             if name.starts_with("aci_") && !is_known_aci(name) {
                 return Err(wrong(name, "is not known; known are aci_verified and aci_session_ids"));
             }
-            if (is_known_aci(name) || name == "zdr") && value.get() == "null" {
+            if (is_known_aci(name) || matches!(name, "zdr" | "data_collection")) && value.get() == "null" {
                 return Err(wrong(name, "may not be null: leave it out to demand nothing"));
             }
         }
@@ -229,6 +229,7 @@ mod tests {
             (r#"{"sort":"random"}"#, "provider.sort"),
             (r#"{"max_price":3}"#, "provider.max_price"),
             (r#"{"zdr":null}"#, "provider.zdr"),
+            (r#"{"data_collection":null}"#, "provider.data_collection"),
             (r#"{"aci_other":1}"#, "provider.aci_other"),
             (r#"{"aci_other":null}"#, "provider.aci_other"),
             (r#"{"aci_verified":null}"#, "provider.aci_verified"),

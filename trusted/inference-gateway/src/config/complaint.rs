@@ -22,9 +22,9 @@ const EXPECTED: [(&str, &str); 7] = [
     ("a map", "an object"),
     ("a sequence", "an array"),
     ("a Decimal type representing a fixed-point number", "a decimal number as text, such as \"0.25\""),
-    ("u16", "a whole number"),
-    ("u32", "a whole number"),
-    ("u64", "a whole number"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u32", "a whole number from 0 to 4294967295"),
+    ("u64", "a whole number from 0 to 18446744073709551615"),
     ("usize", "a whole number"),
 ];
 
@@ -70,6 +70,6 @@ fn what(error: &serde_json::Error) -> String {
             let known = EXPECTED.into_iter().find(|(theirs, _)| *theirs == expected);
             format!("has to be {}", known.map_or(expected, |(_, ours)| ours))
         }
-        None => "a value of the wrong type".to_owned(),
+        None => "has a value that cannot be read".to_owned(),
     }
 }

@@ -1,16 +1,24 @@
 //! Members that hold from one start to the next: what was opened, bound or told to clients by them stays.
 
-use super::GatewayConfig;
+use super::{ConfigError, GatewayConfig, checks};
 
-type IsSame = fn(&GatewayConfig, &GatewayConfig) -> bool;
+struct Fixed {
+    name: &'static str,
+    is_same: fn(&GatewayConfig, &GatewayConfig) -> bool,
+    keep: fn(&mut GatewayConfig, &GatewayConfig),
+}
 
 macro_rules! fixed {
     ($($name:ident),+ $(,)?) => {
-        [$((stringify!($name), (|one, other| one.$name == other.$name) as IsSame)),+]
+        [$(Fixed {
+            name: stringify!($name),
+            is_same: |one, other| one.$name == other.$name,
+            keep: |config, held| config.$name.clone_from(&held.$name),
+        }),+]
     };
 }
 
-const FIXED: [(&str, IsSame); 14] = fixed![
+const FIXED: [Fixed; 14] = fixed![
     bind,
     metrics_bind,
     state_dir,
@@ -27,14 +35,18 @@ const FIXED: [(&str, IsSame); 14] = fixed![
     direct_serving,
 ];
 
-/// Requests under way belong to who admitted them.
-const CONTROL: (&str, IsSame) = ("control", |one, other| one.control.is_some() == other.control.is_some());
-
 impl GatewayConfig {
-    /// Members by which another configuration needs a start, in the order of the table.
-    #[must_use]
-    pub fn fixed_otherwise(&self, other: &Self) -> Vec<&'static str> {
-        let all = FIXED.into_iter().chain([CONTROL]);
-        all.filter(|(_, is_same)| !is_same(self, other)).map(|(name, _)| name).collect()
+    /// The configuration as far as it can hold while another one does, and the members that have to wait for a start. Fails
+    /// where what stays does not go with the rest.
+    pub fn beside(mut self, held: &Self) -> Result<(Self, Vec<&'static str>), ConfigError> {
+        let mut waiting = Vec::new();
+        for fixed in FIXED.iter().filter(|fixed| !(fixed.is_same)(&self, held)).collect::<Vec<_>>() {
+            (fixed.keep)(&mut self, held);
+            waiting.push(fixed.name);
+        }
+        if !waiting.is_empty() {
+            checks::check(&self)?;
+        }
+        Ok((self, waiting))
     }
 }

@@ -196,9 +196,13 @@ fn what_cannot_be_read_is_named_and_never_quoted() {
         (
             "/upstreams/0/weight",
             json!(SECRET),
-            "upstreams[0].weight: has to be a whole number (line 1, column ",
+            "upstreams[0].weight: has to be a whole number from 0 to 4294967295 (line 1, column ",
         ),
-        ("/upstreams/0/weight", json!(-1), "upstreams[0].weight: has to be a whole number (line"),
+        (
+            "/upstreams/0/weight",
+            json!(-1),
+            "upstreams[0].weight: has to be a whole number from 0 to 4294967295 (line",
+        ),
         ("/upstreams/0/base_url", json!(SECRET), "upstreams[0].base_url: has to be an absolute URL, such as"),
         ("/upstreams/0/zdr", json!(SECRET), "upstreams[0].zdr: has to be a boolean ("),
         (

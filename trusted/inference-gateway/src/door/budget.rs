@@ -76,7 +76,7 @@ pub struct Share {
 #[derive(Debug, Clone, Copy)]
 struct Lack {
     bytes: usize,
-    /// Whether it is the key that has too much, and not all together.
+    /// Whether the key has too much, whatever others have.
     is_own: bool,
 }
 
@@ -97,9 +97,10 @@ impl Share {
         self.lacks = lack(false);
         let units = self.units_of(bytes);
         if let Some(more) = self.lacking(units)? {
-            self.check_part(units).inspect_err(|_| self.lacks = lack(true))?;
+            let is_own = self.is_too_much(units);
+            self.check_part(units).inspect_err(|_| self.lacks = lack(is_own))?;
             let permit = Arc::clone(&self.budget.room).acquire_many_owned(more).await.map_err(|_| NoRoom)?;
-            self.take(permit, units).inspect_err(|_| self.lacks = lack(true))?;
+            self.take(permit, units).inspect_err(|_| self.lacks = lack(is_own))?;
         }
         self.lacks = None;
         Ok(())
@@ -150,6 +151,11 @@ impl Share {
     fn check_part(&self, units: usize) -> Result<(), NoRoom> {
         let left = self.budget.room.available_permits();
         self.part.as_ref().map_or(Ok(()), |part| part.check(units, left, WHOLE))
+    }
+
+    /// Whether the key could not have so much if there were nobody else.
+    fn is_too_much(&self, units: usize) -> bool {
+        self.part.as_ref().is_some_and(|part| part.exceeds(units, WHOLE.max(self.budget.units / 2)))
     }
 
     /// Keeps a permit, for so many units in all. Fails, and gives it back, where the key may not have so much.

@@ -41,6 +41,12 @@ impl Part {
         self.grown(&self.parts.0.lock(), units, left, whole).map(drop)
     }
 
+    /// Whether the key would have more than `most` units then.
+    pub(super) fn exceeds(&self, units: usize, most: usize) -> bool {
+        let all = self.parts.0.lock().get(&self.key).copied().unwrap_or(0);
+        all.saturating_add(units.saturating_sub(self.units)) > most
+    }
+
     /// What the key would have then.
     fn grown(
         &self,

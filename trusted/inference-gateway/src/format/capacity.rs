@@ -40,6 +40,25 @@ pub(crate) fn prompts(value: &RawValue) -> u64 {
     if list.first().is_some_and(is_token) { 1 } else { list.len().max(1) as u64 }
 }
 
+/// How many texts an upstream is to read, or to write: inputs of embeddings, else answers, whatever of them comes back.
+pub(super) fn texts(surface: Surface, body: &Body<'_>) -> u64 {
+    let counted = |name| body.raw(name).and_then(count).unwrap_or(1).min(MAX_ANSWERS);
+    let listed = |name| body.raw(name).map_or(1, prompts);
+    match surface {
+        Surface::Chat => counted("n").max(counted("best_of")),
+        Surface::Completions => counted("n").max(counted("best_of")).saturating_mul(listed("prompt")),
+        Surface::Embeddings => listed("input"),
+        Surface::Responses | Surface::Messages => 1,
+    }
+}
+
+/// The limit that a request sets to each answer, in tokens: the largest, where it has several.
+pub(crate) fn limit(body: &[u8]) -> Option<u64> {
+    let body = Body::parse_deep(body).ok()?;
+    let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+    limits.into_iter().filter_map(|name| body.raw(name).and_then(count)).max()
+}
+
 /// Refuses what would be answered with more than can be passed on, naming the member.
 pub(super) fn check(surface: Surface, body: &Body<'_>) -> Result<(), GatewayError> {
     let counted = |name| body.raw(name).and_then(count).unwrap_or(1);

@@ -28,7 +28,7 @@ use crate::routing::Route;
 use crate::stream::Event;
 use crate::surface::Surface;
 
-pub(crate) use capacity::{MAX_ANSWERS, count, prompts};
+pub(crate) use capacity::{MAX_ANSWERS, count, limit, prompts};
 pub(crate) use counts::only as counts_of;
 pub use features::Characters;
 pub(crate) use features::MAX_ENTRIES;
@@ -53,6 +53,8 @@ pub struct Shaped {
     pub hides_reasoning: bool,
     /// How many choices the answer has to have, from 1.
     pub choices: usize,
+    /// How many texts an upstream is to read, or to write, from 1.
+    pub texts: u64,
     /// Names of the parameters that the client sent and that not every model takes.
     pub parameters: Vec<String>,
     /// Tokens of the prompt, for where the upstream tells no usage: rather many than too few.

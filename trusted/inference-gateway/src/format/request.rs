@@ -107,6 +107,7 @@ pub(crate) fn shape_parsed(
         wants_usage,
         hides_reasoning: is_hidden,
         choices: choices(surface, body)?,
+        texts: capacity::texts(surface, body),
         parameters,
         prompt_estimate: features::estimate(body),
         max_output: model.config.max_output_length,

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::features::MAX_ENTRIES;
 use crate::body::{Body, Few, members, object};
-use crate::error::GatewayError;
+use crate::error::{GatewayError, shown};
 use crate::surface::Surface;
 
 /// Tiers at which tokens cost what they always do, or less.
@@ -51,7 +51,7 @@ pub(super) fn check(
             object(tool.get()).ok_or_else(|| refused(&at, "must be an object with each member once"))?;
         let kind = tool.kind.read::<String>();
         if let Some(kind) = kind.filter(|kind| !is_own(surface, kind) && !is_named(kind)) {
-            let kind: String = kind.chars().filter(|char| !char.is_control()).take(64).collect();
+            let kind = shown(&kind);
             let what = format!("is of the type '{kind}', which is not served: it has no price");
             return Err(refused(&at, &what));
         }

@@ -14,7 +14,7 @@ use axum::routing::get;
 use http::header::CONTENT_TYPE;
 
 use crate::admission::Control;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, printable};
 use crate::gateway::Gateway;
 use crate::operator::Operator;
 use crate::routing::Health;
@@ -242,7 +242,7 @@ fn known(reason: &str) -> &'static str {
 
 /// What somebody else wrote, fit for a log.
 pub(crate) fn shown(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control()).take(MAX_SHOWN).collect()
+    printable(text, MAX_SHOWN)
 }
 
 /// The endpoint for the operator.

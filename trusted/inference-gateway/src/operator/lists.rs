@@ -14,6 +14,8 @@ pub struct List {
     pub refusal: &'static str,
     /// Members of an entry that nobody is shown.
     secrets: &'static [&'static str],
+    /// Members that say nothing of where an entry's secrets go.
+    free: &'static [&'static str],
     /// Members that only the file may say, of the entry with the same `name`.
     of_the_file: &'static [&'static str],
 }
@@ -24,12 +26,24 @@ static UPSTREAMS: List = List {
     member: "upstreams",
     refusal: "invalid_upstream_config",
     secrets: &["bearer_token", "verifier_options"],
+    free: &[
+        "models",
+        "pricing",
+        "priority",
+        "weight",
+        "timeouts",
+        "zdr",
+        "stores_data",
+        "quantization",
+        "supported_parameters",
+        "reasoning_dialect",
+    ],
     of_the_file: &["ca_file", "verifier_command", "verifier_options", "verifier_scope"],
 };
 
 /// What is told about models, and what they cost.
 static MODELS: List =
-    List { member: "models", refusal: "invalid_model_config", secrets: &[], of_the_file: &[] };
+    List { member: "models", refusal: "invalid_model_config", secrets: &[], free: &[], of_the_file: &[] };
 
 /// Every list that may be replaced.
 pub(super) static ALL: [&List; 2] = [&UPSTREAMS, &MODELS];
@@ -83,8 +97,9 @@ impl List {
         entries(list).iter().map(|entry| self.redacted_entry(entry)).collect()
     }
 
-    /// Entries as they are shown say that a secret is there, and keep it by that: of the entry with their name, if that goes
-    /// to the same place. Whoever has the operator's token must not have a secret sent to somebody else.
+    /// Entries as they are shown say that a secret is there, and keep it by that: of the entry with their name, if they say the
+    /// same of where it goes, and of what has to be proved there. Whoever has the operator's token must not have a secret sent to
+    /// somebody else.
     pub(super) fn with_secrets(&self, mut list: Value, held: &Value) -> Result<Value, SettingsError> {
         let entries_mut = list.as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
         for (index, entry) in entries_mut.iter_mut().enumerate() {
@@ -92,7 +107,7 @@ impl List {
             for secret in self.secrets {
                 let is_kept = match entry.shift_remove(&configured(secret)) {
                     None | Some(Value::Bool(false)) => false,
-                    Some(Value::Bool(true)) => !entry.contains_key(*secret),
+                    Some(Value::Bool(true)) => entry.get(*secret).is_none_or(is_default),
                     Some(_) => {
                         return Err(self.broken(index, &configured(secret), "has to be true or false"));
                     }
@@ -100,18 +115,33 @@ impl List {
                 if !is_kept {
                     continue;
                 }
-                let is_of_it = |held: &&Value| {
-                    ["name", "base_url"].iter().all(|member| held.get(member) == entry.get(*member))
-                };
-                let kept = entries(held).iter().find(is_of_it).and_then(|held| held.get(*secret));
-                let Some(kept) = kept.filter(|kept| !is_default(kept)).cloned() else {
-                    let rule = format!("there is none for this name and base_url: send {secret}");
+                let of_name = entries(held).iter().find(|held| held.get("name") == entry.get("name"));
+                let same = of_name.and_then(Value::as_object).filter(|held| self.goes_where(held, entry));
+                let kept = same.and_then(|held| held.get(*secret)).filter(|kept| !is_default(kept)).cloned();
+                let Some(kept) = kept else {
+                    let rule = format!(
+                        "there is none for an entry that says the same in all but {}: send {secret}",
+                        self.free.join(", ")
+                    );
                     return Err(self.broken(index, &configured(secret), &rule));
                 };
                 entry.insert((*secret).to_owned(), kept);
             }
         }
         Ok(list)
+    }
+
+    /// Whether two entries say the same in all that may decide where a secret goes.
+    fn goes_where(&self, held: &Map<String, Value>, entry: &Map<String, Value>) -> bool {
+        let said = |entry: &Map<String, Value>, name: &str| {
+            entry.get(name).filter(|value| !is_default(value)).cloned()
+        };
+        let is_free = |name: &str| {
+            let is_secret = |secret: &&str| name == *secret || name == configured(secret);
+            self.free.contains(&name) || self.secrets.iter().any(is_secret)
+        };
+        let mut names = held.keys().chain(entry.keys()).map(String::as_str);
+        names.all(|name| is_free(name) || said(held, name) == said(entry, name))
     }
 
     fn broken(&self, index: usize, member: &str, rule: &str) -> SettingsError {

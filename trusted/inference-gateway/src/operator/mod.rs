@@ -21,7 +21,7 @@ use crate::error::{GatewayError, Kind, chain};
 use crate::gateway::Gateway;
 
 use lists::List;
-pub use settings::{Settings, SettingsError};
+pub use settings::{Reloaded, Settings, SettingsError, remark};
 
 /// What the operator is known by, and what it may change.
 #[derive(Debug, Default)]

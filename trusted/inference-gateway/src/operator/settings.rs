@@ -35,9 +35,9 @@ pub enum SettingsError {
         /// What has to hold.
         rule: &'static str,
     },
-    /// What holds from one start to the next is otherwise in the file by now.
-    #[error("{}: cannot be changed without a restart, and nothing else of the file holds until then", .0.join(", "))]
-    Restart(Vec<&'static str>),
+    /// The file has `control` instead of `keys`, or the other way round: requests under way belong to who admitted them.
+    #[error("control and keys cannot take each other's place without a restart")]
+    Restart,
     /// A file is no configuration.
     #[error("{0}")]
     File(PathBuf, #[source] ConfigError),
@@ -78,6 +78,19 @@ struct Held {
     members: Map<String, Value>,
     /// Files with what replaced lists that the file has no more; there until the file's lists hold.
     given_up: Vec<PathBuf>,
+    /// Files with what holds instead of lists of the file, until that was told.
+    replaced: Vec<PathBuf>,
+    /// Members of the file that hold from the next start on.
+    waiting: Vec<&'static str>,
+}
+
+/// What came of a look at the file.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// Whether it is another one.
+    pub is_other: bool,
+    /// Its members that hold from the next start on.
+    pub waiting: Vec<&'static str>,
 }
 
 /// What a file says together with what is kept.
@@ -86,20 +99,25 @@ struct Effective {
     members: Map<String, Value>,
     /// Files with what replaced a list of the file that has become another one since.
     given_up: Vec<PathBuf>,
+    /// Files with what holds instead of lists of the file.
+    replaced: Vec<PathBuf>,
+    waiting: Vec<&'static str>,
 }
 
 impl Settings {
     /// Reads the file, and what replaced its lists.
     pub fn load(file: &Path) -> Result<(Self, GatewayConfig), SettingsError> {
         let text = read(file)?;
-        let Effective { config, members, given_up } = effective(file, &text)?;
-        let held = Mutex::new(Held { text, members, given_up });
+        let Effective { config, members, given_up, replaced, waiting } = effective(file, &text, None)?;
+        let held = Mutex::new(Held { text, members, given_up, replaced, waiting });
         Ok((Self { file: file.to_owned(), held }, config))
     }
 
     /// What was loaded holds: what replaced former lists of the file is of no use any more.
     pub async fn hold(&self) {
-        give_up(std::mem::take(&mut self.held.lock().await.given_up));
+        let mut held = self.held.lock().await;
+        tell(std::mem::take(&mut held.replaced));
+        give_up(std::mem::take(&mut held.given_up));
     }
 
     /// The file.
@@ -108,29 +126,30 @@ impl Settings {
         &self.file
     }
 
-    /// Reads the file again, and by `prepare` what else its configuration needs. If all of that is of use, it holds, and
-    /// what was prepared is given back, with whether the file is another one.
+    /// Reads the file again, and by `prepare` what else its configuration needs. If all of that is of use, it holds, but for
+    /// what has to wait for a start, and what was prepared is given back.
     pub async fn reload<T, E: From<SettingsError>>(
         &self,
         gateway: &Gateway,
         prepare: impl FnOnce(&GatewayConfig) -> Result<T, E>,
-    ) -> Result<(bool, T), E> {
+    ) -> Result<(Reloaded, T), E> {
         let mut held = self.held.lock().await;
         let text = read(&self.file)?;
         if text == held.text {
-            return Ok((false, prepare(&gateway.live().config)?));
+            let reloaded = Reloaded { is_other: false, waiting: held.waiting.clone() };
+            return Ok((reloaded, prepare(&gateway.live().config)?));
         }
-        let Effective { config, members, given_up } = effective(&self.file, &text)?;
-        let fixed = config.fixed_otherwise(&gateway.live().config);
-        if !fixed.is_empty() {
-            return Err(SettingsError::Restart(fixed).into());
-        }
+        let before = gateway.live();
+        let Effective { config, members, given_up, replaced, waiting } =
+            effective(&self.file, &text, Some(&before.config))?;
         let prepared = prepare(&config)?;
-        let live = Live::new(config, Some(&gateway.live())).map_err(SettingsError::from)?;
+        let live = Live::new(config, Some(&before)).map_err(SettingsError::from)?;
         gateway.replace(live);
+        tell(replaced);
         give_up(given_up);
-        *held = Held { text, members, given_up: Vec::new() };
-        Ok((true, prepared))
+        let reloaded = Reloaded { is_other: true, waiting: waiting.clone() };
+        *held = Held { text, members, given_up: Vec::new(), replaced: Vec::new(), waiting };
+        Ok((reloaded, prepared))
     }
 
     /// Another list, a JSON array: checked together with everything else, kept, and then in force at once. What of an
@@ -153,7 +172,7 @@ impl Settings {
         list.digest(&new)?;
         let mut members = held.members.clone();
         members.insert(list.member.to_owned(), new.clone());
-        let config = config_of(&members)?;
+        let (config, _) = config_of(&members)?.beside(&gateway.live().config)?;
         let path = config.state_dir.join(list.file_name());
         let live = Live::new(config, Some(&gateway.live()))?;
         let kept = Replaced { replaces: list.digest(list.of(&own))?, list: new };
@@ -169,6 +188,7 @@ impl Settings {
             .map_err(|error| SettingsError::Unwritable(path, error))?;
         gateway.replace(live);
         held.members = members;
+        remark(&gateway.live().config);
         tracing::info!("other {} hold, by the operator's token", list.member);
         Ok(())
     }
@@ -181,9 +201,19 @@ impl Settings {
     }
 }
 
-/// The configuration of a file, with each list that replaced its own if that is still the one that was replaced.
-fn effective(file: &Path, text: &[u8]) -> Result<Effective, SettingsError> {
-    let config = GatewayConfig::parse(text).map_err(|error| SettingsError::File(file.to_owned(), error))?;
+/// The configuration of a file, with each list that replaced its own if that is still the one that was replaced; beside the
+/// configuration that holds, as far as it can hold there.
+fn effective(file: &Path, text: &[u8], held: Option<&GatewayConfig>) -> Result<Effective, SettingsError> {
+    let of_file = |error| SettingsError::File(file.to_owned(), error);
+    let beside = |config: GatewayConfig| match held {
+        Some(held) => config.beside(held),
+        None => Ok((config, Vec::new())),
+    };
+    let config = GatewayConfig::parse(text).map_err(of_file)?;
+    if held.is_some_and(|held| held.control.is_some() != config.control.is_some()) {
+        return Err(SettingsError::Restart);
+    }
+    let (config, waiting) = beside(config).map_err(of_file)?;
     let own = members_of(text)?;
     let (mut members, mut replaced, mut given_up) = (own.clone(), Vec::new(), Vec::new());
     for list in lists::ALL {
@@ -198,17 +228,33 @@ fn effective(file: &Path, text: &[u8]) -> Result<Effective, SettingsError> {
             continue;
         }
         members.insert(list.member.to_owned(), kept.list);
-        tracing::info!(path = %path.display(), "holds instead of the file's {}", list.member);
         replaced.push(path);
     }
     if replaced.is_empty() {
-        return Ok(Effective { config, members, given_up });
+        return Ok(Effective { config, members, given_up, replaced, waiting });
     }
     let check = |list: &&List| list.check(list.of(&members), list.of(&own));
     let config = lists::ALL.iter().try_for_each(check).and_then(|()| config_of(&members));
-    let config =
-        config.map_err(|source| SettingsError::Replacement { replaced, source: Box::new(source) })?;
-    Ok(Effective { config, members, given_up })
+    let config = config.and_then(|config| Ok(beside(config)?.0));
+    let config = config.map_err(|source| SettingsError::Replacement {
+        replaced: replaced.clone(),
+        source: Box::new(source),
+    })?;
+    Ok(Effective { config, members, given_up, replaced, waiting })
+}
+
+/// Tells the operator what is seldom meant.
+pub fn remark(config: &GatewayConfig) {
+    for remark in config.remarks() {
+        tracing::warn!("{remark}");
+    }
+}
+
+/// Tells the operator what holds instead of lists of the file.
+fn tell(replaced: Vec<PathBuf>) {
+    for path in replaced {
+        tracing::info!(path = %path.display(), "holds instead of the file's list");
+    }
 }
 
 fn members_of(text: &[u8]) -> Result<Map<String, Value>, SettingsError> {

@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Prepared;
 use super::{StartError, Tls};
-use crate::config::{GatewayConfig, TlsFiles};
+use crate::config::TlsFiles;
 use crate::door::Certificate;
 use crate::error::chain;
 use crate::gateway::Gateway;
+use crate::operator::{Reloaded, remark};
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -67,29 +68,34 @@ impl Watch {
         }
     }
 
-    /// Whether the configuration is another one, which holds from now on.
-    pub(super) async fn reloaded(&self) -> Result<bool, StartError> {
-        reload(&self.gateway).await
-    }
-
     /// Takes over what has become another one, or all of it if asked.
     pub(super) async fn look(&mut self, is_asked: bool) {
         let now = self.marks();
         let is_other = is_asked || now.0 != self.seen.0;
         // What a configuration names may be there by now, without its own file being another one.
         if is_other || self.failure.is_some() {
-            let reloaded = self.reloaded().await;
+            let reloaded = reload(&self.gateway).await;
             match &reloaded {
-                Ok(true) => tracing::info!("another configuration holds"),
-                Ok(false) if self.failure.is_some() => tracing::info!("the configuration is of use again"),
-                Ok(false) if is_asked => tracing::info!("the configuration is the one that holds"),
-                Ok(false) | Err(_) => {}
+                Ok(Reloaded { is_other: true, waiting }) if waiting.is_empty() => {
+                    tracing::info!("another configuration holds");
+                }
+                Ok(Reloaded { is_other: true, waiting }) => {
+                    let members = waiting.join(", ");
+                    tracing::error!(
+                        members,
+                        "another configuration holds, but for these, which need a restart"
+                    );
+                }
+                Ok(_) if self.failure.is_some() => tracing::info!("the configuration is of use again"),
+                Ok(_) if is_asked => tracing::info!("the configuration is the one that holds"),
+                Ok(_) | Err(_) => {}
             }
+            let holds = reloaded.as_ref().is_ok_and(|reloaded| reloaded.waiting.is_empty());
             let failure = reloaded.err().map(|error| chain(&error));
             if let Some(error) = failure.as_ref().filter(|_| is_other || failure != self.failure) {
                 tracing::error!(error, "the configuration is of no use; what held before holds on");
             }
-            self.gateway.office.note_file(failure.is_none());
+            self.gateway.office.note_file(holds);
             self.failure = failure;
         }
         if let Some(tls) = self.tls.as_ref().filter(|_| is_asked || now.1 != self.seen.1)
@@ -101,22 +107,17 @@ impl Watch {
     }
 }
 
-/// The token's file, too, may be another one without the configuration being it. Whether that is.
-async fn reload(gateway: &Gateway) -> Result<bool, StartError> {
-    let Some(settings) = gateway.office.settings() else { return Ok(false) };
-    let (is_other, prepared) = settings.reload(gateway, Prepared::read).await?;
+/// The token's file, too, may be another one without the configuration being it.
+async fn reload(gateway: &Gateway) -> Result<Reloaded, StartError> {
+    let Some(settings) = gateway.office.settings() else {
+        return Ok(Reloaded { is_other: false, waiting: Vec::new() });
+    };
+    let (reloaded, prepared) = settings.reload(gateway, Prepared::read).await?;
     prepared.hold(gateway);
-    if is_other {
+    if reloaded.is_other {
         remark(&gateway.live().config);
     }
-    Ok(is_other)
-}
-
-/// Tells the operator what is seldom meant.
-pub(super) fn remark(config: &GatewayConfig) {
-    for remark in config.remarks() {
-        tracing::warn!("{remark}");
-    }
+    Ok(reloaded)
 }
 
 /// Another certificate is shown when the keyset has its key.

@@ -285,7 +285,8 @@ async fn it_is_known_whether_anything_may_have_gone_out() {
     // It takes connections, and says nothing of TLS.
     let silent = hanging.url().replace("http:", "https:");
     let nobody = "http://127.0.0.1:1".to_owned();
-    let unknown = "http://no-such-host.invalid".to_owned();
+    // A name that no resolver asks for.
+    let unknown = format!("http://{}.invalid", "x".repeat(64));
     // The operator is told why.
     for (url, patience, why, may_be_out, cause) in [
         (nobody, IDLE, SendFailure::Unreachable, false, "Connection refused"),

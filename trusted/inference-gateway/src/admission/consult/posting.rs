@@ -79,9 +79,11 @@ impl Posting {
     /// Tells some rows; false if there are none.
     async fn tell(&self) -> Result<bool, StoreError> {
         let rows = self.store.to_post(BATCH)?;
-        let Some(last) = rows.last() else { return Ok(false) };
+        let Some((first, last)) = rows.first().zip(rows.last()) else { return Ok(false) };
         let next = last.number + 1;
-        let heard = Mutex::new(Decimal::ZERO);
+        // A process died after it had set them aside, and before it noted how far it had told.
+        let aside = self.store.set_aside(first.number, BATCH)?;
+        let heard = Mutex::new(Vec::with_capacity(rows.len()));
         let told = stream::iter(rows.iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |row| self.tell_one(row, &heard));
         told.await?;
@@ -91,12 +93,16 @@ impl Posting {
         }
         self.store.posted(next).await?;
         // Not before: what the store does not know to be told is told again.
-        self.untold.told(heard.into_inner());
+        let heard = heard.into_inner();
+        for row in aside.iter().filter(|row| heard.iter().any(|(number, _)| *number == row.number)) {
+            self.store.taken(row.number).await?;
+        }
+        self.untold.told(heard.iter().fold(Decimal::ZERO, |sum, (_, cost)| sum.saturating_add(*cost)));
         Ok(true)
     }
 
-    /// Tells a row until it is heard, or is set aside. What was heard of adds its cost.
-    async fn tell_one(&self, row: &UsageRow, heard: &Mutex<Decimal>) -> Result<(), StoreError> {
+    /// Tells a row until it is heard, or is set aside. Of what was heard it notes number and cost.
+    async fn tell_one(&self, row: &UsageRow, heard: &Mutex<Vec<(u64, Decimal)>>) -> Result<(), StoreError> {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(FIRST_PAUSE)
             .with_max_delay(LONGEST_PAUSE)
@@ -109,8 +115,7 @@ impl Posting {
                 if attempt > 0 {
                     info!(request_id, "the control plane was told what was used");
                 }
-                let mut heard = heard.lock();
-                *heard = heard.saturating_add(row.row.cost);
+                heard.lock().push((row.number, row.row.cost));
                 return Ok(());
             };
             let refusal = error.refusal();
@@ -129,12 +134,14 @@ impl Posting {
 
     /// Tells what is set aside, each row once, until the control plane does not answer.
     async fn tell_again(&self) -> Result<(), StoreError> {
+        // What is owed, too, is told with what is owed: a process may die between the two notes of it.
+        let owed = self.store.next_to_post()?.unwrap_or(u64::MAX);
         let mut from = 0;
         loop {
             let rows = self.store.set_aside(from, BATCH)?;
             let Some(last) = rows.last() else { return Ok(()) };
             from = last.number + 1;
-            for row in &rows {
+            for row in rows.iter().filter(|row| row.number < owed) {
                 let now = Arc::clone(&self.hooks.read());
                 match now.tell(&Told::from(&row.row)).await {
                     Ok(()) => {

@@ -464,7 +464,6 @@ async fn a_row_that_is_not_taken_holds_up_no_other_and_is_told_again() {
 #[tokio::test]
 async fn a_row_that_is_set_aside_and_still_owed_is_owed_once() {
     let lab = Lab::new().await;
-    lab.fake.then(Answer::Never);
     keep(&lab.store, 0..10).await;
     until(|| lab.store.to_post(10).unwrap().len() == 10).await;
     for row in lab.store.to_post(3).unwrap() {
@@ -473,7 +472,14 @@ async fn a_row_that_is_set_aside_and_still_owed_is_owed_once() {
     assert_eq!((lab.store.set_aside_count().unwrap(), lab.store.next_to_post().unwrap()), (3, Some(0)));
     let control = lab.control();
     let Control::ControlPlane(inner) = &control else { unreachable!() };
+    // Nothing else runs before the first question is asked.
     assert_eq!(inner.untold().normalize().to_string(), "0.00011");
+    // It is told once, and nothing is owed then; what is spent after that is.
+    until(|| lab.store.next_to_post().unwrap() == Some(10)).await;
+    until(|| lab.store.set_aside_count().unwrap() == 0 && inner.untold().is_zero()).await;
+    assert_eq!(lab.fake.told(10).await.len(), 10);
+    control.used(KeyHash::of("key"), crate::accounting::Tokens::default(), "0.00003".parse().unwrap());
+    assert_eq!(inner.untold().normalize().to_string(), "0.00003");
 }
 
 #[tokio::test]

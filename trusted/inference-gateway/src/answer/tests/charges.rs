@@ -110,31 +110,53 @@ async fn texts_that_are_too_large() {
         Bench::new(vec![upstream("one", &fake.url(), 0, &json!({}))], json!({"models": [model]})).await;
     assert_eq!(bench.ask(&chat(false)).await.status, 422);
     let row = bench.rows()[0].row.clone();
-    assert_eq!((row.status, row.completion_tokens), (422, 1000));
+    assert_eq!((row.status, row.completion_tokens), (422, 100));
+    // No more than the request allowed.
+    let mut short = chat(false);
+    (short["max_tokens"], short["n"]) = (json!(7), json!(3));
+    assert_eq!(bench.ask(&short).await.status, 422);
+    assert_eq!(bench.rows_of(2).await[1].row.completion_tokens, 21);
 }
 
-/// An upstream that errs, or lies, uses up neither a key's credit nor what a control plane may be owed.
+/// An upstream that errs, or lies, uses up neither a key's credit nor what a control plane may be owed; what many answers, or an
+/// upstream's own tools, honestly use is believed.
 #[tokio::test]
 async fn no_more_tokens_are_believed_than_there_can_be() {
-    let told = WHOLE
-        .replace("\"prompt_tokens\":10", "\"prompt_tokens\":1000000000000")
-        .replace("\"completion_tokens\":3", "\"completion_tokens\":1000000000000");
-    let fake = Fake::start(move |_, _| vec![Act::Send(reply(200, &told))]).await;
-    for (lengths, completion) in
-        [(json!({"context_length": 1000}), 1000), (json!({"context_length": 9, "max_output_length": 50}), 50)]
-    {
+    for (path, more, lengths, told, believed) in [
+        ("/v1/chat/completions", json!({}), json!({"context_length": 1000}), 1_000_000_000_000_u64, 8000),
+        (
+            "/v1/chat/completions",
+            json!({}),
+            json!({"context_length": 9, "max_output_length": 50}),
+            1_000_000_000,
+            400,
+        ),
+        ("/v1/chat/completions", json!({"n": 1}), json!({"context_length": 1000}), 7999, 7999),
+        (
+            "/v1/completions",
+            json!({"prompt": "x", "best_of": 100}),
+            json!({"context_length": 1000}),
+            90_000,
+            90_000,
+        ),
+        ("/v1/chat/completions", json!({}), json!({}), 1_000_000_000_000, 8 * (4 << 20)),
+    ] {
+        let usage = format!(r#""usage":{{"prompt_tokens":{told},"completion_tokens":{told}}}"#);
+        let answer = format!(
+            r#"{{"id":"a","choices":[{{"index":0,"text":"x","message":{{"role":"assistant","content":"x"}},"finish_reason":"stop"}}],{usage}}}"#
+        );
+        let fake = Fake::start(move |_, _| vec![Act::Send(reply(200, &answer))]).await;
         let mut model = json!({"id": MODEL, "pricing": {"prompt": "0.001", "completion": "0.002"}});
         model.as_object_mut().unwrap().extend(lengths.as_object().unwrap().clone());
         let one = upstream("one", &fake.url(), 0, &json!({}));
         let bench = Bench::new(vec![one], json!({"models": [model]})).await;
-        assert_eq!(bench.ask(&chat(false)).await.status, 200);
         let mut request = chat(false);
-        request["n"] = json!(1);
-        assert_eq!(bench.ask(&request).await.status, 200);
-        for row in bench.rows_of(2).await {
-            assert_eq!(row.row.completion_tokens, completion, "{lengths}");
-            assert!(row.row.prompt_tokens < 1100, "{lengths}: {}", row.row.prompt_tokens);
-        }
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answered = bench.ask_at(path, &request).await;
+        assert_eq!(answered.status, 200, "{}", answered.text());
+        let row = bench.rows()[0].row.clone();
+        assert_eq!(row.completion_tokens, believed, "{path} {more} {lengths}");
+        assert!(row.prompt_tokens <= told && row.prompt_tokens < 100_000_000, "{}", row.prompt_tokens);
     }
 }
 
