@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds target/release/cloister laid out for what it does most (profile-guided optimisation): a first build counts what
-# runs while a gateway and a control plane are loaded, and the second is compiled by those counts as one, with the functions that
-# ran before those that did not. Takes as long as three release builds, and one of the tests' load generator.
+# runs while a gateway and a control plane are loaded, and the second is compiled by those counts, with the functions that
+# ran before those that did not. Takes as long as two release builds, and one of the tests' load generator.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ if [ ! -x "$tools/llvm-profdata" ] && command -v rustup >/dev/null; then
     say "adding the component llvm-tools to the Rust toolchain"
     rustup component add llvm-tools
 fi
-for tool in llvm-profdata llvm-readobj; do
+for tool in llvm-nm llvm-profdata llvm-readobj; do
     [ -x "$tools/$tool" ] ||
         die "$tools/$tool is missing: install the llvm-tools of the Rust toolchain that $(command -v rustc) is of"
 done
@@ -34,10 +34,12 @@ build() {
         --target-dir "$2" -- "${@:3}"
 }
 
-# Prints the functions that ran by the counts in these files: those of the first file before those of the next, and of each by
-# the count of the part of them that ran most often.
+# Prints the functions of the program $1 that ran by the counts in the other files: those of the first file before those of the
+# next, and of each by the count of the part of them that ran most often.
 order() {
-    local counts
+    local symbols counts
+    symbols=$("$tools/llvm-nm" --defined-only --format=just-symbols "$1")
+    shift
     for counts in "$@"; do
         # "  [FILE;]FUNCTION:", and some lines below "    Block counts: [3, 0, 17]".
         "$tools/llvm-profdata" show --all-functions --counts "$counts" | awk '
@@ -48,18 +50,10 @@ order() {
                 for (i = 1; i <= NF; i++) if ($i > most) most = $i
                 if (most) print most, name
             }' | LC_ALL=C sort --key 1,1nr --key 2 | cut --delimiter ' ' --fields 2
-    done | awk '!seen[$0]++'
-}
-
-# Whether the compiler links with LLVM's linker, which is its own on x86-64.
-links_with_lld() {
-    local program
-    program=$(mktemp)
-    echo 'fn main() {}' | rustc --crate-name probe -o "$program" -
-    [[ $("$tools/llvm-readobj" --string-dump=.comment "$program") == *"Linker: LLD"* ]]
-    local found=$?
-    rm "$program"
-    return "$found"
+    done | awk '
+        # The compiler adds a suffix to names that it makes known to other parts of the program.
+        NR == FNR { name = $1; sub(/\.llvm\..*/, "", name); called[name] = called[name] $1 "\n"; next }
+        $1 in called { printf "%s", called[$1]; delete called[$1] }' <(echo "$symbols") -
 }
 
 counting=$PWD/target/counting
@@ -77,18 +71,22 @@ for server in "${servers[@]}"; do
     "$tools/llvm-profdata" merge --output "$counts/$server" "$counts/$server"-*.profraw
 done
 "$tools/llvm-profdata" merge --output "$counts.profdata" "${servers[@]/#/$counts/}"
-# So fewer pages of the program count as a server's memory for functions that it never runs. Linkers other than LLVM's know no
-# such order; it has one by who calls whom, which would take precedence.
-layout=()
-if links_with_lld; then
-    order "${servers[@]/#/$counts/}" >"$counts/order"
-    [ -s "$counts/order" ] || die "no function is in the counts"
+say "building target/release/cloister by what was counted"
+build "-Cprofile-use=$counts.profdata" target -Cstrip=none
+# With the names of its functions it is not for use.
+unordered=$counting/cloister
+mv target/release/cloister "$unordered"
+# So fewer pages of the program count as a server's memory for functions that it never runs. Linkers other than LLVM's, which is
+# the compiler's own on x86-64, know no such order; it has one by who calls whom, which would take precedence.
+layout=(-Cstrip=symbols)
+linker=$("$tools/llvm-readobj" --string-dump=.comment "$unordered")
+if [[ $linker == *"Linker: LLD"* ]]; then
+    order "$unordered" "${servers[@]/#/$counts/}" >"$counts/order"
+    [ -s "$counts/order" ] || die "no function of $unordered is in the counts"
     layout+=(-Clink-arg=-Xlinker "-Clink-arg=--symbol-ordering-file=$counts/order"
         -Clink-arg=-Wl,--no-warn-symbol-ordering,--call-graph-profile-sort=none)
-    say "$(wc -l <"$counts/order") functions that ran will stand before the others"
+    say "linking it again, with the $(wc -l <"$counts/order") functions that ran before the others"
 else
-    say "programs are not linked by LLVM's linker: functions stay as they are"
+    say "it was not linked by LLVM's linker: its functions stay as they are"
 fi
-# All of it is compiled as one: a request takes a twentieth less of a processor, and the program is a tenth shorter.
-say "building target/release/cloister by what was counted; the last step takes as long as all before"
-build "-Cprofile-use=$counts.profdata"$'\x1f'-Cembed-bitcode=yes target -Clto=fat "${layout[@]}"
+build "-Cprofile-use=$counts.profdata" target "${layout[@]}"

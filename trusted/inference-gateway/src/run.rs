@@ -50,7 +50,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether it is the configuration, or a file that it names, that has to be mended.
+    /// Whether it is the configuration that has to be mended, or the certificate or the operator's token that it names.
     #[must_use]
     pub const fn is_about_files(&self) -> bool {
         use CertificateError::{NoCertificate, Pem, Unfit};
