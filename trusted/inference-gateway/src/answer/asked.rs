@@ -58,7 +58,7 @@ impl Asked {
     pub(super) fn believable(&self, tokens: Tokens) -> Tokens {
         let (fits, each) = self.most_tokens();
         let times = self.shaped.texts.saturating_mul(MOST_TURNS);
-        // What does not look like a list may be one.
+        // What counts as one text may be several: the estimate has all of them.
         let prompt = fits.saturating_mul(times).saturating_add(self.shaped.prompt_estimate.saturating_mul(2));
         tokens.at_most(prompt, each.saturating_mul(times))
     }

@@ -173,7 +173,7 @@ fn check_upstream(upstream: &UpstreamConfig, at: &str) -> Checked {
     rule(is_path, &format!("{at}.path"), path_rule)?;
     let needs_path = upstream.provider == ProviderKind::Anthropic && upstream.path.is_none();
     rule(!needs_path, &format!("{at}.path"), "is needed for provider 'anthropic', such as /v1/messages")?;
-    // Every OpenAI client's has it.
+    // It stands in the base URL that every client of OpenAI's is given.
     let has_version =
         upstream.path.is_none() && upstream.base_url.path().trim_end_matches('/').ends_with("/v1");
     let version_rule = "is without /v1: the path of each surface, such as /v1/chat/completions, is added";

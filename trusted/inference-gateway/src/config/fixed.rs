@@ -40,9 +40,11 @@ impl GatewayConfig {
     /// where what stays does not go with the rest.
     pub fn beside(mut self, held: &Self) -> Result<(Self, Vec<&'static str>), ConfigError> {
         let mut waiting = Vec::new();
-        for fixed in FIXED.iter().filter(|fixed| !(fixed.is_same)(&self, held)).collect::<Vec<_>>() {
-            (fixed.keep)(&mut self, held);
-            waiting.push(fixed.name);
+        for Fixed { name, is_same, keep } in FIXED {
+            if !is_same(&self, held) {
+                keep(&mut self, held);
+                waiting.push(name);
+            }
         }
         if !waiting.is_empty() {
             checks::check(&self)?;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use url::{Host, Url};
 
 use super::{GatewayConfig, Pricing};
+use crate::upstream::names::of_this_machine;
 
 impl GatewayConfig {
     /// What an operator should know of it, each with its member first.
@@ -29,7 +30,7 @@ impl GatewayConfig {
         for (index, upstream) in self.upstreams.iter().enumerate() {
             if upstream.base_url.scheme() == "http" && !is_loopback(&upstream.base_url) {
                 remarks.push(format!(
-                    "upstreams[{index}].base_url: prompts go there in clear, and so does its bearer_token"
+                    "upstreams[{index}].base_url: prompts go there in clear, and so does a bearer_token"
                 ));
             }
         }
@@ -63,8 +64,7 @@ fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
-        // RFC 6761, 6.3.
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Domain(name)) => of_this_machine(name).is_some(),
         None => false,
     }
 }

@@ -282,7 +282,7 @@ fn figures(gateway: &Gateway) -> Response {
         ),
         (
             "private_ai_gateway_configuration_healthy",
-            "1: the file holds as it is; 0: it is of no use, and what held before holds on.",
+            "1: the file holds as it is; 0: it is of no use, or some of it needs a restart.",
             usize::from(gateway.office.is_file_good()),
         ),
         (

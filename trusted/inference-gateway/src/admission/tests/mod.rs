@@ -3,3 +3,4 @@
 mod consult;
 pub(crate) mod fake;
 mod keys;
+mod told;
